@@ -229,6 +229,11 @@ def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):
     assert said.code == 2
     assert "calibrate_on=val needs validation nodes, but the split has none" in said.err
     assert "train" not in said.err.split("calibrate_on")[0], "nothing was trained"
+    decide = ("--decide", "recall", "--recall", "0.99", "--confidence", "0.99")
+    said = call("train", *files, *HOPS, *decide)
+    assert said.code == 2
+    assert "rare labels, 459 are needed at least" in said.err
+    assert "train" not in said.err.split("a recall")[0]
     ring = pd.DataFrame({"source": range(40), "target": [(i + 1) % 40 for i in range(40)]})
     ring.to_csv(tmp_path / "edges.csv", index=False)
     label = ["fraud" if i % 4 == 0 else "ok" for i in range(40)]

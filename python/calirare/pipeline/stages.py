@@ -16,6 +16,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
+from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, scale_note, split_note
@@ -145,6 +146,7 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     if streamed and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
     check_validation(job)
+    _check_provable(job)
     trained = clock.time("train", lambda: fit(job))
     fitted = trained.fitted
     logits = clock.time("predict", lambda: _first_logits(job, fitted, whole=evaluator is None))
@@ -236,6 +238,21 @@ def check_validation(job: Job) -> None:
         raise InputError(
             f"graph {job.graph.name!r}: method {job.settings.method} needs validation nodes, but the split has "
             "none: take method jackknife (command line: --method jackknife), which needs none"
+        )
+
+
+def _check_provable(job: Job) -> None:
+    """Raises an InputError where there are fewer rare labels than what the decision has to prove takes at the least."""
+    deciding, what = job.settings.decision, job.settings.decision.decide
+    if deciding.confidence is None or what not in ("precision", "recall") or job.graph.n_classes != 2:
+        return
+    at_least = float(getattr(deciding, what))
+    assert job.graph.y is not None
+    needed, m = fewest_rare(what, at_least, deciding.confidence), int((job.graph.y[job.nodes] == 1).sum())
+    if m < needed:
+        raise InputError(
+            f"a {what} of {at_least:g} cannot be proved with confidence {deciding.confidence:g} by {m} rare labels, "
+            f"{needed} are needed at least: lower one of the two, or leave the confidence out"
         )
 
 

@@ -1,7 +1,7 @@
 """Decisions: from honest probabilities to alerts, with what they should hit, miss and cost."""
 
 from calirare.calibration.decisions.decision import Counted, Decision, decide
-from calirare.calibration.decisions.guarantees import precision_threshold, recall_threshold
+from calirare.calibration.decisions.guarantees import fewest_rare, precision_threshold, recall_threshold
 from calirare.calibration.decisions.rule import Labelled, Rule
 from calirare.calibration.decisions.rules import NONE, RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
 
@@ -18,6 +18,7 @@ __all__ = [
     "Recall",
     "Rule",
     "decide",
+    "fewest_rare",
     "make_rule",
     "precision_threshold",
     "recall_threshold",

@@ -12,6 +12,19 @@ from calirare.calibration.decisions.rule import Labelled
 STARTS = 4  # of the sequence of tests, which share the error
 
 
+def fewest_rare(what: str, at_least: float, confidence: float) -> int:
+    """Returns how many rare labels can prove a precision or recall at the least, were no label in the way.
+
+    Args:
+        what: "precision" or "recall".
+        at_least: target, in (0, 1).
+        confidence: in (0, 1).
+    """
+    _check(at_least, confidence)
+    error = (1 - confidence) / (STARTS if what == "precision" else 1)
+    return math.ceil(math.log(error) / math.log(at_least))
+
+
 def precision_threshold(labelled: Labelled, at_least: float, confidence: float) -> float:
     """Returns the lowest threshold whose precision is proved to be at least a target.
 
@@ -32,7 +45,7 @@ def precision_threshold(labelled: Labelled, at_least: float, confidence: float) 
 
     _check(at_least, confidence)
     error = (1 - confidence) / STARTS
-    needed = math.ceil(math.log(error) / math.log(at_least))
+    needed = fewest_rare("precision", at_least, confidence)
     order = np.argsort(-labelled.p, kind="stable")
     p, hits = labelled.p[order], labelled.rare[order].cumsum()
     ends = np.flatnonzero(np.append(p[1:] < p[:-1], len(p) > 0))  # tied labels share a threshold
@@ -70,7 +83,7 @@ def recall_threshold(labelled: Labelled, at_least: float, confidence: float) -> 
     # Beta(j, m - j + 1) <= x exactly where a binomial (m, x) number is at least j.
     proved = np.flatnonzero(binom.sf(np.arange(m), m, 1 - at_least) >= confidence)
     if not len(proved):
-        needed = math.ceil(math.log(1 - confidence) / math.log(at_least))
+        needed = fewest_rare("recall", at_least, confidence)
         raise InputError(
             f"a recall of {at_least:g} cannot be proved with confidence {confidence:g} by {m} rare labels, {needed} "
             "are needed: lower one of the two, or leave the confidence out"
