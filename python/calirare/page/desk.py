@@ -113,11 +113,11 @@ class Desk:
         self.cases = queue_of_classes(saved) if isinstance(saved, SavedClasses) else queue_of(saved)
         if not self.cases:
             raise InputError(f"run {saved.folder}: review.csv names no node, so there is nothing to review")
-        self.verdicts, self.why_not = verdicts, OF_RARE if many else why_not
+        self.verdicts, self.why_not = verdicts, why_not
         self.class_names, self.name = saved.scorer.class_names, saved.folder.resolve().name
         self.words = {a: class_words(n) for a, n in zip(verdicts.answers, self.class_names, strict=False)}
-        self.what = "its class" if many else f"P({self.words[RARE]})"
-        self.keys = KEYS if RARE in self.words else keys_of(tuple(self.words))
+        self.what = None if many else f"P({self.words[RARE]})"
+        self.keys = keys_of(tuple(self.words)) if many else KEYS
         self._saved, self._make = saved.run if isinstance(saved, SavedClasses) else saved, None if many else explainer
         self._made: Explainer | None = None
         self._explained: dict[str, Explanation] = {}
@@ -147,7 +147,7 @@ class Desk:
         """Returns how far the review is, a sentence without its full stop."""
         counts = self.counts(answers)
         done = counts.total() - counts[SKIP]
-        told = [answer for answer in self.keys if answer in self.words and (RARE in self.words or counts[answer])]
+        told = [answer for answer in self.keys if answer in self.words and (self.what or counts[answer])]
         parts = [*(f"{counts[answer]} {self.words[answer]}" for answer in told), f"{counts[UNSURE]} unsure"]
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
@@ -208,7 +208,7 @@ class Desk:
             few=len(self.keys) <= FEW,
             labels=labels,
             exported=amount(labels, "label"),
-            untold=f"Why it has this {self.what} is not here: {self.why_not}" if RARE in self.words else OF_RARE,
+            untold=OF_RARE if self.what is None else f"Why it has this {self.what} is not here: {self.why_not}",
             nonce=nonce,
         )
 
