@@ -42,6 +42,12 @@ def run(
         raise InputError(f"review: --port must be at most {HIGHEST_PORT}, got {port}")
     of_many = load_classes(folder) if of_classes(folder) else None
     saved, own = of_many.run if of_many else load(folder), folder.resolve()
+    n_classes = len(saved.scorer.class_names)
+    if of_many is None and n_classes > 2:
+        raise InputError(
+            f"review: the run has {n_classes} classes of which none was made rare: train with "
+            "task classes (calirare train --task classes, calirare.train_classes)"
+        )
     path = out or own.with_name(own.name + SUFFIX)
     if to is not None:
         return _export(saved, path, to, overwrite)

@@ -370,3 +370,10 @@ def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> Non
     assert call("update", "--run", tmp_path / "run", *update).code == 0
     with pytest.raises(InputError, match="another graph or other classes"):
         Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, ("a", "b", "c"))
+
+
+def test_the_queue_of_a_class_that_was_not_made_rare_is_refused(graph, tmp_path) -> None:
+    calirare.train(graph, model="gcn", epochs=5, folds=0).save(tmp_path / "run")
+    said = call("review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite")
+    assert said.code == 2
+    assert "the run has 3 classes of which none was made rare" in said.err
