@@ -41,7 +41,8 @@ def run(
     other = None if against is None else load(against)
     own, why_not = saved.graph_if_there(graph)
     if own is None:
-        print(f"calirare: report: without slices, reasons and labels' audit: {one_line(why_not)}", file=sys.stderr)
+        absent = "slices and labels' audit" if classes else "slices, reasons and labels' audit"
+        print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     page = html_of_classes(SavedClasses(saved), own, why_not) if classes else html_of(saved, own, why_not, other)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")

@@ -16,6 +16,8 @@ each hidden unit's share of K, or one derivative forward and one backward.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,7 @@ from calirare.leave_one_out.result import Size
 BLOCK = 128  # columns that one step adds: products of such width are near a processor's best
 MOST, HIDDEN = 1_000, 32  # columns and hidden units that an estimate of memory counts on
 SAMPLE = 128  # labels whose own changes are watched
+WORK = 10**11  # multiply-adds of a damping, N r^2, beyond which the subspace grows no more, from `MOST` columns on
 TINY = 1e-300  # in place of a norm of 0
 TOLERANCE = 0.01  # of the own changes, by their norm; leave-one-out formulas err by ten times as much
 
@@ -38,7 +41,8 @@ class KrylovOwn:
         tolerance: relative error of own changes, by their norm, at which the subspace is large enough, > 0.
 
     Attributes:
-        error: what the sample's changes from block to block let expect of the blocks left out; 0 where there are none.
+        error: what the sample's changes from block to block let expect of the blocks left out; 0 where there are none,
+            above the tolerance where the subspace grew as large as it may.
 
     Precision: the subspace in the network's dtype, r x r systems and blocks of labels in float64.
     Cost: r products with K and 2 N r^2 multiply-adds once, N r^2 for each damping; N r numbers.
@@ -78,7 +82,8 @@ class KrylovOwn:
     def _grow(self, damping: float) -> None:
         """Adds blocks until the sample's own changes stand still at this damping."""
         seen, changes = list[Tensor](), list[float]()
-        while self.basis.shape[1] < self.basis.shape[0]:
+        n = self.basis.shape[0]
+        while self.basis.shape[1] < min(n, max(MOST, math.isqrt(WORK // n))):
             self._extend()
             seen = [*seen[-1:], self._own(damping, self._outer(self.sample), self.sample)]
             if len(seen) > 1:
@@ -87,7 +92,7 @@ class KrylovOwn:
                 self.error = still_to_come(changes[-2], changes[-1])
                 if self.error <= self.tolerance:
                     break
-        else:
+        if self.basis.shape[1] == n:
             self.error = 0.0
         self.outer, self.good_for = self._outer(slice(None)), damping
 

@@ -118,8 +118,14 @@ class OwnLogits:
             own = own_change(self.linearised, self.kernel, coefficients)
         return own if chosen is None else own[chosen]
 
-    def sampling_note(self, damping: float) -> str:
-        """Returns what was drawn at random in form "sampled", and the error it makes."""
+    def rough_note(self, damping: float) -> str:
+        """Returns what makes the logits rough: a draw, or a subspace that ended early; else nothing."""
+        if self.form == "krylov" and self.krylov.error > self.krylov.tolerance:
+            n, r = self.krylov.basis.shape
+            off = f"off by about {self.krylov.error:.0%}" if self.krylov.error < 1 else "how far off is not known"
+            return f"what leaving a label out changes was worked out in {r:,} of {n:,} directions: {off}"
+        if self.form != "sampled":
+            return ""
         found, m = self.sampled, self.linearised.n_nodes
         return (
             f"what leaving a label out changes rests on the curvature of {found.n_drawn:,} of the {amount(m, 'label')}"

@@ -160,12 +160,12 @@ def _limits(metrics: dict[str, Any]) -> list[str]:
 
 def _sliced(graph: Graph, predictions: pd.DataFrame) -> tuple[list[Slice], str]:
     """Returns the slices of the test nodes by their confidence, or why there are none."""
-    known = (predictions["split"] == "test") & predictions["y"].notna() & (predictions["y"].astype(str) != "")
+    known = (predictions["split"] == "test") & (predictions["y"] != "")
     told = np.flatnonzero(known.to_numpy())
     if len(told) == 0:
         return [], "the run has no labelled test nodes to judge slices by"
     scored = graph.scored_nodes.cpu().numpy()
     p = predictions["confidence"].to_numpy(dtype=np.float64)[told]
-    right = (predictions["prediction"].astype(str) == predictions["y"].astype(str)).to_numpy()[told]
+    right = (predictions["prediction"] == predictions["y"]).to_numpy()[told]
     divisions = [v for v in variables_of(graph, np.full(graph.n_nodes, np.nan)) if v.name != OF_RARE]
     return slices_of(divisions, p, right, scored[told]), ""

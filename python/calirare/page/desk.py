@@ -83,9 +83,7 @@ def queue_of_classes(saved: SavedClasses) -> tuple[Case, ...]:
     table, names = saved.review(), saved.class_names
     p = table[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
     words, cases = [class_words(name) for name in names], []
-    for place, (node, y) in enumerate(
-        zip(table["node"], table["y"].astype(object).fillna("").astype(str), strict=True)
-    ):
+    for place, (node, y) in enumerate(zip(table["node"], table["y"], strict=True)):
         best, second = np.argsort(-p[place], kind="stable")[:2]
         more, label = f"or {words[second]} {written(p[place][second])}", class_words(y) if y else None
         cases.append(Case(place, node, float(p[place][best]), label, words[best], more))

@@ -82,6 +82,7 @@ class UpdatedClasses:
         kept = torch.zeros(len(order), dtype=torch.bool)
         kept[:KEPT] = True
         nodes = order[kept | (was.argmax(1) != now.argmax(1))[order]]
+        nodes = nodes[torch.isin(nodes, self.before.scored_nodes)]
         label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
         columns: dict[str, Any] = {"node": [graph.node_name(node) for node in nodes.tolist()]}
         sides = [("before", *was[nodes].max(1)), ("after", *now[nodes].max(1))]
@@ -97,7 +98,7 @@ class UpdatedClasses:
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
         was, now = self.p
-        names = self.outcome.graph.class_names
+        names, moved = self.outcome.graph.class_names, self.moved[self.before.scored_nodes]
         shares = [dict(zip(names, p[self.before.scored_nodes].mean(0).tolist(), strict=True)) for p in (was, now)]
         return {
             "task": "classes",
@@ -105,7 +106,7 @@ class UpdatedClasses:
             "trained_on": {"before": len(self.trained[0]), "after": len(self.trained[1])},
             "predictions_changed": int((was.argmax(1) != now.argmax(1))[self.before.scored_nodes].sum()),
             "estimated_shares": {"before": shares[0], "after": shares[1]},
-            "moved": {"largest": float(self.moved.max()), "mean": float(self.moved.mean())},
+            "moved": {"largest": float(moved.max()), "mean": float(moved.mean())},
             "test": self.measures,
             "made_by": "a training from scratch with the settings of the run before",
         }

@@ -46,7 +46,8 @@ def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
     judges = job.calibration_nodes & torch.isfinite(held_out).all(1)
     agreement = choose_damping(own_logits, start, held_out, judges, _weights(job, fitted.targets))
     notes: tuple[str, ...] = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
-    notes += (own_logits.sampling_note(agreement.damping),) if own_logits.form == "sampled" else ()
+    rough = own_logits.rough_note(agreement.damping)
+    notes += (rough,) if rough else ()
     if agreement.verdict == "do not trust":
         notes += (f"{agreement.reason}: the map was fitted on cross-validated logits instead",)
         return LeftOutLabels(held_out, agreement.damping, agreement, held_out=held_out, notes=notes)

@@ -58,7 +58,7 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
         return changed, settings, []
     on_val = settings.but("update", calibrate_on="val")
     k, many = graph.n_classes, settings.data.task == "classes"
-    if int(torch.bincount(after.y[split.val], minlength=k).min()) >= FEWEST:
+    if _tells(torch.bincount(after.y[split.val], minlength=k)):
         return changed, on_val, []
     moved = _sample(after.y, split, fresh, k)
     if moved is None or split.val.numel():
@@ -72,12 +72,19 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     return more.over(changed), on_val, [said]
 
 
+def _tells(counts: Tensor) -> bool:
+    """Returns whether numbers of labels calibrate: `FEWEST` of each of two classes, of many of two at the least."""
+    return int((counts >= FEWEST).sum()) >= 2
+
+
 def _sample(y: Tensor, split: Split, fresh: Tensor, k: int) -> Tensor | None:
     """Returns the training labels of before that can calibrate; None where they are no random sample or too few."""
     old = split.train[~torch.isin(split.train, fresh)]
     counts = torch.bincount(y[old], minlength=k)
-    if int(counts.min()) < FEWEST or int(counts.min()) == int(counts.max()):  # as many of each class: drawn per class
+    here = counts[counts >= FEWEST]
+    if not _tells(counts) or int(here.min()) == int(here.max()):  # as many of each class: drawn per class
         return None
+    old = old[(counts >= FEWEST)[y[old]]]  # of many classes a tiny one trains alone
     missing = [c for c in range(k) if not bool((y[fresh] == c).any())]
     stay = torch.cat([old[:0], *(old[y[old] == c][:1] for c in missing)])
     return old[~torch.isin(old, stay)]

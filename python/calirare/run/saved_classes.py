@@ -20,8 +20,10 @@ from calirare.run.score_only import Loaded
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
-from calirare.run.tables import read_review
+from calirare.run.tables import read_predictions, read_review
 from calirare.training import Fitted
+
+NAMED = ("y", "prediction")  # columns of class names
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,8 @@ class SavedClasses:
         Raises:
             InputError: the file is missing or damaged.
         """
-        return self.run.to_frame()
+        check_as_written(self.folder, ("predictions.csv",))
+        return read_predictions(self.folder, named=NAMED)
 
     def review(self) -> pd.DataFrame:
         """Returns review.csv: the nodes whose class is least sure, the first to look at; their names as text.
@@ -114,7 +117,7 @@ class SavedClasses:
         Raises:
             InputError: the file is missing or damaged.
         """
-        return read_review(self.folder, ("node", "y", "prediction", "confidence"))
+        return read_review(self.folder, ("node", "y", "prediction", "confidence"), NAMED)
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns what the run said of itself, as text of some width.

@@ -116,16 +116,24 @@ def _to_csv(table: pd.DataFrame, path: Path, **options: Any) -> None:
     table.to_csv(path, index=False, float_format="%.7g", quoting=quoting, **options)
 
 
-def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
-    """Returns the table that `write_predictions` wrote.
+def read_predictions(folder: Path, stem: str = "predictions", named: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Returns the table that `write_predictions` wrote; nodes are numbers where they look like nothing else.
+
+    Args:
+        folder: of the run.
+        stem: of the file.
+        named: columns that hold names of classes, "" where there is none.
 
     Raises:
         InputError: the file is missing or damaged.
     """
     path = folder / f"{stem}.csv"
     try:
-        table = pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
-        return _as_named(table) if "node" in table else table[["node"]]
+        table = _read_named(path, ("node", *named))
+        nodes = table["node"]
+        if nodes.str.fullmatch(r"0|[1-9]\d{0,17}").all():
+            return _as_named(table.assign(node=nodes.astype(np.int64)))
+        return _as_named(table)
     except LookupError as error:
         raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error
     except (OSError, ValueError) as error:
@@ -150,12 +158,13 @@ def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
 OF_REVIEW = ("node", "y", "p_rare", "threshold")
 
 
-def read_review(folder: Path, columns: tuple[str, ...] = OF_REVIEW) -> pd.DataFrame:
+def read_review(folder: Path, columns: tuple[str, ...] = OF_REVIEW, named: tuple[str, ...] = ()) -> pd.DataFrame:
     """Returns review.csv of a run, names of nodes as text whatever they look like, "007" too.
 
     Args:
         folder: of the run.
         columns: that must be there.
+        named: columns that hold names of classes, "" where there is none.
 
     Raises:
         InputError: the file is missing, damaged or not as the run wrote it.
@@ -163,13 +172,21 @@ def read_review(folder: Path, columns: tuple[str, ...] = OF_REVIEW) -> pd.DataFr
     check_as_written(folder, ("review.csv",))
     path = folder / "review.csv"
     try:
-        table = pd.read_csv(path, dtype={"split": str}, converters={"node": str})
+        table = _read_named(path, ("node", *named))
         missing = next((name for name in columns if name not in table), None)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the review queue cannot be read: {error}") from error
     if missing is not None:
         raise InputError(f"{path}: the review queue must have a column {missing}: train again")
     return _as_named(table)
+
+
+def _read_named(path: Path, named: tuple[str, ...]) -> pd.DataFrame:
+    """Returns a table of ours whose names are text whatever they look like: 007, null, nothing."""
+    columns = pd.read_csv(path, nrows=0).columns
+    gaps = {name: ["", "nan"] for name in columns if name not in named}
+    types = dict.fromkeys((*named, "split"), str)
+    return pd.read_csv(path, dtype=types, keep_default_na=False, na_values=gaps)
 
 
 def _as_named(table: pd.DataFrame) -> pd.DataFrame:

@@ -172,3 +172,19 @@ def test_negative_parts_of_blocks_are_cut_off() -> None:
     found = positive(blocks)
     assert bool((torch.linalg.eigvalsh(found) >= -1e-15).all())
     assert float((found - blocks).abs().max()) < 2e-9
+
+
+def test_a_space_that_may_grow_no_more_says_how_far_off_it_is(many: GcnFit, monkeypatch) -> None:
+    monkeypatch.setattr(krylov, "BLOCK", 8)
+    monkeypatch.setattr(krylov, "MOST", 24)
+    monkeypatch.setattr(krylov, "WORK", 0)
+    monkeypatch.setattr(own_logits_module, "own_form", lambda *_: "krylov")
+    tape = many.linearisation
+    own = own_logits_module.OwnLogits(tape, tolerance=1e-9)
+    own(many.weight_decay)
+    assert own.krylov.basis.shape[1] == 24
+    assert own.krylov.error > 1e-9
+    assert f"in 24 of {own.krylov.basis.shape[0]:,} directions" in own.rough_note(many.weight_decay)
+    roomy = own_logits_module.OwnLogits(tape, tolerance=1e6)
+    roomy(many.weight_decay)
+    assert roomy.rough_note(many.weight_decay) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,9 @@ from calirare import ClassesOutcome, InputError
 from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll, recall
 from calirare.models import streaming
-from calirare.page import Desk, Verdicts
-from calirare.run import class_scoring, load_classes
+from calirare.page import Desk, Verdicts, html_of_classes
+from calirare.pipeline import update_classes
+from calirare.run import Labels, class_scoring, load_classes
 from calirare.run.class_measures import measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
 from tests.helpers.command import call
@@ -377,3 +379,43 @@ def test_the_queue_of_a_class_that_was_not_made_rare_is_refused(graph, tmp_path)
     said = call("review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite")
     assert said.code == 2
     assert "the run has 3 classes of which none was made rare" in said.err
+
+
+@pytest.mark.parametrize("names", [("007", "10", "0100"), ("1", "2", "3"), ("null", "x", "unsure")])
+def test_names_of_classes_that_look_like_something_else_stay_names(graph, names, tmp_path) -> None:
+    y = graph.y.clone()
+    y[torch.arange(0, 240, 9)] = -1
+    nodes = np.array([f"{i:04d}" for i in range(240)])
+    given = dataclasses.replace(graph, y=y, class_names=names, node_names=nodes, split=None)
+    given = given.with_split(share_split(y, 0))
+    outcome = calirare.train_classes(given, model="trees", folds=2)
+    outcome.save(tmp_path / "run")
+    given.to_npz(tmp_path / "given.npz")
+    saved, frame = calirare.load_classes(tmp_path / "run"), outcome.to_frame()
+    here = saved.to_frame()
+    for column in ("node", "y", "prediction"):
+        assert here[column].tolist() == frame[column].tolist()
+    queue = saved.review()
+    assert queue.node.tolist() == nodes[outcome.review()[:100]].tolist()
+    assert set(queue.prediction) <= set(names)
+    page = html_of_classes(saved, given)
+    right = int(((frame.split == "test") & (frame.prediction == frame.y)).sum())
+    assert right > 0
+    assert not re.search(r"<td>\d+</td><td>0</td><td>0\.[89]", page), "no slice is wholly wrong"
+
+
+def test_a_tiny_class_does_not_make_the_others_no_sample(apart, tmp_path) -> None:
+    graph, _ = apart
+    y = graph.y.clone()
+    y[:200] = -1
+    y[(y == 2).nonzero().flatten()[1:]] = -1  # one label is left of the last class
+    given = dataclasses.replace(graph, y=y, split=None).with_split(share_split(y, 0))
+    outcome = calirare.train_classes(given, model="trees", folds=2)
+    outcome.save(tmp_path / "run")
+    saved = calirare.load_classes(tmp_path / "run")
+    fresh = Labels(torch.arange(8), graph.y[:8], torch.full((8,), -1))
+    found = update_classes(saved, given, fresh)
+    said = " ".join(found.outcome.notes)
+    assert "look like a random sample" in said
+    assert "no labels of before are a random sample" not in said
+    assert found.to_mapping()["moved"]["largest"] <= 1
