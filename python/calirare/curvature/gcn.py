@@ -10,6 +10,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature.gram_form import contrasts, gram, where_on
 from calirare.curvature.linearisation import (
     Forward,
@@ -66,7 +67,9 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
             d, h = self.layers[0][0].shape
             if unit_bytes(self.n_nodes, d, h, self.logits.element_size()) <= MOST_BYTES:
                 return UnitProducts(self)
-        return KernelProducts(self, gram_blocks(self) if closed_form(self) else None)
+        wide = max(weight.shape[1] for weight, _ in self.layers) * self.field.rows[0].numel()
+        width = max(1, BLOCK_BYTES // max(wide * self.logits.element_size(), 1))
+        return KernelProducts(self, gram_blocks(self) if closed_form(self) else None, width)
 
     def kernels(self, field: ReceptiveField) -> Kernels:
         """Returns `Kernels`, of up to two layers without a Jacobian."""
@@ -207,7 +210,8 @@ class UnitProducts:
         factors: by unit V_h V_h^T [h, m, m], or V_h [h, m, d + 1] where labels are more than inputs.
         blocks: the blocks of K on its diagonal, [m, k - 1, k - 1].
 
-    Cost: 2 h m min(m, 2 d) b multiply-adds for b columns; h m min(m, d + 1) numbers.
+    Cost: 2 h m min(m, 2 d) b multiply-adds for b columns; h m min(m, d + 1) numbers. Units are taken a few at a time,
+    so that their m b numbers each stay within `BLOCK_BYTES`.
     """
 
     def __init__(self, tape: GcnTape) -> None:
@@ -229,14 +233,21 @@ class UnitProducts:
     def __call__(self, columns: Tensor) -> Tensor:
         """Returns K times the columns."""
         m, k, b = columns.shape
-        by_unit = (self.difference @ columns.transpose(0, 1).reshape(k, m * b)).view(-1, m, b)
-        if not self.whole:
-            by_unit = torch.bmm(self.factors.mT, by_unit)
-        moved = torch.bmm(self.factors, by_unit).view(-1, m * b)
-        first = (self.difference.T @ moved).view(k, m, b).transpose(0, 1)
+        flat = columns.transpose(0, 1).reshape(k, m * b)
+        few = max(1, BLOCK_BYTES // max(m * b * columns.element_size(), 1))
+        parts = zip(self.difference.split(few), self.factors.split(few), strict=True)
+        first = sum((self._by_units(*part, flat, m) for part in parts), columns.new_zeros(()))
+        first = first.view(k, m, b).transpose(0, 1)
         shared = (columns + columns.sum(1, keepdim=True)).view(m, k * b)
         second = self.last @ (self.last.T @ shared) + shared.sum(0)
         return first + second.view(m, k, b)
+
+    def _by_units(self, difference: Tensor, factors: Tensor, flat: Tensor, m: int) -> Tensor:
+        """Returns what some units add to the first layer's share, [k - 1, m b]."""
+        by_unit = (difference @ flat).view(-1, m, flat.shape[1] // m)
+        if not self.whole:
+            by_unit = torch.bmm(factors.mT, by_unit)
+        return difference.T @ torch.bmm(factors, by_unit).view(-1, flat.shape[1])
 
 
 def unit_rows(tape: GcnTape) -> Iterator[Tensor]:

@@ -212,10 +212,16 @@ class Linearisation(abc.ABC, Generic[FieldT]):
 
 
 class KernelProducts:
-    """`Products` of any network: one derivative forward and one backward; the blocks from J, where none are given."""
+    """`Products` of any network: one derivative forward and one backward.
 
-    def __init__(self, linearised: Linearisation[Any], blocks: Tensor | None = None) -> None:
-        self.linearised = linearised
+    Args:
+        linearised: the network.
+        blocks: of K on its diagonal; None: made from J.
+        width: columns that go together, > 0; None: all.
+    """
+
+    def __init__(self, linearised: Linearisation[Any], blocks: Tensor | None = None, width: int | None = None) -> None:
+        self.linearised, self.width = linearised, width
         if blocks is None:
             rows = linearised.jacobian
             rows = rows.view(linearised.n_nodes, -1, rows.shape[1])
@@ -225,7 +231,8 @@ class KernelProducts:
     def __call__(self, columns: Tensor) -> Tensor:
         """See `Products`."""
         seeds = columns.permute(2, 0, 1).contiguous()
-        return self.linearised.jvp(self.linearised.vjp(seeds)).permute(1, 2, 0)
+        some = seeds.split(self.width or max(len(seeds), 1))
+        return torch.cat([self.linearised.jvp(self.linearised.vjp(each)) for each in some]).permute(1, 2, 0)
 
 
 def logit_differences(logits: Tensor) -> Tensor:

@@ -188,3 +188,16 @@ def test_a_space_that_may_grow_no_more_says_how_far_off_it_is(many: GcnFit, monk
     roomy = own_logits_module.OwnLogits(tape, tolerance=1e6)
     roomy(many.weight_decay)
     assert roomy.rough_note(many.weight_decay) == ""
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_units_a_few_at_a_time_give_the_same_products(name: str, monkeypatch) -> None:
+    tape = linearised_network(name).tape
+    products = tape.kernel_products()
+    columns = torch.randn(*tape.logits[:, 1:].shape, 5, dtype=tape.logits.dtype)
+    whole = products(columns)
+    for few in (1, 3 * columns.shape[0] * 5 * columns.element_size()):  # one unit, and three
+        monkeypatch.setattr("calirare.curvature.gcn.BLOCK_BYTES", few)
+        assert torch.allclose(products(columns), whole, rtol=0, atol=1e-4 * float(whole.abs().max()))
+    monkeypatch.setattr("calirare.curvature.gcn.MOST_BYTES", 0)  # then by derivatives, a column at a time
+    assert torch.allclose(tape.kernel_products()(columns), whole, rtol=0, atol=1e-4 * float(whole.abs().max()))
