@@ -60,6 +60,12 @@ def _cut(text: str, most: int) -> str:
     return f"{text[:head]} {GAP} {text[head + len(GAP) + 2 - most :]}"
 
 
+def cut(text: str, room: int) -> str:
+    """Returns text that can be shown in so many characters, with three dots where some are left out."""
+    text = printable(text)
+    return text if len(text) <= room else text[: room - 3] + "..."
+
+
 def printable(text: str) -> str:
     """Returns text in which what breaks a line, drives a terminal, turns the direction or is not seen is escaped."""
     if text.isprintable():

@@ -266,5 +266,5 @@ def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph
         settings = data.columns() | rules | times | {"need_label": "label" in settings} | settings
         if settings.get("id") is None:  # where the run found its names, if that is there too
             settings = settings | {"id": id_column_of(graph, settings.get("features"), saved.scorer.tables.id)}
-    given = {k: value for k, value in settings.items() if value not in (None, False) or k == "need_label"}
+    given = {k: v for k, v in settings.items() if (v is not None and v is not False) or k == "need_label"}
     return read_graph(graph, **given)[0]

@@ -17,6 +17,12 @@ from calirare.graph import Graph
 from calirare.metrics import auprc, nll
 from calirare.run import Labels, Outcome, Probabilities
 
+SHOWN, KEPT, WIDTH = 10, 1000, 80  # rows on the screen, rows of changes.csv beside changed alerts, characters
+LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
+AGREES = 0.3  # correlation
+UNTOLD = "; it does not agree on which nodes move, so reasons are not told"
+ANEW = "no single label: maps and weights were fitted anew"
+
 
 def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
     """Returns how many labels are new, others than a graph's, forgotten, and the same in another part of the split."""
@@ -30,13 +36,6 @@ def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
         "moved": ~other,
     }
     return {name: int(which.sum()) for name, which in kinds.items()}
-
-
-SHOWN, KEPT, WIDTH = 10, 1000, 80  # rows on the screen, rows of changes.csv beside changed alerts, characters
-LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
-AGREES = 0.3  # correlation
-UNTOLD = "; it does not agree on which nodes move, so reasons are not told"
-ANEW = "no single label: maps and weights were fitted anew"
 
 
 @dataclass(frozen=True, eq=False)

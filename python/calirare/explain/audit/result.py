@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare._util.errors import printable
+from calirare._util.errors import cut
 from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import Company
 
@@ -122,7 +122,7 @@ class Audit:
         for c in shown:
             mine = self.given == c
             mean, low, high = self.noise.count(mine)
-            name, flagged = _cut(self.class_names[c], room), int((mine & self.flagged).sum())
+            name, flagged = cut(self.class_names[c], room), int((mine & self.flagged).sum())
             expected, rival = f"{mean:.1f} ({low} to {high})", self.counted[c].sum() - self.counted[c, c]
             lines.append(f"{name:<{room}} {int(mine.sum()):>8,} {flagged:>8,} {expected:>15} {rival:>21.1f}")
         left = len(doubtful) - len(shown)
@@ -143,18 +143,13 @@ class Audit:
         ]
         for row, cells in enumerate(table.to_dict("records")):
             shares = self.company.near(row, int(self.given[self.order[row]]))[: len(near)]
-            words = "".join(f" {_cut(str(cells[name]), room):<{room}}" for name, room in names)
+            words = "".join(f" {cut(str(cells[name]), room):<{room}}" for name, room in names)
             numbers = "".join(f" {cells[name]:>8.3f}" for name in ("p_given", "p_wrong"))
             lines.append(
-                f"{_cut(str(cells['node']), node):<{node}}{words}{numbers}" + "".join(f" {of:>13}" for of in shares)
+                f"{cut(str(cells['node']), node):<{node}}{words}{numbers}" + "".join(f" {of:>13}" for of in shares)
             )
         return lines
 
 
 def _widest(column: pd.Series, name: str, most: int) -> int:
     return min(max([len(name), *(len(str(value)) for value in column)]), most)
-
-
-def _cut(text: str, room: int) -> str:
-    text = printable(text)
-    return text if len(text) <= room else text[: room - 3] + "..."
