@@ -55,8 +55,9 @@ def done() -> set[Place]:
     return {Place(*(row[key] for key in ("set", "regime", "split", "method"))) for row in read()}
 
 
-def append(place: Place, result: dict[str, Any]) -> None:
-    path = path_of(place.file)
+def append(place: Place, result: dict[str, Any], name: str | None = None) -> None:
+    """Adds a line to a file of lines, by default to the one of the place."""
+    path = path_of(name or place.file)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(place) | result) + "\n")
