@@ -16,7 +16,7 @@ import calirare
 from calirare.graph import GraphLog
 
 log = GraphLog(os.environ["CALIRARE_GRAPH"])  # one process holds it; for several workers leave it and /nodes out
-scorer = calirare.Scorer.open(os.environ["CALIRARE_RUN"], log.graph())
+scorer = calirare.Scorer.open(os.environ["CALIRARE_RUN"], log)  # nodes are called as the log calls them
 app = FastAPI()
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError
+from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
-from calirare.graph import Graph, Split, as_features
+from calirare.graph import Graph, Split, as_features, check_graph
 from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
@@ -190,6 +191,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = tags.input_tags.allow_nan = self.graph is None
         return tags
 
+    @plain_torch()
     def _logits(self, X: Any) -> Tensor:
         """Returns calibrated logits, float64 [n, k] on the CPU, columns as `classes_`."""
         check_is_fitted(self, "outcome_")
@@ -224,6 +226,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             empty = torch.zeros(0, dtype=torch.int64)
             edgeless = Csr.from_coo(empty, empty, None, (n, n))
             return Graph(edgeless, as_features(X, "GraphClassifier"), name="table"), torch.arange(n)
+        check_graph("GraphClassifier", self.graph)
         n = self.graph.n_nodes
         if X.shape[1] != 1 or X.dtype.kind not in "iuf":
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from functools import cache
 
 import pytest
@@ -20,6 +21,7 @@ from calirare.leave_one_out import ALO, METHODS, Influence, Retrain, leave_one_o
 from calirare.run.outcome import write_config
 from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -414,3 +416,16 @@ def test_pytorch_geometric_data_goes_in_and_comes_out():
     back = outcome.graph.to_data()
     assert torch.equal(back.x, data.x)
     assert torch.equal(back.train_mask, train)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["outcome", "saved run"])
+def test_a_run_that_has_explained_can_be_pickled(saved, tmp_path):
+    with rough_runs():
+        run = calirare.train(rare_task(), model="hops", epochs=5, folds=0)
+    if saved:
+        run.save(tmp_path / "r")
+        run = calirare.load(tmp_path / "r")
+    graph = {"graph": rare_task()} if saved else {}
+    want = run.explain([0], **graph)[0]
+    again = pickle.loads(pickle.dumps(run))
+    assert again.explain([0], **graph)[0] == want

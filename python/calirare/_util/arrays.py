@@ -46,7 +46,8 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
     if not scores.is_floating_point() and not is_torch:
         scores = scores.double()
     if scores.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"{function}: {name} must be float32 or float64, got {scores.dtype}")
+        got = str(scores.dtype).removeprefix("torch.")
+        raise TypeError(f"{function}: {name} must be float32 or float64, got {got}: widen it, as with .astype or .to")
     if scores.ndim not in ndim:
         shapes = " or ".join(f"{d}-dimensional" for d in ndim)
         raise ValueError(f"{function}: {name} must be {shapes}, got shape {tuple(scores.shape)}")
@@ -60,9 +61,10 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
             f"{function}: {name} must lie in [0, 1], got {int(missing.sum()):,} that are no number, the first at "
             f"{first[0] if len(first) == 1 else tuple(first)}: leave these samples out, labels too"
         )
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"{function}: {name} must lie in [0, 1], got values from {low:g} to {high:g}")
-    return scores
+    rounding = torch.finfo(scores.dtype).eps  # of a softmax, say
+    if not (low >= -rounding and high <= 1 + rounding):
+        raise ValueError(f"{function}: {name} must lie in [0, 1], got values from {low:.9g} to {high:.9g}")
+    return scores if low >= 0 and high <= 1 else scores.clamp(0, 1)
 
 
 def as_integers(function: str, name: str, values: Array, device: torch.device, limit: int | None) -> torch.Tensor:

@@ -32,6 +32,11 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
+def usable(device: torch.device | str) -> torch.device:
+    """Returns a device; of a GPU checks that it can be used, as `choose_device` does."""
+    return choose_device(str(device)) if str(device).startswith("cuda") else torch.device(device)
+
+
 def device_or_cpu(wanted: str) -> tuple[str, str]:
     """Returns the device that a run was trained on where this machine has it; else the CPU, and a sentence about it."""
     try:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
+from calirare._util.torch_state import plain_torch
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
 from calirare.explain.label_reasons import LabelReasons
 from calirare.explain.shares import stretched
@@ -41,6 +42,7 @@ class Explainer:
         """Sentences on what is held fixed and what is approximate."""
         return self.voice.notes
 
+    @plain_torch()
     def p_rare(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
         with threads_for(self.subject.graph.n_edges if nodes.numel() > EVERY else 0):
@@ -50,10 +52,12 @@ class Explainer:
         """Returns the same as it was stored, where it was: for nodes that are many, or not explained themselves."""
         return self.p_rare(nodes) if self._p_of_all is None else self._p_of_all[nodes]
 
+    @plain_torch()
     def label_effects(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) with each label minus P(rare) without it, float64 [n, m]."""
         return self.labels.effects(nodes, self.p_rare(nodes))
 
+    @plain_torch()
     def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
         """Returns the neighbours of a node, int64 [b], and its P(rare) without the edge to each, float64 [b]."""
         others = neighbours(self.subject.graph, node)
@@ -61,6 +65,7 @@ class Explainer:
         after = self.voice.without_edges(node, ends) if others.numel() else others.double()
         return others, probability(after, self.subject.mapping)
 
+    @plain_torch()
     def feature_shares(self, nodes: Tensor) -> Shares | None:
         """Returns what each column adds to the log-odds of P(rare) of nodes (int64 [n]); None where it is not known."""
         own = self.voice.shares(nodes)
@@ -69,6 +74,7 @@ class Explainer:
         base, p = probability(own.base, self.subject.mapping), self.p_rare(nodes)
         return stretched(own, log_odds_of(base), log_odds_of(p))
 
+    @plain_torch()
     def explain(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Explanations:
         """Returns why each of some nodes has its P(rare).
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels
+from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, dtype_of
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.splits import PARTS, Split
@@ -33,7 +33,7 @@ def parts_of_arrays(
     x = torch.empty(len(labels), 0) if features is None else _rows(features, where)
     weights = None if weight is None else as_array(weight, "edge weights", where)
     if _is_adjacency(edges):
-        edges, stored = _edges_of_adjacency(edges, x.shape[0], where)
+        edges, stored = edges_of_adjacency(edges, (x.shape[0], x.shape[0]), where)
         weights = stored if weights is None else weights
     adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
     names = tuple(getattr(features, "columns", ()))  # of a frame of pandas or polars
@@ -50,17 +50,24 @@ def _rows(x: Any, where: str) -> Tensor | Csr:
             f"{where}: features must be a table with a row per node, got shape {tuple(out.shape)}: x[:, None] makes "
             "one column of one number per node"
         )
-    return out
+    return out if isinstance(out, Csr) or not _shared(out, x) else out.clone()
+
+
+def _shared(x: Tensor, given: Any) -> bool:
+    """Returns whether features lie in the memory of what they were made of, which its owner may write to later."""
+    if isinstance(given, Tensor):
+        return x.data_ptr() == given.data_ptr()
+    return np.may_share_memory(x.numpy(), np.asarray(given))
 
 
 def parts_of_labels(labels: Any, where: str) -> Parts:
     """Returns labels of any kind, or None, as `y`; where they are names of classes also these, as of a table."""
     if labels is None or isinstance(labels, Tensor):
-        return {"y": None if labels is None else as_labels(labels, where)}
+        return {"y": None if labels is None else as_labels(labels, where).clone()}
     # In an array of text, as numpy makes one of a list, NaN would be the name "nan".
     array = np.array(labels, dtype=object) if isinstance(labels, list | tuple) else as_array(labels, "labels", where)
     if not _are_names(array):
-        return {"y": as_labels(labels, where)}
+        return {"y": as_labels(labels, where).clone()}
     import pandas as pd
 
     if array.ndim == 2 and array.shape[1] == 1:
@@ -86,8 +93,9 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     Args:
         data: with `x` (dense or sparse; without it the number of neighbours is the feature) and `edge_index` [2, m], or
             `adj_t` (torch sparse, or `SparseTensor` of torch_sparse) in its place; optionally `edge_weight` or a
-            one-column `edge_attr`, `y` (numbers or names of classes), and `train_mask`, `val_mask`, `test_mask`. Each
-            may be a tensor, an array or a list.
+            one-column `edge_attr`, `y` (numbers or names of classes), and `train_mask`, `val_mask`, `test_mask`, or
+            numbers of nodes as `train_idx`, `val_idx`, `test_idx`. Each may be a tensor, an array or a list; the graph
+            copies features and labels.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
@@ -102,7 +110,10 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     parts = parts_of_arrays(
         edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
     )
-    return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name}
+    notes = parts.get("notes", ())
+    if hasattr(data, "src") and hasattr(data, "msg"):
+        notes = (*notes, "a TemporalData has no labels; its times t and messages msg are left out")
+    return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name, "notes": notes}
 
 
 def _n_nodes(data: Data, where: str) -> int:
@@ -115,13 +126,37 @@ def _n_nodes(data: Data, where: str) -> int:
 
 
 def split_of_masks(data: Any, n_nodes: int, where: str) -> Split | None:
-    """Returns the split that `train_mask`, `val_mask` and `test_mask` of a `Data` make; None without any."""
+    """Returns the split that `train_mask`, `val_mask` and `test_mask` of a `Data` make; None without any.
+
+    Without masks the numbers of nodes are taken that `train_idx`, `val_idx` and `test_idx` hold.
+    """
     masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
     if all(mask is None for mask in masks):
-        return None
+        return _split_of_numbers(data, n_nodes, where)
     train, val, test = (np.zeros(n_nodes, dtype=bool) if mask is None else mask for mask in masks)
     with located(where):
         return Split.from_masks(train, val, test, "public", n_nodes=n_nodes).to("cpu")
+
+
+def _split_of_numbers(data: Any, n_nodes: int, where: str) -> Split | None:
+    given = [getattr(data, f"{part}_idx", None) for part in PARTS]
+    if all(numbers is None for numbers in given):
+        return None
+    parts = []
+    for part, numbers in zip(PARTS, given, strict=True):
+        nodes = np.zeros(0, np.int64) if numbers is None else as_array(numbers, f"data.{part}_idx", where)
+        if (
+            nodes.ndim != 1
+            or nodes.dtype.kind not in "iu"
+            or (nodes.size and not 0 <= nodes.min() <= nodes.max() < n_nodes)
+        ):
+            raise InputError(
+                f"{where}: data.{part}_idx must be numbers of nodes, from 0 to {n_nodes - 1}, got "
+                f"{dtype_of(nodes)} of shape {nodes.shape}: put a mask in data.{part}_mask"
+            )
+        parts.append(torch.from_numpy(np.unique(nodes).astype(np.int64)))
+    with located(where):
+        return Split(parts[0], parts[1], parts[2], "public")
 
 
 def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:
@@ -133,7 +168,7 @@ def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, Nu
         raise InputError(f"{where}: data must have edge_index or adj_t, but both are missing")
     if index is None:
         # adj_t holds the transposed adjacency: its rows are the targets.
-        edges, weights = _edges_of_adjacency(adj_t, n_nodes, where)
+        edges, weights = edges_of_adjacency(adj_t, (n_nodes, n_nodes), where)
         return edges[:, ::-1], weights
     index = as_array(index, "data.edge_index", where)
     if index.ndim != 2 or index.shape[0] != 2:
@@ -161,8 +196,8 @@ def _is_adjacency(edges: Any) -> bool:
     )
 
 
-def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:
-    """Returns the edges [m, 2], from row to column, of a matrix [n, n] that `_is_adjacency` knows, and their weights.
+def edges_of_adjacency(adjacency: Any, wanted: tuple[int, int], where: str) -> tuple[NumpyArray, NumpyArray | None]:
+    """Returns the edges [m, 2], from row to column, of a matrix that `_is_adjacency` knows, and their weights.
 
     An entry stored twice is an edge listed twice; weights are None where the matrix holds no values.
     """
@@ -175,11 +210,9 @@ def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Numpy
     else:
         row, column, value = adjacency.coo()
         shape = tuple(adjacency.sparse_sizes())
-    if shape != (n_nodes, n_nodes):
-        raise InputError(
-            f"{where}: adjacency must have one row and one column per node, got shape {shape} for {n_nodes} nodes "
-            "(rows of the features)"
-        )
+    if shape != wanted:
+        nodes = f"{wanted[0]} nodes (rows of the features)" if wanted[0] == wanted[1] else f"nodes of shape {wanted}"
+        raise InputError(f"{where}: adjacency must have one row and one column per node, got shape {shape} for {nodes}")
     edges = torch.stack([row, column], 1).cpu().numpy()
     return edges, None if value is None else as_array(value, "edge weights", where)
 

@@ -269,7 +269,7 @@ def _as_weights(weights: NumpyArray, edges: NumpyArray, where: str) -> NumpyArra
         raise InputError(
             f"{where}: edge weights must be one number per edge, got shape {weights.shape} for {len(edges)} edges"
         )
-    if weights.dtype.kind not in "iuf":
+    if weights.dtype.kind not in "biuf":  # of an adjacency such as A > 0 each True is an edge
         raise InputError(f"{where}: edge weights must be numbers, got {weights.dtype}")
     with np.errstate(over="ignore"):
         return weights.astype(np.float32, copy=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
+from calirare._util.device import usable
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, check_columns, columns_for, names_of_features, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
@@ -268,7 +269,8 @@ class Graph:
         return dataclasses.replace(self, split=split, trusted=True)
 
     def to(self, device: torch.device | str) -> Self:
-        """Returns the graph with its tensors on `device`."""
+        """Returns the graph with its tensors on `device`; a GPU that cannot be used is an InputError."""
+        device = usable(device)
         moved: dict[str, Any] = {
             name: None if (value := getattr(self, name)) is None else value.to(device)
             for name in ("adjacency", "x", "y", "original_y", "split", "posterior", "scored")
@@ -384,9 +386,7 @@ class Graph:
         return cls(**(parts_of_hetero if is_hetero(data) else parts_of_data)(data, name=name, **options))
 
     def to_data(self) -> Data:
-        """Returns the graph as a PyTorch Geometric `Data`.
-
-        It has `edge_index`, dense `x`, and what there is of `edge_weight` (unless all 1), `y`, `original_y` and masks.
+        """Returns a PyTorch Geometric `Data`: `edge_index`, dense `x`, `edge_weight` but 1, `y`, `original_y`, masks.
 
         Raises:
             InputError: columns of `x` are not mapped to numbers yet.

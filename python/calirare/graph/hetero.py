@@ -12,7 +12,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_features
 from calirare.graph.columns import Column, named, with_neighbours
-from calirare.graph.convert import parts_of_labels, split_of_masks
+from calirare.graph.convert import edges_of_adjacency, parts_of_labels, split_of_masks
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
@@ -43,9 +43,10 @@ def parts_of_hetero(
     of all types join their nodes both ways, and each pair once, as reverse types repeat them.
 
     Args:
-        data: with `x` of some types (where none has any the number of neighbours is a feature), `edge_index` of every
-            edge type, optionally `edge_weight` (1 where a type has none), and of the scored type optionally `y` and
-            `train_mask`, `val_mask`, `test_mask`.
+        data: with `x` of some types (where none has any the number of neighbours is a feature), `edge_index` or `adj_t`
+            of every edge type, optionally `edge_weight` or a one-column `edge_attr` (1 where a type has none; of more
+            columns a note says that they are left out), and of the scored type optionally `y` and `train_mask`,
+            `val_mask`, `test_mask`.
         name: what the graph is called.
         scored: the type of nodes that P(rare) is told of; None for the only one that has `y`.
         relations: keep the edge types and their directions, see `Graph.relations`.
@@ -62,7 +63,7 @@ def parts_of_hetero(
     first = dict(zip(types, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
     n, n_scored = sum(sizes), sizes[0]
     x, columns = _features(data, types, sizes, where)
-    ends, weights, kinds = _edges(data, first, dict(zip(types, sizes, strict=True)), where)
+    ends, weights, kinds, notes = _edges(data, first, dict(zip(types, sizes, strict=True)), where)
     rules = EdgeRules(**edge_options).for_table(weighted=weights is not None)
     naming = Naming(lambda i: _name(i, first), lambda i: f"edge {i}")
     if relations:
@@ -84,6 +85,7 @@ def parts_of_hetero(
         "split": split_of_masks(data[scored], n_scored, where),
         "scored": torch.arange(n) < n_scored if len(types) > 1 else None,
         "name": name,
+        "notes": (*labels.get("notes", ()), *notes),
     }
     return parts if len(columns) > 1 else with_neighbours(parts)
 
@@ -136,12 +138,12 @@ def _features(data: HeteroData, types: list[str], sizes: list[int], where: str) 
 
 def _edges(
     data: HeteroData, first: dict[str, int], sizes: dict[str, int], where: str
-) -> tuple[NumpyArray, NumpyArray | None, NumpyArray]:
-    """Returns all edges by the numbers of nodes in one graph [m, 2], their weights or None, and their types [m]."""
-    ends, weights, kinds = [], list[NumpyArray | None](), []
+) -> tuple[NumpyArray, NumpyArray | None, NumpyArray, list[str]]:
+    """Returns all edges by numbers of nodes in one graph [m, 2], their weights or None, their types [m], and notes."""
+    ends, weights, kinds, notes = [], list[NumpyArray | None](), [], list[str]()
     for kind in data.edge_types:
         source, relation, target = kind
-        index = as_array(data[kind].edge_index, f"edge_index of {relation!r}", where)
+        index, weight = _edges_of_type(data[kind], relation, (sizes[target], sizes[source]), where, notes)
         if index.ndim != 2 or index.shape[0] != 2:
             raise InputError(f"{where}: edge_index of {relation!r} must have shape [2, m], got {index.shape}")
         for row, end in zip(index, (source, target), strict=True):
@@ -151,11 +153,33 @@ def _edges(
                     f"{row.min()} to {row.max()}"
                 )
         ends.append(index.T + np.array([first[source], first[target]]))
-        weight = getattr(data[kind], "edge_weight", None)
-        weights.append(None if weight is None else as_array(weight, f"edge_weight of {relation!r}", where))
+        weights.append(weight)
         kinds.append(np.full(index.shape[1], " ".join(kind)))
     if not ends:
         raise InputError(f"{where}: there must be edges of some type, got none")
     filled = [np.ones(len(e)) if w is None else w for e, w in zip(ends, weights, strict=True)]
     given = any(weight is not None for weight in weights)
-    return np.concatenate(ends), np.concatenate(filled) if given else None, np.concatenate(kinds)
+    return np.concatenate(ends), np.concatenate(filled) if given else None, np.concatenate(kinds), notes
+
+
+def _edges_of_type(
+    edges: Any, relation: str, shape: tuple[int, int], where: str, notes: list[str]
+) -> tuple[NumpyArray, NumpyArray | None]:
+    """Returns the edges [2, m] of one type and their weights; `shape` is that of `adj_t`, targets by sources."""
+    weight, index = getattr(edges, "edge_weight", None), getattr(edges, "edge_index", None)
+    if index is None and getattr(edges, "adj_t", None) is not None:
+        ends, weights = edges_of_adjacency(edges.adj_t, shape, f"{where}, adj_t of {relation!r}")
+        return ends.T[::-1], weights
+    if index is None:
+        raise InputError(f"{where}: edges of {relation!r} must have edge_index or adj_t, but both are missing")
+    if weight is None and getattr(edges, "edge_attr", None) is not None:
+        columns = as_array(edges.edge_attr, f"edge_attr of {relation!r}", where)
+        if columns.ndim == 1 or columns.shape[1] == 1:
+            weight = columns.reshape(-1)
+        else:
+            notes.append(
+                f"edge_attr of {relation!r} is left out, an edge has one weight and no {columns.shape[1]} columns: put "
+                "it in edge_weight"
+            )
+    weights = None if weight is None else as_array(weight, f"edge_weight of {relation!r}", where)
+    return as_array(index, f"edge_index of {relation!r}", where), weights

@@ -171,6 +171,11 @@ class GraphLog:
         with self._turn:
             return self._changes.numbers()
 
+    def changed(self) -> tuple[Graph, NumpyArray]:
+        """Returns `graph` and `numbers` of one moment, whatever other threads add meanwhile."""
+        with self._turn:
+            return self.graph(), self.numbers()
+
     def compact(self, out: str | Path) -> Graph:
         """Writes the graph with every change as a folder, whole or not at all, and returns it.
 
@@ -183,8 +188,7 @@ class GraphLog:
             InputError: it is there, cannot be written, or does not hold what was written into it.
         """
         out = Path(out)
-        with self._turn:
-            graph, numbers = self._changes.graph(), self._changes.numbers()
+        graph, numbers = self.changed()
         if os.path.lexists(out):
             raise InputError(f"{out}: exists already: choose another folder or remove it")
         try:

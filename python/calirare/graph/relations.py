@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
+from calirare._util.brief import brief
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
 from calirare.graph.edges import STRICT, EdgeRules, Naming, build_adjacency, directed
@@ -28,6 +29,8 @@ class Relation:
     name: str
     out: Csr
     into: Csr
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, name: str, out: Csr) -> Relation:

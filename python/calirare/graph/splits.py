@@ -71,7 +71,7 @@ class Split:
         """Returns the split whose parts are the true entries of three bool [n] masks.
 
         Args:
-            train: bool [n], tensor, array or list; whole numbers 0 and 1 count as bool.
+            train: bool [n] or [n, 1], tensor, array or list; numbers 0 and 1 count as bool.
             val: likewise.
             test: likewise.
             name: how the split was made.
@@ -86,10 +86,14 @@ class Split:
         parts = []
         for part, given in zip(PARTS, (train, val, test), strict=True):
             mask = as_array(given, f"{part}_mask", "split")
-            if mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all() and len(mask) == (n_nodes or len(mask)):
+            if mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all() and len(mask) == (n_nodes or len(mask)):
                 mask = mask.astype(bool)
+            mask = mask[:, 0] if mask.ndim == 2 and mask.shape[1] == 1 else mask
             if mask.dtype != bool or mask.ndim != 1:
-                mend = "choose one column if it holds several splits" if mask.ndim == 2 else "make it true or false"
+                several = "choose one column, or one row, if it holds several splits"
+                numbers = "numbers of nodes make a split by Split(train, val, test)"
+                of_nodes = mask.dtype.kind in "iu" and len(mask) != (n_nodes or len(mask))
+                mend = several if mask.ndim == 2 else numbers if of_nodes else "make it true or false"
                 raise InputError(
                     f"split: {part}_mask must be a bool vector, got {dtype_of(given)} of shape {mask.shape}: {mend}"
                 )

@@ -24,6 +24,7 @@ TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 DUCK = re.compile(r"(?P<file>.+?\.duckdb)::(?P<table>.+)", re.DOTALL | re.IGNORECASE)
 ROWS = 1 << 18  # rows that are read together where a table is not held
 BUFFER = 1 << 20  # bytes
+CACHED = "256MB"  # of a database's blocks, each of which is read once; DuckDB would keep as much as there is memory
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a folder
 NO_READING: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -75,7 +76,14 @@ class DuckTable:
 
     def _rows(self, columns: Sequence[str] | None) -> Iterator[Any]:
         with self._opened() as engine:
-            yield from _reader(engine, self._query(engine, columns))
+            query = self._query(engine, columns)
+            if not self._is_view(engine):  # which may sort or join more than that
+                engine.execute(f"SET memory_limit = '{CACHED}'")
+            yield from _reader(engine, query)
+
+    def _is_view(self, engine: Any) -> bool:
+        views = "SELECT count(*) FROM duckdb_views() WHERE (database_name, schema_name, view_name) = (?, ?, ?)"
+        return engine.execute(views, self._found(engine)).fetchall() != [(0,)]
 
     def _query(self, engine: Any, columns: Sequence[str] | None) -> str:
         found = self._found(engine)

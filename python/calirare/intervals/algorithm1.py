@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
+from calirare._util.torch_state import plain_modes
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
 from calirare.intervals.account import account_of
@@ -23,6 +24,7 @@ from calirare.training import Fitted, FittedNetwork, FoldFitted, evaluating
 Score = Literal["auto", "rare", "predicted"]
 
 
+@plain_modes()
 def jackknife(
     fitted: Fitted | nn.Module,
     graph: Graph | None = None,

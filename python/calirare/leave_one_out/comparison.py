@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare._util.memory import peak_bytes
+from calirare._util.torch_state import plain_modes
 from calirare.curvature import closed_form
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
@@ -154,6 +155,7 @@ def agreement_of(estimate: Tensor, truth: Tensor) -> tuple[float, float, float]:
     return correlation, float(a @ b / (b @ b)), float((a - b).norm() / b.norm())
 
 
+@plain_modes()
 def leave_one_out(
     fitted: FittedNetwork,
     graph: Graph | None = None,

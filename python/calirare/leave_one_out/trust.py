@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calirare._util.torch_state import plain_modes
 from calirare.curvature import logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.leave_one_out.held_out import (
@@ -81,6 +82,7 @@ class _Facts:
     unchecked: bool  # whether the network is the user's own, and no label that it has not seen was asked
 
 
+@plain_modes()
 def quality(
     fitted: FittedNetwork,
     result: LooResult,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
+from calirare._util.torch_state import plain_torch
 from calirare.graph import ORDERS, Graph, Order, check_graph
 from calirare.models.gcn import GCN, Dropout, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
@@ -268,6 +269,7 @@ class GcnTraining:
         return converge(start, graph, tolerance=tolerance, max_steps=max_steps, dtype=dtype)
 
 
+@plain_torch()
 def fit(graph: Graph, nodes: Tensor | None = None, training: GcnTraining | None = None) -> GcnFit:
     """Trains a GCN: short for `GcnTraining(...).fit(graph, nodes)`.
 

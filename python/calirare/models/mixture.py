@@ -107,6 +107,19 @@ class Mixture(FoldFitted):
         """Returns the weight of a member, 0 where there is none of that name."""
         return next((member.weight for member in self.members if member.name == name), 0.0)
 
+    def without(self, kind: type[FoldFitted]) -> Mixture | None:
+        """Returns the average of the members of other kinds, None where there is none."""
+        others = tuple(m for m in self.members if not isinstance(m.fitted, kind))
+        return Mixture(others) if others else None
+
+    def knowing_nobody(self) -> Mixture:
+        """Returns the same for a graph of strangers: no node is known by its name, and spread labels are silent."""
+        members = (
+            replace(m, fitted=m.fitted.knowing_nobody()) if isinstance(m.fitted, SpreadingFit) else m
+            for m in self.members
+        )
+        return replace(self, members=tuple(members))
+
     @property
     def nodes(self) -> Tensor:  # type: ignore[override]  # the members' own
         """The labelled nodes, int64 [m]."""
@@ -326,12 +339,12 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
 
 def _rest_of(mixture: Mixture) -> Rest | None:
     """Returns `Rest` of members of which some may be silent, from each label's logits without itself."""
-    others = [m for m in mixture.members if not isinstance(m.fitted, SpreadingFit)]
-    if len(others) in (0, len(mixture.members)):
+    others = mixture.without(SpreadingFit)
+    if others is None or len(others.members) == len(mixture.members):
         return None
     own, targets = [m.fitted.own_logits for m in mixture.members], mixture.targets
     heard = ~torch.stack([z.isnan().any(1) for z in own]).any(0)
-    every, alone = mixture.pooled(own), Mixture(tuple(others)).own_logits
+    every, alone = mixture.pooled(own), others.own_logits
     shares = effective_shares(targets, mixture.sample_weights, mixture.members[0].fitted.n_classes)
     one, all_of_them = (PriorPlattCalibrator(target="balanced", trained_shares=shares) for _ in range(2))
     return Rest.of(one.fit(alone, targets), all_of_them.fit(every[heard], targets[heard]))

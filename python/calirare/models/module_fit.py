@@ -11,13 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import vector_to_parameters
 
-from calirare._util.brief import brief
+from calirare._util.brief import brief, describe
+from calirare._util.errors import cut
+from calirare._util.torch_state import plain_modes
 from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_graph, check_nodes, check_training_labels, normalize_features
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.training import FittedNetwork, class_weights, flat
 from calirare_ext import Csr
+
+ERROR = 120  # characters of a module's own error
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +73,15 @@ class ModuleFit(FittedNetwork):
         """Returns the logits; refuses what is none, what changes its inputs, and what is different at every call."""
         copies = tuple(x.detach().clone() if isinstance(x, Tensor) else x for x in self.inputs)
         before = [x._version for x in copies if isinstance(x, Tensor)]
-        with torch.enable_grad():
-            logits = self.model(*copies)
+        try:
+            with torch.enable_grad():
+                logits = self.model(*copies)
+        except (TypeError, RuntimeError) as error:
+            reason = cut(str(error).splitlines()[0], ERROR)
+            raise ValueError(
+                f"ModuleFit: model could not be called with {' and '.join(map(describe, self.inputs))} ({reason}): "
+                "wrap it in a module that can, or say what it takes, fit_of(inputs=...)"
+            ) from error
         if not isinstance(logits, Tensor) or logits.dim() != 2:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ValueError(f"ModuleFit: model must return logits [n, k], got {got}: wrap it in a module that does")
@@ -204,6 +215,7 @@ def fit_of(
 ) -> GcnFit | ModuleFit: ...
 
 
+@plain_modes()
 def fit_of(
     model: nn.Module,
     graph: Graph,

@@ -13,7 +13,7 @@ ones. No node reads its own label but through others, and of a label's own predi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Self
 
@@ -77,6 +77,10 @@ class SpreadingFit(FoldFitted):
     reached_own: Tensor
     reached_labels: Tensor
     _kept: dict[str, tuple[Graph, Tensor]] = field(default_factory=dict)
+
+    def knowing_nobody(self) -> SpreadingFit:
+        """Returns the same that knows no node of any graph."""
+        return replace(self, known=KnownNodes(self.known.keys[:0], ""), _kept={})
 
     def told_in(self, graph: Graph) -> Tensor:
         """Returns Y of the nodes of a graph, 0 of those it does not know, float32 [n, (K + 1) k]; the last is kept."""

@@ -64,7 +64,7 @@ def read(function: str, y_true: Array, p: Array) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{function}: y_true must have shape {list(f.shape)}, got {list(y.shape)}")
     low, high = (float(v) for v in torch.aminmax(f))
     if low < 0 or high > 1:
-        raise ValueError(f"{function}: p must lie in [0, 1], got values from {low:g} to {high:g}")
+        raise ValueError(f"{function}: p must lie in [0, 1], got values from {low:.9g} to {high:.9g}")
     return as_hot(function, y), f
 
 

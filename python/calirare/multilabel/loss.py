@@ -130,4 +130,6 @@ class CMLCCLoss(nn.Module):
         if self.beta == 0:
             return risk
         check_rows("CMLCCLoss", logits)
+        if not bool(torch.isfinite(logits.detach()).all()):
+            raise ValueError("CMLCCLoss: logits must be finite, got NaN or infinity: look at the learning rate")
         return risk + self.beta * smooth_canonical_error(logits, labels, p=self.p, bandwidth=self.bandwidth)

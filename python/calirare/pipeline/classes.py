@@ -10,8 +10,9 @@ from torch import Tensor
 
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
+from calirare._util.torch_state import plain_torch
 from calirare.datasets import with_task
-from calirare.graph import Graph, check_trainable, scale_note
+from calirare.graph import Graph, check_graph, check_trainable, scale_note
 from calirare.models import NeighbourPool
 from calirare.pipeline.job import Job, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
@@ -21,6 +22,7 @@ from calirare.run import ClassesOutcome, Deciding, Settings, ignored_settings
 from calirare.training import FoldFitted
 
 
+@plain_torch()
 def train_classes(
     graph: Graph | None = None,
     settings: Settings | None = None,
@@ -56,9 +58,8 @@ def train_classes(
     if graph is None and settings.data.dataset is not None:
         settings = dataclasses.replace(settings, data=dataclasses.replace(settings.data, task="classes"))
         graph = settings.data.load(settings.seed)
-    if not isinstance(graph, Graph):
-        got = type(graph).__name__
-        raise TypeError(f"train_classes: graph must be a calirare.Graph, got {got}: take Graph.from_data, ...")
+    check_graph("train_classes", graph)
+    assert isinstance(graph, Graph)
     graph = with_task(graph, "classes", settings.seed)
     _check(graph, settings)
     device = choose_device(settings.device)

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
+from calirare._util.torch_state import plain_torch
 from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
 from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task
 from calirare.features import FeatureMap
-from calirare.graph import Graph, check_trainable, known_rare, scale_note, split_note
+from calirare.graph import Graph, check_graph, check_trainable, known_rare, scale_note, split_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
@@ -34,6 +35,7 @@ StreamingMaker = Callable[[Graph, Report], Streaming]
 T = TypeVar("T")
 
 
+@plain_torch()
 def train(
     graph: Graph | None = None,
     settings: Settings | None = None,
@@ -69,15 +71,17 @@ def train(
     if settings is not None and not isinstance(settings, Settings):
         raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
     if given is not None:
+        if not isinstance(given, Given):
+            got = type(given).__name__
+            raise TypeError(f"train: given must be calirare.models.Given, got {got}: take models.Given(logits)")
         changes["model"] = "given"
     settings = (settings or Settings()).but("train", **changes)
     if settings.data.task == "classes":
         raise InputError("train: task classes makes no class the rare one: take calirare.train_classes")
     if graph is None and settings.data.dataset is not None:
         graph = settings.data.load(settings.seed)
-    if not isinstance(graph, Graph):
-        got = type(graph).__name__
-        raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
+    check_graph("train", graph)
+    assert isinstance(graph, Graph)
     device = choose_device(settings.device)
     graph, features, mapped = prepared(graph, settings)
     there = mapped.to(device)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare._util.device import choose_device
+from calirare._util.torch_state import plain_torch
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
 from calirare.explain.audit import AT_LEAST, Audit
@@ -101,6 +102,7 @@ class ClassesOutcome(CalibratedRun):
         return "leave-one-out", self.fit.nodes[known], self.own_logits[known]
 
     @cached_property
+    @plain_torch()
     def metrics(self) -> dict[str, Any]:
         """Everything `metrics.json` holds: plain numbers and strings."""
         judged_on, nodes, logits = self.judged()
@@ -147,6 +149,7 @@ class ClassesOutcome(CalibratedRun):
         """Returns measures before and after calibration, the classes one by one, the verdict and notes, as text."""
         return class_summary(self.metrics, width)
 
+    @plain_torch()
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per scored node: the predicted class, its probability, and that of every class.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.threads import threads_for
+from calirare._util.torch_state import plain_torch
 from calirare.calibration import CalibrateOn
 from calirare.explain import Explainer, Explanations, Subject, Unlearnt, difference, nodes_named, voice_of
 from calirare.explain.audit import Audit, audit_labels, unseen_logits
@@ -20,6 +21,7 @@ from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork, FoldFitted
 
 
+@plain_torch()
 def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]) -> Explainer:
     """Returns what explains nodes of a run's own graph.
 
@@ -45,6 +47,7 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[
     return Explainer(voice, subject, stored)
 
 
+@plain_torch()
 def explained(
     explainer: Explainer,
     nodes: Sequence[str | int] | Tensor | None,
@@ -97,9 +100,9 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
 
 
 FOLDS = "each label is judged by models trained without its fold"
-CLOSED_FORM = (
-    "leave-one-out in closed form, as the run made no cross-validation: a network that learnt wrong labels by heart "
-    "hides them; train with --folds 5"
+NO_FOLDS = (
+    "audit: the run made no cross-validation (folds 0), and no label can be judged by a network that has not learnt "
+    "it: train with --folds 5; --next K, which label to get, needs none"
 )
 SOME_FOLDS = (
     "{:,} of {:,} labels are judged by networks trained without their fold, the others by leave-one-out in closed "
@@ -107,6 +110,7 @@ SOME_FOLDS = (
 )
 
 
+@plain_torch()
 def audit_run(
     fitted: Fitted,
     graph: Graph,
@@ -129,7 +133,7 @@ def audit_run(
         at_least: P(wrong) from which a label is flagged, in (0, 1].
 
     Raises:
-        InputError: there are not two classes, or too few labels of one.
+        InputError: there are not two classes, too few labels of one, or a network without folds.
     """
     if settings.positive_only:
         raise InputError(
@@ -141,13 +145,13 @@ def audit_run(
         logits = unseen_logits(fitted, mapped)
     elif held_out is not None and bool(torch.isfinite(held_out).all()):
         logits = held_out
+    elif held_out is None:
+        raise InputError(NO_FOLDS)
     else:
         assert isinstance(fitted, FittedNetwork)
-        logits, evidence = OwnLogits(fitted.linearisation)(damping), CLOSED_FORM
-        if held_out is not None:
-            seen = torch.isfinite(held_out).all(1)
-            logits = torch.where(seen[:, None], held_out.double(), logits)
-            evidence = SOME_FOLDS.format(int(seen.sum()), seen.numel())
+        seen = torch.isfinite(held_out).all(1)
+        logits = torch.where(seen[:, None], held_out.double(), OwnLogits(fitted.linearisation)(damping))
+        evidence = SOME_FOLDS.format(int(seen.sum()), seen.numel())
     on = representing(settings.calibration.calibrate_on, graph)
     return audit_labels(fitted, mapped, logits, evidence, on, at_least)
 

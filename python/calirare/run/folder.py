@@ -24,6 +24,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
+from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, source_exists, with_drawn_rest
@@ -121,6 +122,7 @@ class SavedRun:
                 raise
             return None, str(error)
 
+    @plain_torch()
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
         settings = self.settings
@@ -220,6 +222,10 @@ class SavedRun:
             last[:] = [(graph, self.explainer(graph))]
         return last[0][1]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves what can be made anew out of copies and files."""
+        return {name: value for name, value in self.__dict__.items() if name != "_last_explainer"}
+
     @cached_property
     def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer]]:
         return []
@@ -250,6 +256,7 @@ class SavedRun:
             raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
 
 
+@plain_torch()
 def load(folder: str | Path) -> SavedRun:
     """Reads a run's folder.
 

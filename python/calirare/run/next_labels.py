@@ -15,6 +15,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
+from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, LabelValues, label_values, taken_together
 from calirare.run.deciding import nodes_to_decide
 
@@ -107,6 +108,7 @@ class NextLabels:
         return "\n".join(lines) + "\n"
 
 
+@plain_torch()
 def next_labels(explainer: Explainer, k: int, by: NextBy, among: Tensor | None = None) -> NextLabels:
     """Returns the nodes that are worth a label next.
 

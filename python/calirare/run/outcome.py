@@ -17,6 +17,7 @@ from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare._util.device import choose_device
+from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.explain import Explainer, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
@@ -68,6 +69,7 @@ class Outcome(RunResult):
     __repr__ = brief
 
     @cached_property
+    @plain_torch()
     def metrics(self) -> dict[str, Any]:
         """Everything `metrics.json` holds: plain numbers and strings."""
         return report(self)
@@ -76,6 +78,7 @@ class Outcome(RunResult):
         """Returns measures before and after calibration, coverage, the verdict and notes, as text of some width."""
         return summary_of(self.metrics, width)
 
+    @plain_torch()
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per scored node: P(rare), alert, interval, uncertainty, ICE (as `predictions.csv`)."""
         return predictions(self.graph, self.for_tables(), self.jackknife, self.graph.split)
@@ -133,6 +136,10 @@ class Outcome(RunResult):
         worth = self.next_labels(min(REVIEWED, order.numel()), among=order).nodes
         first = torch.from_numpy(worth).to(order.device)
         return torch.cat([first, order[~torch.isin(order, first)]])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves what can be made anew out of copies and files."""
+        return {name: value for name, value in self.__dict__.items() if name != "explainer"}
 
     @cached_property
     def explainer(self) -> Explainer:

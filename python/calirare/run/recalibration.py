@@ -20,6 +20,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, same_but_labels
 from calirare.metrics import PopulationCheck, population_check
+from calirare.run.acquaintance import acquainted
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
@@ -145,7 +146,7 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
     if seen.numel():
         trained = amount(seen.numel(), "label")
         say(f"note: this is the graph the run was trained on: the {trained} that trained are left out")
-    logits = scorer.fit.logits_of(prepared).double()
+    logits = acquainted(scorer.fit, prepared, say).logits_of(prepared).double()
     fresh = logits[nodes]
     before, own = p_rare(fresh, scorer.calibrators), cross_fitted_probabilities(old["population"], fresh, labels)[:, 1]
     maps: dict[Target, PriorPlattCalibrator] = {

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
+from calirare._util.torch_state import plain_torch
 from calirare.calibration import TARGETS, Calibrator, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
@@ -48,6 +49,7 @@ class CalibratedRun(ABC):
             raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
         return self.mapped_logits(self.logits, target)
 
+    @plain_torch()
     def mapped_logits(self, logits: Tensor, target: Target | None) -> Tensor:
         """Returns the probabilities of logits [m, k]."""
         return self.calibrators[target].transform(logits) if target in self.calibrators else torch.softmax(logits, 1)
@@ -60,6 +62,7 @@ class CalibratedRun(ABC):
         parts = {field.name: _on_cpu(getattr(run, field.name)) for field in dataclasses.fields(run)}
         return cast(Self, dataclasses.replace(run, **parts))
 
+    @plain_torch()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does.
 

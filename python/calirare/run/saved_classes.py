@@ -11,6 +11,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.run_files import check_as_written
+from calirare._util.torch_state import plain_torch
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import Graph
 from calirare.run.class_measures import class_summary
@@ -65,6 +66,7 @@ class SavedClasses:
         """Returns the run's own graph with the run's split, see `SavedRun.graph`."""
         return self.run.graph(data)
 
+    @plain_torch()
     def probabilities(self, graph: Graph) -> Tensor:
         """Returns the probabilities of every node of the run's own graph for the run's target, float64 [n, k].
 
@@ -74,6 +76,7 @@ class SavedClasses:
         logits, fitted = self.fit.logits_of(self.run.mapped(graph)).double(), self.scorer.calibrator
         return logits.softmax(1) if fitted is None else fitted.transform(logits)
 
+    @plain_torch()
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns one row per scored node of a graph.
 
@@ -132,6 +135,7 @@ class SavedClasses:
             raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
 
 
+@plain_torch()
 def load_classes(folder: str | Path) -> SavedClasses:
     """Reads the folder of a run of many classes.
 

@@ -28,6 +28,7 @@ from calirare.calibration import (
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, logits_on_disk, read_ahead
+from calirare.run.acquaintance import acquainted
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, left_open, p_rare, prevailing
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer
@@ -97,7 +98,8 @@ class Loaded(Source):
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
         progress = None if report is None else (lambda done, total: report("predict", done, total))
-        return self.scorer.fit.logits_of(self.scorer.prepared(self.graph, self.say), progress=progress)
+        prepared = self.scorer.prepared(self.graph, self.say)
+        return acquainted(self.scorer.fit, prepared, self.say).logits_of(prepared, progress=progress)
 
     def drift(self, logits: Tensor) -> Drift | None:
         """See `Source.drift`."""

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.torch_state import plain_torch
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph, TableColumns, with_relations
+from calirare.graph import Graph, TableColumns, check_graph, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit
+from calirare.run.acquaintance import acquainted
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, p_rare, prevailing
@@ -100,6 +102,7 @@ class Scorer:
         """The map of the run's target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
 
+    @plain_torch()
     def score(
         self,
         graph: Graph,
@@ -122,16 +125,18 @@ class Scorer:
         Raises:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
+        check_graph("score", graph)
         wanted, graph = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes), graph.to("cpu")
         prepared = self.prepared(graph, say)
         self.note_on(say)
         progress = None if report is None else (lambda done, total: report("predict", done, total))
-        logits = self.fit.logits_of(prepared, progress=progress)
+        fit = acquainted(self.fit, prepared, say)
+        logits = fit.logits_of(prepared, progress=progress)
         drift = None
         if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
         told, corrected = prevailing(prevalence, self.calibrators, logits[prepared.scored_nodes])
-        scorer = dataclasses.replace(self, calibrators=corrected)
+        scorer = dataclasses.replace(self, fit=fit, calibrators=corrected)
         threshold = threshold_on(self.settings.decision, self.threshold, prepared, logits, corrected)
         said = scorer._said(logits, threshold)
         some = scorer._known(prepared, logits, said.threshold, wanted)
@@ -162,6 +167,7 @@ class Scorer:
         if self.settings.positive_only:
             say(DRAWN)
 
+    @plain_torch()
     def probabilities(self, graph: Graph) -> Probabilities:
         """Returns what the run's maps say of a prepared graph; alerts by the run's threshold as it is."""
         return self._said(self.fit.logits_of(graph), self.threshold)
@@ -214,6 +220,7 @@ class Scorer:
             known=known,
         )
 
+    @plain_torch()
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:
         """Returns a graph on the CPU, labels merged as in the run, and features mapped as those of its graph.
 

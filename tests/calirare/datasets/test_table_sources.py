@@ -13,7 +13,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset, read_graph
-from calirare.graph import Graph, is_table, stem_of
+from calirare.graph import Graph, is_table, stem_of, table_sources
 
 pyarrow = pytest.importorskip("pyarrow", reason="Parquet and Arrow tables need pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet and Arrow tables need pyarrow")
@@ -133,6 +133,27 @@ def test_uuids_of_duckdb_meet_those_in_text(tmp_path):
         engine.execute("CREATE VIEW edges AS SELECT * FROM plain")
     got = load_dataset(f"{tmp_path}/u.duckdb::edges", features=tmp_path / "n.csv", minority="fraud")
     assert got.adjacency.indices.tolist() == [1, 0]
+
+
+def test_a_view_may_take_more_memory_than_a_table(tmp_path, monkeypatch):
+    duckdb = pytest.importorskip("duckdb", reason="tables of DuckDB need duckdb")
+    path = database(tmp_path / "my.duckdb", edges=EDGES)
+    with duckdb.connect(str(path)) as engine:
+        engine.execute("CREATE VIEW sorted AS SELECT * FROM edges ORDER BY source")
+    limits = []
+    reader = table_sources._reader
+
+    def spy(engine, query):
+        if not query.endswith("LIMIT 0"):
+            limits.append(engine.sql("SELECT current_setting('memory_limit')").fetchall()[0][0])
+        return reader(engine, query)
+
+    monkeypatch.setattr(table_sources, "_reader", spy)
+    for name in ("edges", "sorted"):
+        rows = [batch.num_rows for batch in table_sources.DuckTable(path, name).batches(None)[1]]
+        assert sum(rows) == len(EDGES)
+    assert limits[0] == "244.1 MiB"  # 256 MB, as DuckDB says it
+    assert limits[1] != limits[0]
 
 
 def test_what_is_wrong_with_a_database_is_one_sentence(tmp_path, want, monkeypatch):

@@ -142,7 +142,7 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
         ({"edge_index": None}, "edge_index or adj_t, but both are missing"),
         ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"must have shape \[2, m\]"),
         ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one column"),
-        ({"train_mask": torch.ones(5)}, "train_mask must be a bool vector, got float32"),
+        ({"train_mask": torch.full((5,), 0.5)}, "train_mask must be a bool vector, got float32"),
         ({"train_mask": torch.ones(5).byte() * 2}, r"must be a bool vector, got uint8 of shape \(5,\): make it true"),
         ({"train_mask": torch.ones(3).bool()}, "train_mask must have one entry per node, got 3 for 5 nodes"),
         ({f"{part}_mask": torch.zeros(12).bool() for part in PARTS}, "one entry per node, got 12 for 5 nodes"),
@@ -434,3 +434,63 @@ def test_a_networkx_self_loop_counts_once():
     graph = nx.Graph([("a", "b"), ("a", "a")])
     loops = Graph.from_networkx(graph, features=np.ones((2, 1)), self_loops="keep")
     assert loops.adjacency.to_dense().tolist() == [[1, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("made_of", ["data", "tensors", "arrays"])
+def test_later_changes_of_what_it_was_made_of_change_nothing(data_class, made_of):
+    x, y, edges = torch.randn(6, 3), torch.tensor([1, 0, 0, 1, 0, -1]), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    if made_of == "data":
+        graph = Graph.from_data(data_class(x=x, y=y, edge_index=edges), symmetrize=True)
+    else:
+        given = (edges.T, x, y) if made_of == "tensors" else (edges.T.numpy(), x.numpy(), y.numpy())
+        graph = Graph.from_edges(*given, symmetrize=True)
+    want = graph.x.clone()
+    x.zero_()
+    y.fill_(1)
+    assert torch.equal(graph.x, want)
+    assert graph.y.tolist() == [1, 0, 0, 1, 0, -1]
+
+
+def test_numbers_of_nodes_are_a_split(data_class):
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    data = data_class(
+        x=torch.randn(6, 3), y=torch.tensor([1, 0, 0, 1, 0, 1]), edge_index=edges, train_idx=[3, 0], val_idx=[4]
+    )
+    split = Graph.from_data(data, symmetrize=True).split
+    assert [part.tolist() for part in (split.train, split.val, split.test)] == [[0, 3], [4], []]
+    data.val_idx = [3]
+    with pytest.raises(InputError, match="node 3 stands in train and val"):
+        Graph.from_data(data, symmetrize=True)
+    data.val_idx = torch.tensor([6])
+    with pytest.raises(
+        InputError, match=r"data.val_idx must be numbers of nodes, from 0 to 5, got int64 of shape \(1,\)"
+    ):
+        Graph.from_data(data, symmetrize=True)
+
+
+@pytest.mark.parametrize("mask", [[0.0, 1.0, 0.0], [[False], [True], [False]]])
+def test_masks_may_be_floats_or_a_column(data_class, mask):
+    data = data_class(x=torch.randn(3, 2), y=torch.tensor([1, 0, 1]), edge_index=torch.tensor([[0], [1]]))
+    data.train_mask = torch.tensor(mask)
+    assert Graph.from_data(data, symmetrize=True).split.train.tolist() == [1]
+
+
+def test_numbers_in_the_place_of_a_mask_are_told(data_class):
+    data = data_class(x=torch.randn(9, 2), y=torch.tensor([1, 0, 1] * 3), edge_index=torch.tensor([[0], [1]]))
+    data.train_mask = torch.tensor([4, 7])
+    with pytest.raises(InputError, match=r"numbers of nodes make a split by Split\(train, val, test\)"):
+        Graph.from_data(data, symmetrize=True)
+
+
+def test_what_a_temporal_data_loses_is_noted():
+    TemporalData = pytest.importorskip("torch_geometric.data").TemporalData
+    ends = torch.tensor([[0, 1], [1, 2]])
+    data = TemporalData(src=ends[0], dst=ends[1], t=torch.tensor([5, 6]), msg=torch.randn(2, 3))
+    notes = Graph.from_data(data, symmetrize=True).notes
+    assert "a TemporalData has no labels; its times t and messages msg are left out" in notes
+
+
+def test_an_adjacency_of_truths_has_edges_of_weight_one():
+    adjacency = sp.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) > 0)
+    graph = Graph.from_edges(adjacency, np.eye(3, 2), [0, 1, 0])
+    assert graph.adjacency.values.tolist() == [1.0] * 4

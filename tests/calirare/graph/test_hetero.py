@@ -123,3 +123,34 @@ def test_what_does_not_fit_is_named(data, what, message):
     _spoil(data, what)
     with pytest.raises(InputError, match=message):
         Graph.from_data(data)
+
+
+def test_a_one_column_edge_attr_is_the_weight(data):
+    data["account", "uses", "device"].edge_attr = torch.arange(1.0, 6.0)[:, None]
+    graph = Graph.from_data(data)
+    assert sorted(set(graph.adjacency.values.tolist())) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert graph.notes == ()
+
+
+def test_several_columns_of_edges_are_left_out_with_a_note(data):
+    data["account", "uses", "device"].edge_attr = torch.ones(5, 3)
+    graph = Graph.from_data(data)
+    assert set(graph.adjacency.values.tolist()) == {1.0}
+    assert graph.notes == (
+        "edge_attr of 'uses' is left out, an edge has one weight and no 3 columns: put it in edge_weight",
+    )
+
+
+def test_transposed_adjacencies_are_edges(data):
+    want = Graph.from_data(data).adjacency.to_dense()
+    uses = data["account", "uses", "device"]
+    uses.adj_t = torch.sparse_coo_tensor(USES.flip(0), torch.ones(5), (3, 4), check_invariants=True)
+    del uses.edge_index
+    assert torch.equal(Graph.from_data(data).adjacency.to_dense(), want)
+    uses.adj_t = uses.adj_t.T
+    with pytest.raises(InputError, match=r"adj_t of 'uses': adjacency must .*, got shape \(4, 3\) for nodes of shape"):
+        Graph.from_data(data)
+    uses.adj_t = uses.adj_t.T
+    del data["account", "pays", "merchant"].edge_index
+    with pytest.raises(InputError, match="edges of 'pays' must have edge_index or adj_t, but both are missing"):
+        Graph.from_data(data)

@@ -259,3 +259,38 @@ def test_a_scorer_of_a_graph_with_a_log_knows_its_nodes(small, tmp_path):
     assert float((known.logits(x[1], [*near[1], "first"]) - whole[1:]).abs().max()) < LEVEL
     with pytest.raises(InputError, match="no node 'first'"):
         calirare.Scorer.open(outcome).logits(x[1], ["first"])
+
+
+def test_a_log_names_the_neighbours(tmp_path):
+    graph = rare_task()
+    graph.to_folder(tmp_path / "g")
+    with rough_runs():
+        outcome = calirare.train(graph, model="gcn", **QUICK)
+    with GraphLog(tmp_path / "g") as log:
+        log.remove_node(2)
+        by_log, by_graph = (calirare.Scorer.open(outcome, which) for which in (log, log.graph()))
+        assert by_log.score(graph.x[0], [9]).rare == by_graph.score(graph.x[0], [8]).rare
+        assert by_log.score(graph.x[0], [9]).rare != by_graph.score(graph.x[0], [9]).rare
+        new = log.add_node(graph.x[1], [9])
+        for node, why in ((2, "there is no node 2 any more"), (new, "numbers from 0 to 259")):
+            with pytest.raises(InputError, match=why):
+                by_log.score(graph.x[0], [node])
+        assert calirare.Scorer.open(outcome, log).score(graph.x[0], [new]).rare > 0
+
+
+def test_a_log_of_named_nodes_is_asked_by_names(tmp_path):
+    graph = dataclasses.replace(rare_task(), node_names=np.array([f"n{i}" for i in range(260)]))
+    with rough_runs():
+        outcome = calirare.train(graph, model="gcn", **QUICK)
+    with GraphLog(graph, tmp_path / "g.log") as log:
+        log.remove_node("n2")
+        scores = [calirare.Scorer.open(outcome, which).score(graph.x[0], ["n9"]).rare for which in (log, log.graph())]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("neighbours", [1, "ab"])
+def test_neighbours_that_are_no_sequence_are_told(neighbours):
+    with rough_runs():
+        scorer = calirare.Scorer.open(calirare.train(rare_task(), model="gcn", **QUICK))
+    with pytest.raises(InputError, match="neighbours must be one sequence per node, got"):
+        scorer.score(scorer.graph.x[0], neighbours)

@@ -1,0 +1,109 @@
+"""Names that another graph shares with the run's by chance tell nothing of its nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.datasets import synthetic_rare
+from calirare.models import Mixture, SpreadingFit
+from calirare.run import acquaintance
+from calirare.run.acquaintance import acquainted
+from tests.helpers.command import rough_runs
+
+
+def accounts(seed, first="a"):
+    """A bank's accounts; homophily makes labels nearby count, columns tell much as well."""
+    graph = synthetic_rare(600, seed=seed, n_features=6, share=0.2, labels="block", separation=2.0, homophily=0.9)
+    names = np.array([f"{first}{i}" for i in range(graph.n_nodes)])
+    return dataclasses.replace(graph, node_names=names, split=None)
+
+
+@cache
+def trained():
+    with rough_runs():
+        return calirare.train(accounts(0), folds=3, hidden=8, epochs=60)
+
+
+def p_rare(graph):
+    notes = []
+    return trained().predict(graph, notes.append).p_rare.to_numpy(), [n for n in notes if "names" in n]
+
+
+def test_labels_nearby_count_in_this_run():
+    assert isinstance(trained().fit, Mixture)
+    assert trained().fit.weight_of("spreading") > acquaintance.LEAST
+
+
+def test_strangers_of_the_same_names_are_scored_as_strangers():
+    same, said = p_rare(accounts(1))
+    other, silent = p_rare(accounts(1, "z"))
+    assert (same == other).all()
+    assert len(said) == 1
+    assert "600 of 600 nodes have names of the run's nodes but are taken for others" in said[0]
+    assert silent == []
+
+
+def test_a_new_node_among_strangers_too(capsys):
+    graph = accounts(1)
+    said = [
+        calirare.Scorer.open(trained(), which).score(graph.x[0], [f"{first}3", f"{first}4"]).rare
+        for first, which in (("a", graph), ("z", accounts(1, "z")))
+    ]
+    assert said[0] == said[1]
+    assert "taken for others" in capsys.readouterr().err
+
+
+def test_the_same_nodes_are_known_again_with_other_edges_and_noise():
+    graph = trained().graph
+    noise = torch.randn(graph.x.shape, generator=torch.Generator().manual_seed(0))
+    month = dataclasses.replace(accounts(5), x=graph.x + 0.3 * noise)
+    with_names, said = p_rare(month)
+    assert said == []
+    assert (with_names != p_rare(dataclasses.replace(month, node_names=accounts(5, "z").node_names))[0]).any()
+
+
+def test_the_own_graph_is_known():
+    p, said = p_rare(trained().graph)
+    assert said == []
+    assert np.allclose(p, trained().to_frame().p_rare, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("why", ["few labels", "features that tell nothing"])
+def test_what_cannot_be_told_is_said(why, monkeypatch):
+    if why == "few labels":
+        monkeypatch.setattr(acquaintance, "FEWEST", 10_000)
+    else:
+        monkeypatch.setattr(acquaintance, "TELLING", 100.0)
+    notes = []
+    fit = trained().fit
+    assert acquainted(fit, trained().mapped, notes.append) is fit
+    assert len(notes) == 1
+    assert "600 of 600 nodes are taken for the run's, whose names they have" in notes[0]
+
+
+def test_many_labels_are_asked_about_a_part(monkeypatch):
+    monkeypatch.setattr(acquaintance, "MOST", 30)
+    asked = []
+    real = Mixture.logits_of
+
+    def spy(self, graph, nodes=None, **rest):
+        asked.append(nodes)
+        return real(self, graph, nodes, **rest)
+
+    monkeypatch.setattr(Mixture, "logits_of", spy)
+    assert acquainted(trained().fit, trained().mapped, lambda note: None) is trained().fit
+    y = trained().graph.y[asked[0]]
+    assert (torch.bincount(y) <= 30).all()
+    assert (torch.bincount(y) >= 15).all()
+
+
+def test_nobody_is_known_to_who_knows_nobody():
+    alone = trained().fit.knowing_nobody()
+    spread = next(m.fitted for m in alone.members if isinstance(m.fitted, SpreadingFit))
+    assert spread.logits_of(trained().mapped).isnan().all()

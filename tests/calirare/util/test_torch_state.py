@@ -1,0 +1,106 @@
+"""Whatever a program has set in torch, our numbers are those of a fresh process, and its settings are as before."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from threading import Barrier
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare._util.torch_state import plain_torch
+from tests.helpers.command import rough_runs
+from tests.helpers.tasks import rare_task
+
+
+@contextmanager
+def double():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+GRAPH = rare_task()
+STATES = {
+    "plain": nullcontext,
+    "float64": double,
+    "inference": torch.inference_mode,
+    "no gradients": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "another device": lambda: torch.device("meta"),
+}
+
+
+def numbers(model, folder):
+    """What a job says from training to a new node."""
+    graph = GRAPH
+    with rough_runs():
+        outcome = calirare.train(graph, model=model, epochs=5, folds=0)
+        outcome.save(folder)
+        run = calirare.load(folder)
+        said = [outcome.to_frame()["p_rare"], run.predict(graph)["p_rare"]]
+        if model != "sage":
+            said += [
+                calirare.Scorer.open(run, graph).score(graph.x[0], [1]).rare,
+                np.array([outcome.explain([0])[0].log_odds]),
+            ]
+    return [np.asarray(values) for values in said]
+
+
+@pytest.mark.parametrize("state", [name for name in STATES if name != "plain"])
+@pytest.mark.parametrize("model", ["gcn", "hops", "trees", "sage"])
+def test_numbers_do_not_depend_on_the_state(model, state, tmp_path):
+    want = numbers(model, tmp_path / "plain")
+    with STATES[state]():
+        got = numbers(model, tmp_path / "other")
+    for one, other in zip(got, want, strict=True):
+        assert (one == other).all()
+
+
+def test_a_run_read_in_inference_mode_works_outside_of_it(tmp_path):
+    graph = rare_task()
+    with rough_runs():
+        outcome = calirare.train(graph, model="gcn", epochs=5, folds=0)
+        outcome.save(tmp_path / "r")
+        with torch.inference_mode():
+            run, same = calirare.load(tmp_path / "r"), calirare.Graph.from_data(graph.to_data())
+        want = outcome.predict(graph).p_rare
+        assert (run.predict(graph).p_rare == want).all()
+        assert (run.predict(same).p_rare == want).all()
+
+
+def test_the_default_dtype_comes_back_when_the_last_thread_leaves():
+    met = Barrier(2)
+
+    def stay(first: bool) -> torch.dtype:
+        with plain_torch():
+            met.wait()
+            if first:
+                return torch.get_default_dtype()
+        met.wait()
+        return torch.get_default_dtype()
+
+    @plain_torch()
+    def late() -> torch.dtype:
+        met.wait()
+        met.wait()
+        return torch.get_default_dtype()
+
+    with double():
+        with ThreadPoolExecutor(2) as pool:
+            inside = pool.submit(late)
+            assert pool.submit(stay, False).result() is torch.float32  # one thread is inside still
+            assert inside.result() is torch.float32
+        assert torch.get_default_dtype() is torch.float64
+
+
+def test_it_comes_back_after_an_error():
+    with double():
+        with pytest.raises(TypeError):
+            calirare.train("no graph")
+        assert torch.get_default_dtype() is torch.float64
