@@ -22,7 +22,7 @@ from calirare.graph import GraphLog
 from calirare.page import RARE, REST, SKIP, UNSURE, Verdicts
 from tests.helpers.tasks import rare_task
 
-TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "0")
+TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "2")
 OTHER, ANSWERS = "{root}/later.npz", "{root}/answers.sqlite"
 PATIENCE = 120  # seconds
 SAYS = (RARE, REST, UNSURE, SKIP)

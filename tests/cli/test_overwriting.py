@@ -31,6 +31,15 @@ def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
     assert contents(quick_run.parent) == before
 
 
+def test_a_write_protected_run_stays(quick_run, graph_file, monkeypatch):
+    before = contents(quick_run.parent)
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != quick_run and real(path, mode))  # root may write
+    said = call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
+    assert "is write-protected: allow writing (chmod -R u+w), or take another --out" in assert_one_sentence(said)
+    assert contents(quick_run.parent) == before
+
+
 @pytest.mark.slow
 def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
     other = Path(shutil.copy(graph_file, quick_run.parent / "other.npz"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -183,6 +184,7 @@ def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
         MemoryError(),
         RuntimeError("[enforce fail at alloc_cpu.cpp:113] DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ImportError("_slsqplib.cpython-311-x86_64-linux-gnu.so: failed to map segment from shared object"),
     ],
 )
 def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
@@ -196,6 +198,35 @@ def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.startswith("calirare: memory ran out, and what was there before is unchanged: ")
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "what is printed cannot be written, the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "r/a.html"), "r/a.html: Permission denied: see who may"),
+    ],
+)
+def test_a_fault_of_the_system_says_where(error, words, monkeypatch, capsys):
+    def fails(words):
+        raise error
+
+    monkeypatch.setattr(app, "run", fails)
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == 1
+    assert words in capsys.readouterr().err
+
+
+def test_words_that_the_locale_cannot_read_are_read_as_terminals_write_them(monkeypatch):
+    given = []
+    monkeypatch.setattr(app, "run", lambda words: given.extend(words) or 0)
+    monkeypatch.setattr(
+        sys, "argv", ["calirare", "explain", os.fsencode("ılker").decode("ascii", "surrogateescape"), "a\udcff"]
+    )
+    with pytest.raises(SystemExit):
+        app.main()
+    assert given == ["explain", "ılker", "a\udcff"]
 
 
 def test_a_limit_that_leaves_too_little_memory_is_refused_with_the_estimate(graph_file, tmp_path, monkeypatch):

@@ -44,5 +44,6 @@ def check_memory(needed: int, limit: int | None, device: torch.device, remedy: s
     allowed = int(SAFE_SHARE * free_bytes(device)) if limit is None else limit
     if needed > allowed:
         raise InputError(
-            f"leave_one_out: about {needed / 1e9:.2f} GB are needed and {allowed / 1e9:.2f} GB are allowed: {remedy}"
+            f"leave_one_out: about {needed / 1e9:.2f} GB are needed and {allowed / 1e9:.2f} GB are allowed: {remedy}, "
+            "or allow more memory"
         )

@@ -77,7 +77,12 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
     if not where.is_dir():
         raise InputError(f"run {path}: is a file, a folder is wanted: take another --out")
     if not overwrite:
-        raise InputError(f"run {path}: exists already: take another --out, or pass --overwrite to replace it")
+        raise InputError(
+            f"run {path}: exists already: take another --out, or pass --overwrite to replace it (in Python "
+            "overwrite=True)"
+        )
+    if not os.access(where, os.W_OK | os.X_OK):  # else what is replaced could not be removed
+        raise InputError(f"run {path}: is write-protected: allow writing (chmod -R u+w), or take another --out")
     there = sorted(file for file in where.iterdir() if not is_part(file))
     listed = listed_files(where)
     if there and listed is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import os
@@ -24,7 +25,7 @@ from calirare.cli.parser import COMMANDS, parser_of, unknown
 
 DEBUG = "--debug"
 PIPE_CLOSED = 141  # and for a program whose reader has gone
-NO_ROOM = ("can't allocate memory", "out of memory")  # as torch says it
+NO_ROOM = ("can't allocate memory", "out of memory", "failed to map segment")  # as torch and the loader say it
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
 # Ours, written as those of other packages are.
 APPS = {"multilabel": EntryPoint("multilabel", "calirare.cli.multilabel:app", plugins.GROUP)}
@@ -37,7 +38,7 @@ def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
     _stand_alone()
     debug = DEBUG in sys.argv[1:]
-    words = [word for word in sys.argv[1:] if word != DEBUG]
+    words = [_utf8(word) for word in sys.argv[1:] if word != DEBUG]
     try:
         code = run(words)
         sys.stdout.flush()
@@ -71,10 +72,22 @@ def _failed(error: Exception, debug: bool) -> int:
             "-v`, the container's limit), or take fewer columns, labels or processes",
             file=sys.stderr,
         )
+    elif isinstance(error, PermissionError) and error.filename is not None:
+        print(f"calirare: {error.filename}: {error.strerror}: see who may read and write there", file=sys.stderr)
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        print("calirare: what is printed cannot be written, the disk is full: files are whole", file=sys.stderr)
     else:
         what = one_line(" ".join(str(error).split()))
         print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
     return 2 if isinstance(error, InputError) else 1
+
+
+def _utf8(word: str) -> str:
+    """Returns a word of the command line as a terminal writes it, where the locale knows no more than ASCII."""
+    try:
+        return os.fsencode(word).decode("utf-8")
+    except UnicodeDecodeError:  # a path may be any bytes
+        return word
 
 
 def _stand_alone() -> None:

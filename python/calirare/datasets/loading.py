@@ -32,6 +32,7 @@ from calirare.graph import (
     raise_label_rate,
     random_split,
     share_split,
+    unnamed_table,
 )
 
 Task = Literal["rare", "classes"]
@@ -195,6 +196,9 @@ def _from_path(name: str | Path, options: LoadOptions) -> tuple[Graph, int | Non
     if path.is_dir() or path.suffix.lower() == ".npz":
         _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
         return Graph.read(path, **rules)
+    tables = unnamed_table(path)
+    if tables:
+        raise InputError(f"{path}: {tables}")
     raise InputError(
         f"load_dataset: name must be one of {', '.join(CATALOGUE)}, a folder, or a path that ends in .npz or "
         f"{', '.join(TABLE_SUFFIXES)}, got {str(path)!r}"

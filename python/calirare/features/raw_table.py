@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, release
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, cut
 from calirare.graph import Column, Graph, named, nameless, numbered, numbers_named
 
 Say = Callable[[str], None]
@@ -123,7 +123,7 @@ def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, floa
     x, here = graph.x, columns_of(graph)
     places = places_of(graph, columns, say)
     faults = [
-        f"{column.name!r} is {here[place].kind} where the run's is {column.kind}"
+        f"{column.name!r} is {_seen(here[place])} where the run's is {column.kind}"
         for column, place in zip(columns, places, strict=True)
         if not _fits(here[place], column) and not bool(x[:, place].isnan().all())
     ]
@@ -138,6 +138,20 @@ def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, floa
         if column.kind == "categorical" and here[place] != column
     }
     return RawTable(x, columns, places, recoded, newest)
+
+
+def _seen(column: Column) -> str:
+    """Returns what a message says that a column holds: of categories one that is no number, which is why."""
+    odd = next((name for name in column.categories if not _is_number(name)), None)
+    return column.kind if odd is None else f"{column.kind} (a cell is {cut(odd, 30)!r})"
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _fits(here: Column, wanted: Column) -> bool:

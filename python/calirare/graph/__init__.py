@@ -57,7 +57,15 @@ from calirare.graph.table_files import as_names, days_of, place, read_table
 from calirare.graph.table_ids import id_column_of
 from calirare.graph.table_labels import labels_of, no_label_column, nothing_known
 from calirare.graph.table_scored import LISTED
-from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, source_of, stem_of
+from calirare.graph.table_sources import (
+    TABLE_SUFFIXES,
+    absolute_source,
+    is_table,
+    source_exists,
+    source_of,
+    stem_of,
+    unnamed_table,
+)
 from calirare.graph.validation import check_adjacency, one_class
 
 __all__ = [
@@ -137,6 +145,7 @@ __all__ = [
     "split_note",
     "standardized",
     "stem_of",
+    "unnamed_table",
     "with_drawn_rest",
     "with_relations",
 ]

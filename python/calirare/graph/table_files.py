@@ -15,7 +15,7 @@ from calirare._util.array_files import MAX_INT, NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.text_tables import is_text, read_text
 from calirare.graph.columns import EPOCH
-from calirare.graph.table_sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of
+from calirare.graph.table_sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of, unnamed_table
 
 UUID_BYTES = 16
 # A CSV line counts from 1 and the first is the header.
@@ -37,7 +37,7 @@ def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> A
             table = pd.read_parquet(path)
             # A named index is a column that pandas put aside when the file was written.
             return table.reset_index(drop=all(name is None for name in table.index.names))
-    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: convert it")
+    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: {unnamed_table(path) or 'convert it'}")
 
 
 def held(path: Source, columns: Sequence[str] | None) -> Any:

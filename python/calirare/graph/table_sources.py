@@ -123,6 +123,16 @@ class DuckTable:
             ) from error
 
 
+def unnamed_table(path: Path) -> str:
+    """Returns which of its tables a DuckDB database could mean, where none is named; "" for anything else."""
+    if path.suffix.lower() != ".duckdb" or not path.is_file():
+        return ""
+    with DuckTable(path, "")._opened() as engine:
+        names = [name for _, _, name in _tables(engine)]
+    example = f"{path.name}::{names[0] if names else 'TABLE'}"
+    return f"say which table of the database, such as {example}; there are {', '.join(names[:10]) or 'none'}"
+
+
 @dataclass(frozen=True, eq=False)
 class TableInMemory:
     """A pandas DataFrame, or an Arrow table.

@@ -6,13 +6,13 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import dtype_of, scipy_of_csr
 from calirare.graph.splits import PARTS, Split
 from calirare_ext import Csr
@@ -116,7 +116,18 @@ def has_self_loop(adjacency: Csr) -> bool:
     return False
 
 
-def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> bool:
+class Names(Protocol):
+    """What nodes and features of a graph are called."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The user's names of the features, or none."""
+
+    def node_name(self, node: int) -> str:
+        """Returns what the user calls a node."""
+
+
+def check_features(x: Tensor | Csr, n_nodes: int, where: str, names: Names | None = None) -> bool:
     """Checks that there is one row of finite features [n, d], dense or sparse, per node; NaN of dense ones is missing.
 
     Returns:
@@ -146,7 +157,7 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> bool:
             ) from error
         if x.nnz and float(x.values.abs().max()) > MAX_FEATURE:
             at = int(x.values.abs().argmax())
-            raise _too_large(float(x.values[at]), int(x.rows()[at]), int(x.indices[at]), where)
+            raise _too_large(float(x.values[at]), _at(int(x.rows()[at]), int(x.indices[at]), names), where)
         return False
     missing = False
     for start in range(0, n_nodes, CHUNK):
@@ -160,18 +171,25 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> bool:
             row, column = (int(i) for i in wrong.nonzero()[0])
             value = float(part[row, column])
             if math.isfinite(value):
-                raise _too_large(value, start + row, column, where)
+                raise _too_large(value, _at(start + row, column, names), where)
             raise InputError(
-                f"{where}: features must be finite, got {value} at node {start + row}, column {column}: fill it in or "
+                f"{where}: features must be finite, got {value} at {_at(start + row, column, names)}: fill it in or "
                 "remove the node; numbers are kept in float32, up to 3.4e38"
             )
     return missing
 
 
-def _too_large(value: float, node: int, column: int, where: str) -> InputError:
+def _at(node: int, column: int, names: Names | None) -> str:
+    """Returns what a message calls a cell."""
+    called = names.feature_names if names is not None else ()
+    of = repr(cut(called[column], 60)) if column < len(called) else str(column)
+    return f"node {node if names is None else names.node_name(node)}, column {of}"
+
+
+def _too_large(value: float, cell: str, where: str) -> InputError:
     return InputError(
-        f"{where}: features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, got {value:g} at node {node}, column "
-        f"{column}: mend the cell, or scale the column before (a sum of squares would leave float32)"
+        f"{where}: features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, got {value:g} at {cell}: mend the cell, "
+        "or scale the column before (a sum of squares would leave float32)"
     )
 
 

@@ -267,3 +267,20 @@ def test_blocks_of_rows_give_the_graph_of_the_whole_table(tmp_path, monkeypatch)
         for part in ("indptr", "indices", "values"):
             assert torch.equal(getattr(got.adjacency, part), getattr(want.adjacency, part))
         assert got.notes == want.notes
+
+
+def test_a_database_without_a_table_says_which_there_are(tmp_path):
+    path = database(tmp_path / "my.duckdb", edges=EDGES, nodes=NODES)
+    for read in (lambda: load_dataset(path), lambda: load_dataset(f"{path}::edges", features=path)):
+        with pytest.raises(InputError, match=r"say which table .*, such as my.duckdb::edges; there are edges, nodes"):
+            read()
+
+
+def test_a_number_that_is_too_large_is_told_by_names(tmp_path):
+    EDGES.to_csv(tmp_path / "e.csv", index=False)
+    nodes = NODES.astype(object)
+    column = next(name for name in nodes.columns if pd.api.types.is_float_dtype(NODES[name].dtype))
+    nodes.loc[1, column] = 1e30
+    nodes.to_csv(tmp_path / "n.csv", index=False)
+    with pytest.raises(InputError, match=rf"got 1e\+30 at node {nodes.node[1]}, column '{column}'"):
+        load_dataset(tmp_path / "e.csv", features=tmp_path / "n.csv", minority="fraud")
