@@ -17,6 +17,7 @@ from calirare.calibration.prior_platt import PriorPlattCalibrator
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
 APART = "expected numbers follow the labels further than its map does"  # said where they are apart from sums of P
 TOLD = 0.1  # of an interval: what a sum is away from the expected number before it is said
+LITTLE = 0.05  # nodes: what is never said
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
 MANY = 1 << 17  # nodes from which those that are alike are taken together
 BINS, MOST_BINS = 1 << 13, 1 << 22  # of each group; of all groups
@@ -57,7 +58,7 @@ class ExpectedCount:
 
 def are_apart(total: float, expected: float, low: float, high: float) -> bool:
     """Returns whether a sum of P is away from an expected number by more than a little of its interval."""
-    return abs(total - expected) > TOLD * (high - low)
+    return abs(total - expected) > max(TOLD * (high - low), LITTLE)
 
 
 def probability_interval(

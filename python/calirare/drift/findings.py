@@ -75,7 +75,8 @@ class Drift:
             more = " and P(rare)" if self.scored else ""
             columns = f"{self.n_columns:,} column{'' if self.n_columns == 1 else 's'}"
             told = self.n_nodes if self.sample is None else self.sample
-            few = f" as far as {told:,} {'nodes' if self.sample is None else 'random nodes'} can tell"
+            nodes = f"{'' if self.sample is None else 'random '}node{'' if told == 1 else 's'}"
+            few = f" as far as {told:,} {nodes} can tell"
             few = few if self.sample is not None or self.n_nodes < FEW else ""
             edges = "edges" if self.sample is None else "numbers of neighbours"
             return (

@@ -11,13 +11,14 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import Parts, dtype_of
 from calirare_ext import Csr
 
 Kind = Literal["numeric", "categorical", "date"]
 CHUNK = 65536  # rows looked at together
 NEIGHBOURS = "neighbours"  # the feature of nodes that have none: how many neighbours they have
+LONGEST = 60  # characters of a name in a sentence that lists some
 EPOCH = "2000-01-01"  # days are counted from here, in UTC
 
 
@@ -179,7 +180,8 @@ def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
 
 
 def named(names: Sequence[str], most: int = 2) -> str:
-    """Returns names in words: the first ones, and how many more there are."""
+    """Returns names in words: the first ones, long ones cut, and how many more there are."""
+    names = [name if len(name) <= LONGEST else cut(name, LONGEST) for name in names]
     if len(names) <= most + 1:
         return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"{', '.join(names[:most])} and {len(names) - most} more"

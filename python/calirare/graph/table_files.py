@@ -64,6 +64,8 @@ def reading(path: Source) -> Iterator[None]:
     # pandas and pyarrow raise many kinds of errors for a damaged file, most of them ValueErrors.
     except (ValueError, OSError, EOFError, ArithmeticError, LookupError, TypeError, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, PermissionError):
+            raise InputError(f"{path}: the table cannot be read (Permission denied): see who may read it") from error
         raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
 
 
