@@ -13,7 +13,7 @@ import torch
 
 import calirare
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import streaming, streams
+from calirare.models import stream_run, streaming
 from calirare.run import score_only
 from tests.helpers.command import assert_one_sentence, call, rough_runs
 from tests.helpers.tasks import rare_task
@@ -130,7 +130,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp
 @pytest.mark.parametrize("model", ["trees", "auto"])
 def test_trees_and_the_default_model_are_scored_by_blocks_too(model, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
-    monkeypatch.setattr(streams, "BLOCK", 70)
+    monkeypatch.setattr(stream_run, "BLOCK", 70)
     learnt(model, tmp_path / "run")
     table, told, _ = scored(tmp_path / "run", later, tmp_path / "s.parquet")
     rare_task(seed=1).to_npz(tmp_path / "later.npz")

@@ -209,7 +209,8 @@ def _source(
     elif stored and not given:
         if ranks.rank == 0:
             saved.scorer.note_on(reporter.say)
-        return Streamed(saved.scorer, _own_part(graph, own, ranks), detector, blocks, ranks)
+        part = _own_part(graph, own, ranks)
+        return Streamed(saved.scorer, part, detector, blocks, ranks, lambda note: reporter.say(f"note: {note}"))
     if ranks.size > 1:
         raise InputError(
             f"predict: several processes need a graph in a folder and a detector that is scored by blocks, but {why}: "

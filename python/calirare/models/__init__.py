@@ -1,5 +1,6 @@
 """Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
+from calirare.models.acquaintance import acquainted
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN, ManyGcns
@@ -18,8 +19,9 @@ from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
+from calirare.models.stream_run import logits_on_disk
 from calirare.models.streaming import read_ahead
-from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
+from calirare.models.streams import OnDisk, Streams, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble
@@ -69,6 +71,7 @@ __all__ = [
     "TreesFit",
     "TreesModel",
     "TreesTraining",
+    "acquainted",
     "evidence",
     "fit",
     "fit_of",

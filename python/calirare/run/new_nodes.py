@@ -16,8 +16,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
 from calirare.graph import Column, Graph, GraphLog, as_features, is_named, is_one, of_names
-from calirare.models import KnownGraph, NewEdges
-from calirare.run.acquaintance import acquainted
+from calirare.models import KnownGraph, NewEdges, acquainted
 from calirare.run.folder import SavedRun, load
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities

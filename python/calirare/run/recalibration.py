@@ -20,7 +20,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, same_but_labels
 from calirare.metrics import PopulationCheck, population_check
-from calirare.run.acquaintance import acquainted
+from calirare.models import acquainted
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model

@@ -27,11 +27,10 @@ from calirare.calibration import (
 )
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import OnDisk, logits_on_disk, read_ahead
-from calirare.run.acquaintance import acquainted
+from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, left_open, p_rare, prevailing
 from calirare.run.scored import Scored
-from calirare.run.scoring import Report, Say, Scorer
+from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.tables import node_column
 from calirare_ext import Csr
 
@@ -121,16 +120,18 @@ class Streamed(Source):
         detector: that of the run.
         files: keeps finished blocks, see `logits_on_disk`; None: none are kept.
         ranks: the processes; rows of a layer go to the neighbours' processes.
+        say: takes a note where names are those of other nodes.
     """
 
     graph: GraphOnDisk
     detector: OnDisk
     files: BlockFiles | None = None
     ranks: Ranks = field(default_factory=Ranks)
+    say: Say = to_stderr
 
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
-        return logits_on_disk(self.detector, self.graph, self.files, report, self.ranks)
+        return logits_on_disk(self.detector, self.graph, self.files, report, self.ranks, self.say)
 
     def drift(self, logits: Tensor) -> Drift | None:
         """See `Source.drift`; by random nodes."""

@@ -19,8 +19,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import GivenFit
-from calirare.run.acquaintance import acquainted
+from calirare.models import GivenFit, acquainted
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, p_rare, prevailing

@@ -35,12 +35,13 @@ import gc, json, os, signal, sys
 import torch.distributed
 import calirare.cli.predict, calirare.run, lightgbm, pandas, pyarrow.parquet, sklearn.preprocessing, scipy.stats
 from calirare._util.blocks import BlockFiles
-from calirare.models import halo, streaming, streams
+from calirare.models import halo, stream_run, streaming, streams
 from calirare.run import score_only
 from calirare.cli.app import main
 
 streaming.ROWS, score_only.ROWS, halo.AT_ONCE, score_only.AT_ONCE = 20, 30, 7, 11  # several blocks and messages
-streams.BLOCK, streams.COLUMNS = 30, 4
+for module in (streams, stream_run):
+    module.BLOCK, module.COLUMNS = 30, 4
 original = BlockFiles.keep
 gc.freeze()  # else each copy looks through all that was imported as it ends, for a second
 

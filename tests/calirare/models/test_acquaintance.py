@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 import torch
 
 import calirare
+from calirare._util.blocks import BlockFiles
 from calirare.datasets import synthetic_rare
-from calirare.models import Mixture, SpreadingFit
-from calirare.run import acquaintance
-from calirare.run.acquaintance import acquainted
+from calirare.graph import GraphOnDisk
+from calirare.models import Mixture, SpreadingFit, acquaintance, logits_on_disk, streams_of
+from calirare.models.acquaintance import acquainted
+from calirare.run import Scorer
+from tests.calirare.models.test_halo import Threads
 from tests.helpers.command import rough_runs
 
 
@@ -107,3 +111,38 @@ def test_nobody_is_known_to_who_knows_nobody():
     alone = trained().fit.knowing_nobody()
     spread = next(m.fitted for m in alone.members if isinstance(m.fitted, SpreadingFit))
     assert spread.logits_of(trained().mapped).isnan().all()
+
+
+def by_blocks(folder, graph, ranks=None):
+    """Logits of a graph on disk, and what is said of names; `ranks`: threads in the place of processes."""
+    detector = streams_of(trained().fit, trained().feature_map.elsewhere())
+    whole, notes = GraphOnDisk.open(folder), []
+
+    def work(rank):
+        part = whole if ranks is None else whole.part(rank, ranks)
+        own = None if ranks is None else Threads(rank, ranks)
+        return logits_on_disk(detector, part, BlockFiles(folder / f"b{rank}"), None, own, notes.append)
+
+    with ThreadPoolExecutor(ranks or 1) as pool:
+        parts = list(pool.map(work, range(ranks or 1)))
+    return torch.cat(parts), [note for note in notes if "names" in note]
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_strangers_on_disk_are_scored_as_strangers(ranks, tmp_path):
+    scores = {}
+    for name, graph in {"same": accounts(1), "other": accounts(1, "z"), "own": trained().graph}.items():
+        graph.to_folder(tmp_path / name)
+        scores[name] = by_blocks(tmp_path / name, graph, ranks)
+        ready = Scorer.of(trained()).prepared(graph, lambda note: None)
+        want = acquainted(trained().fit, ready, lambda note: None).logits_of(ready)
+        assert torch.allclose(scores[name][0], want, rtol=0, atol=1e-5)
+    assert torch.equal(scores["same"][0], scores["other"][0])
+    assert [len(scores[name][1]) for name in ("same", "other", "own")] == [1, 0, 0]
+    assert "600 of 600 nodes have names of the run's nodes but are taken for others" in scores["same"][1][0]
+
+
+def test_what_cannot_be_told_on_disk_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(acquaintance, "FEWEST", 10_000)
+    trained().graph.to_folder(tmp_path / "own")
+    assert "600 of 600 nodes are taken for the run's" in by_blocks(tmp_path / "own", trained().graph)[1][0]

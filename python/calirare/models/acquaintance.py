@@ -1,0 +1,129 @@
+"""Whether nodes that have names of the run's are the run's nodes, where labels nearby tell of them.
+
+Spread labels know a node by its name in any graph, as an account keeps its number from month to month. Where nodes were
+numbered anew, or another bank numbers its own, the same names are those of others, and their labels tell nothing. By
+their features the two are told apart: what the other detectors say of the labelled nodes in the scored graph has the
+order of the labels, about as well as what they say in the run's own graph without each label, or none at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph import Graph
+from calirare.metrics import auroc
+from calirare.models.mixture import Mixture
+from calirare.models.spreading import SpreadingFit
+from calirare.training import Fitted
+
+Say = Callable[[str], None]
+FEWEST = 5  # labelled nodes of a class that are known by name, for an answer
+MOST = 1_000  # of a class that are asked about
+LEAST = 0.02  # weight of spread labels in the average, from which they matter
+CHANCE = 2.0  # standard errors above one half up to which an area is chance: names are those of others
+TELLING = 4.0  # standard errors above one half from which on the run's own area tells of its nodes
+OTHERS = (
+    "{:,} of {:,} nodes have names of the run's nodes but are taken for others: their features order the labels of "
+    "these names with an area of {:.2f} under the ROC curve, in the run's own graph of {:.2f}; labels nearby are left "
+    "out"
+)
+UNSURE = (
+    "{:,} of {:,} nodes are taken for the run's, whose names they have, and labels nearby tell of them; features "
+    "cannot tell whether they are the same: where nodes were numbered anew, give them other names"
+)
+
+
+def acquainted(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
+    """Returns a detector that knows the nodes of its training graph in another one, or none if they are others.
+
+    Args:
+        fitted: of the run.
+        graph: another graph, or the run's own, as the detector takes it.
+        say: takes a note where the nodes are others, or might be.
+    """
+    spread = spread_by_names(fitted)
+    places = None if spread is None else spread.known.places_in(graph)
+    if spread is None or places is None or not (places >= 0).any():
+        return fitted
+    assert isinstance(fitted, Mixture)
+    at, known = labels_at(spread, places), int((places >= 0).sum())
+    asked = Asked.of(fitted, at >= 0)
+    if asked is None:
+        say(UNSURE.format(known, graph.n_nodes))
+        return fitted
+    here = asked.alone.logits_of(graph, at[asked.labels].to(graph.device)).cpu()
+    return fitted.knowing_nobody() if asked.are_others(here, known, graph.n_nodes, say) else fitted
+
+
+def spread_by_names(fitted: Fitted) -> SpreadingFit | None:
+    """Returns the spread labels of an average where they matter and know nodes by names; by equal edges none errs."""
+    members = (m.fitted for m in fitted.members if m.weight >= LEAST) if isinstance(fitted, Mixture) else ()
+    return next((each for each in members if isinstance(each, SpreadingFit) and not each.known.edges), None)
+
+
+def labels_at(spread: SpreadingFit, places: NumpyArray) -> Tensor:
+    """Returns the node of a graph that has the name of each label's, int64 [m], -1 for none; `places` of its nodes."""
+    at = torch.full((spread.known.n_nodes,), -1)
+    here = (places >= 0).nonzero()[0]
+    at[torch.from_numpy(places[here])] = torch.from_numpy(here)
+    return at[spread.nodes.cpu()]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Labels that tell by the features of their nodes whether these are the same.
+
+    Attributes:
+        alone: the detectors that read features.
+        labels: places of the labels, int64 [a].
+        targets: their classes, int64 [a].
+        own: the area under the ROC curve in the run's own graph, each without itself.
+        error: standard error of an area of one half.
+    """
+
+    alone: Mixture
+    labels: Tensor
+    targets: Tensor
+    own: float
+    error: float
+
+    @classmethod
+    def of(cls, fitted: Mixture, there: Tensor) -> Self | None:
+        """Returns them of the labels whose names are there, bool [m]; None where they or features tell too little."""
+        targets, k, alone = fitted.targets.cpu(), fitted.members[0].fitted.n_classes, fitted.without(SpreadingFit)
+        found = ((there & (targets == c)).nonzero().flatten() for c in range(k))
+        labels = torch.cat([some[:: max(1, math.ceil(some.numel() / MOST))] for some in found])
+        counts = torch.bincount(targets[labels], minlength=k)
+        if alone is None or int(counts.min()) < FEWEST:
+            return None
+        own = _area(targets[labels], alone.own_logits.cpu()[labels])
+        few, rest = float(counts.min()), float(counts.sum() - counts.min())
+        error = math.sqrt((few + rest + 1) / (12 * few * rest))  # of the smallest class against the rest
+        return cls(alone, labels, targets[labels], own, error) if own >= 0.5 + TELLING * error else None
+
+    def are_others(self, here: Tensor, known: int, n: int, say: Say) -> bool:
+        """Returns whether the names are those of others, which is said.
+
+        Args:
+            here: logits of the labels' nodes in the graph by `alone`, [a, k].
+            known: how many of its nodes have names of the run's.
+            n: how many there are.
+            say: takes the note.
+        """
+        area = _area(self.targets, here)
+        others = area < 0.5 + CHANCE * self.error
+        if others:
+            say(OTHERS.format(known, n, area, self.own))
+        return others
+
+
+def _area(targets: Tensor, logits: Tensor) -> float:
+    """Returns the area under the ROC curve, of many classes the mean of each one against the rest."""
+    return float(auroc(targets, logits.double().softmax(1)))
