@@ -156,7 +156,7 @@ def test_it_goes_on_where_it_was_stopped_with_the_same_bits(made_of, stage, done
 
     with pytest.raises(StoppedError):
         logits_on_disk(detector, disk, files, stop)
-    real = streams.neighbour_means
+    real = stream_run.neighbour_means
     monkeypatch.setattr(stream_run, "neighbour_means", lambda a, x: made.append(a.n_rows) or real(a, x))
     assert_identical(logits_on_disk(detector, disk, files), wanted)
     assert len(made) == again  # of 32: 8 blocks, two hops of two parts of the columns
