@@ -1,6 +1,6 @@
 """`auto` beside peers on published graphs that no rule of ours was fixed by, neither before nor after these results.
 
-    python benchmarks/bench_unseen.py [--sets tolokers ..] [--regimes scarce ..] [--splits 5]
+    python benchmarks/bench_unseen.py [--sets tolokers ..] [--regimes scarce ..] [--splits 3]
     python benchmarks/bench_unseen.py --summary     # unseen.json from the lines, and their table in docs/detection.md
 
 Where the files come from: benchmarks/detection/unseen.py. Draws of labels, peers and their columns are those of
@@ -24,6 +24,7 @@ from detection.tasks import REGIMES, draw
 from detection.unseen import SETS
 
 LINES, PAGE = "detection_unseen", record.ROOT / "docs" / "detection.md"
+BEGIN, END = "<!-- unseen:begin -->", "<!-- unseen:end -->"
 OURS = "calirare"
 TABULAR = tuple(name for name, peer in peers.PEERS.items() if not peer.by_node)
 METHODS = (OURS, *TABULAR, *(name + CALIBRATED for name in TABULAR))
@@ -95,7 +96,7 @@ def beside(by: dict[str, dict[int, Row]], ours: dict[int, Row], measure: str) ->
     return found | {"error": error}
 
 
-def page(results: Row, source: str) -> str:
+def page(results: Row, commits: str) -> str:
     sets = ", ".join(f"{name} ({what})" for name, (what, _) in SETS.items())
     lines, rows = [f"{sets}.", ""], [row for regime in REGIMES for row in results[regime]]
     for regime in REGIMES:
@@ -107,8 +108,9 @@ def page(results: Row, source: str) -> str:
     ahead = [f"{sum(row[m]['ahead'] > 0 for row in rows)} by {word}" for m, word in MEASURES.items()]
     lost = [f"{row['set']} {regime} ({-row['auprc']['ahead']:.3f})" for regime in REGIMES for row in results[regime]
             if row["auprc"]["ahead"] < -0.01]  # fmt: skip
-    lines += [f"{', '.join(ahead)}; more than .01 of AUPRC behind: {'; '.join(lost) or 'nowhere'}.", "", source]
-    return "\n".join(lines)
+    lines += [f"{', '.join(ahead)}; more than .01 of AUPRC behind: {'; '.join(lost) or 'nowhere'}.", ""]
+    file = "benchmarks/results/unseen.json"
+    return "\n".join([*lines, f"[{file}](../{file}): `python benchmarks/bench_unseen.py`, commit {commits}."])
 
 
 MEASURES = {"auprc": "AUPRC", "brier": "Brier score", "nll": "NLL"}
@@ -118,7 +120,7 @@ def table(rows: list[Row]) -> list[str]:
     lines = [
         "| set | labels (rare) | rare, % | mean P(rare) over that | AUPRC | best peer | Brier score | best peer | NLL "
         "| best peer |",
-        "| --- | " + "---: | " * 9,
+        "| --- |" + " ---: |" * 9,
     ]
     for row in rows:
         words = [row["set"], f"{row['labels']:,} ({row['rare_labels']:,})", f"{100 * row['prevalence']:.1f}"]
@@ -135,19 +137,17 @@ def table(rows: list[Row]) -> list[str]:
 def summarize() -> None:
     rows = read()
     results: Row = {regime: compared(rows, regime) for regime in REGIMES}
-    measured = record.environment() | {"command": "python benchmarks/bench_unseen.py"}
     commits = ", ".join(sorted({row["commit"] for row in rows}))
-    path = record.write("unseen", results | {"commits": commits}, measured)
-    file = f"benchmarks/results/{path.name}"
-    source = f"[{file}](../{file}): `{measured['command']}`, commit {commits}."
-    record.put_on_page(PAGE, "<!-- unseen:begin -->", "<!-- unseen:end -->", page(results, source))
+    measured = record.environment() | {"command": "python benchmarks/bench_unseen.py", "commit": commits}
+    record.write("unseen", results, measured)
+    record.put_on_page(PAGE, BEGIN, END, page(results, commits))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--regimes", nargs="+", choices=REGIMES, default=list(REGIMES))
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     for name in [] if options.summary else options.sets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -213,3 +214,13 @@ def test_a_result_that_is_there_is_not_run_again(bench: Any, tmp_path: Path, mon
 @pytest.mark.slow
 def test_the_page_is_what_the_file_says() -> None:
     assert is_current("detection_page"), "run python benchmarks/detection_page.py"
+
+
+def test_the_page_of_other_graphs_is_what_their_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    unseen = importlib.import_module("bench_unseen")
+    found = json.loads((ROOT / "benchmarks" / "results" / "unseen.json").read_text(encoding="utf-8"))
+    told = unseen.PAGE.read_text(encoding="utf-8").split(unseen.BEGIN)[1].split(unseen.END)[0]
+    assert told.strip("\n") == unseen.page(found["results"], found["commit"])
+    lines = [json.loads(line) for line in unseen.cells.path_of(unseen.LINES).read_text(encoding="utf-8").splitlines()]
+    assert json.loads(json.dumps(unseen.compared(lines, "shot"))) == found["results"]["shot"]
