@@ -46,7 +46,7 @@ def test_the_default_trains_and_calibrates_on_all_labels():
     assert set(outcome.calibrators) == {"balanced", "population"}
     assert outcome.calibrator is outcome.calibrators["balanced"]
     assert_identical(outcome.logits, outcome.model.logits(graph))
-    assert_identical(outcome.probabilities(), torch.softmax(outcome.logits, 1))
+    assert_identical(outcome.probabilities(None), torch.softmax(outcome.logits, 1))
     assert_identical(outcome.probabilities("population"), outcome.calibrators["population"].transform(outcome.logits))
     assert not outcome.model.training
     assert set(outcome.seconds) == {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide"}
@@ -155,9 +155,9 @@ def test_the_jackknife_is_that_of_the_public_function():
     again = jackknife(outcome.fit, graph, ALO(damping=damping), coverage=0.8, calibrator=map_, calibration_nodes=judges)
     for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
         assert_identical(getattr(outcome.jackknife, name), getattr(again, name), name)
-    assert_identical(outcome.jackknife.confidence, outcome.probabilities().max(1).values)
+    assert_identical(outcome.jackknife.confidence, outcome.probabilities(None).max(1).values)
     population = outcome.probabilities("population")
-    predicted = outcome.probabilities().argmax(1)
+    predicted = outcome.probabilities(None).argmax(1)
     distance = outcome.jackknife.uncertainty - population.gather(1, predicted[:, None]).squeeze(1)
     assert float(distance.abs().max()) < 1e-4, "the same map, fitted on float32 leave-one-out logits"
     assert float(outcome.jackknife.ice.mean()) > 0.01
@@ -208,7 +208,7 @@ def test_the_other_methods_train_on_the_training_labels(method):
             assert not any(got.state()["bias"])
     else:
         assert outcome.calibrator is None
-        assert_identical(outcome.probabilities("balanced"), outcome.probabilities())
+        assert_identical(outcome.probabilities("balanced"), outcome.probabilities(None))
 
 
 def test_algorithm_2_differs_from_plain_training_and_says_when_it_does_not():
@@ -391,9 +391,9 @@ def test_more_than_two_classes(options):
     p = outcome.probabilities("balanced")
     assert p.shape == (260, 3)
     assert float((p.sum(1) - 1).abs().max()) <= 1e-6
-    assert_identical(outcome.jackknife.confidence, outcome.probabilities().max(1).values)
+    assert_identical(outcome.jackknife.confidence, outcome.probabilities(None).max(1).values)
     assert torch.isfinite(outcome.jackknife.ice).all()
-    scored = outcome.probabilities()[graph.split.test].argmax(1) == graph.y[graph.split.test]
+    scored = outcome.probabilities(None)[graph.split.test].argmax(1) == graph.y[graph.split.test]
     assert float(scored.double().mean()) > 0.4, "better than the 1/3 of guessing"
 
 

@@ -29,6 +29,28 @@ def test_progress_is_reported_by_stage():
     assert said == [*(("train", k, 3) for k in (1, 2, 3)), ("check", 1, 2), ("check", 2, 2)]
 
 
+@pytest.mark.parametrize(("train", "rest"), [(calirare.train, {}), (calirare.train_classes, {"model": "gcn"})])
+def test_a_graph_without_a_split_gets_the_one_that_is_asked_for(train, rest):
+    graph = dataclasses.replace(rare_task(n_classes=3 if rest else 2), split=None)
+    quick = rest | {"epochs": 3, "folds": 0}
+    parts = {}
+    for split in ("all", "share", "random"):
+        outcome = train(graph, split=split, label_rate=5 if split == "random" else None, **quick)
+        assert outcome.settings.data.split == split
+        parts[split] = tuple(part.numel() for part in (outcome.graph.split.train, outcome.graph.split.test))
+    assert parts["all"] == (260, 0)
+    assert parts["share"][1] == pytest.approx(65, abs=3)
+    assert parts["random"][0] == (15 if rest else 10)
+    with pytest.raises(InputError, match="split is for a graph without a split, and graph 'task' has one"):
+        train(rare_task(n_classes=3 if rest else 2), split="all", **quick)
+
+
+def test_probabilities_are_those_of_the_runs_target_unless_asked_otherwise():
+    outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=0, target="population")
+    assert torch.equal(outcome.probabilities(), outcome.probabilities("population"))
+    assert not torch.allclose(outcome.probabilities(), outcome.probabilities(None))
+
+
 def test_changes_go_over_settings():
     settings = Settings.of(preset="paper", epochs=3, folds=0, hidden=5, target="population")
     outcome = calirare.train(rare_task(), settings, hidden=7)
@@ -41,7 +63,7 @@ def test_changes_go_over_settings():
         calirare.train(None, preset="paper")
     with pytest.raises(TypeError, match="settings must be Settings, got dict"):
         calirare.train(rare_task(), {"epochs": 3})
-    with pytest.raises(ValueError, match="target must be one of balanced, population or None, got 'populaton'"):
+    with pytest.raises(ValueError, match="target must be one of balanced, population, 'run' or None, got 'populaton'"):
         outcome.probabilities("populaton")
 
 

@@ -20,6 +20,12 @@ from calirare.calibration.base import (
 from calirare.calibration.minimisers import newton_minimum
 
 SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2 / n: keeps separable logits from an infinite map, moves nothing else
+FADING = 1.0  # on (log scale)^2 beside a sum of losses, at most: with few rare labels of many 1e-3 of a mean is much
+
+
+def scale_prior(given: float | None, n: int) -> float:
+    """Returns the weight of (log scale)^2 beside the mean loss of n labels; None: `SCALE_PRIOR`, which fades with n."""
+    return min(SCALE_PRIOR, FADING / max(n, 1)) if given is None else float(given)
 
 
 class AffineCalibrator(Calibrator):
@@ -31,9 +37,9 @@ class AffineCalibrator(Calibrator):
     Args:
         with_bias: fit the biases.
         target: population the probabilities shall be right for, see `target_weights`.
-        prior: weight of (log scale)^2 beside the mean loss. With few labels a larger one keeps the map near the
-            identity.
-        bias_prior: weight of |bias|^2; None: prior / n for n labels. The bias sets the mean probability, mean(p) -
+        prior: weight of (log scale)^2 beside the mean loss of n labels; None: .001, or 1 / n where that is less. With
+            few labels a larger one keeps the map near the identity.
+        bias_prior: weight of |bias|^2; None: prior / n, of None .001 / n. The bias sets the mean probability, mean(p) -
             mean(y) = -2 bias_prior bias: one that does not fade overstates a class of one node in a hundred.
 
     Attributes:
@@ -53,7 +59,7 @@ class AffineCalibrator(Calibrator):
         *,
         with_bias: bool,
         target: Target = "balanced",
-        prior: float = SCALE_PRIOR,
+        prior: float | None = None,
         bias_prior: float | None = None,
     ) -> None:
         self.with_bias = with_bias
@@ -63,7 +69,7 @@ class AffineCalibrator(Calibrator):
 
     def check_settings(self) -> None:
         """Checks the priors."""
-        for weight in (self.prior, self.bias_prior or 0.0):
+        for weight in (self.prior or 0.0, self.bias_prior or 0.0):
             check_prior(type(self).__name__, weight)
 
     @property
@@ -81,8 +87,9 @@ class AffineCalibrator(Calibrator):
             return torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
 
         start = torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device)
-        prior = torch.full_like(start, self.prior / max(len(z), 1) if self.bias_prior is None else self.bias_prior)
-        prior[0] = self.prior
+        bias = (SCALE_PRIOR if self.prior is None else self.prior) / max(len(z), 1)
+        prior = torch.full_like(start, float(bias if self.bias_prior is None else self.bias_prior))
+        prior[0] = scale_prior(self.prior, len(z))
 
         def loss(theta: Tensor) -> Tensor:
             losses = F.cross_entropy(theta[0].exp() * z + bias_of(theta), labels, reduction="none")

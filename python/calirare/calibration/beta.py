@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calirare.calibration.affine import SCALE_PRIOR
+from calirare.calibration.affine import SCALE_PRIOR, scale_prior
 from calirare.calibration.one_vs_rest import OneVsRestCalibrator
 
 TINY = 1e-12  # keeps both logarithms finite
@@ -31,7 +31,8 @@ class BetaCalibrator(OneVsRestCalibrator):
 
         features = _features(p)
         centre = np.array([1.0, 1.0, 0.0])
-        prior = SCALE_PRIOR * np.array([1.0, 1.0, 1.0 / len(y)])  # c sets the mean probability: its prior fades
+        of_slopes = scale_prior(None, len(y))
+        prior = np.array([of_slopes, of_slopes, SCALE_PRIOR / len(y)])  # c sets the mean probability: its prior fades
         signs = 1 - 2 * y
 
         def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.calibration.affine import SCALE_PRIOR
+from calirare.calibration.affine import SCALE_PRIOR, scale_prior
 from calirare.calibration.base import (
     Calibrator,
     Target,
@@ -32,7 +32,8 @@ class LinearCalibrator(Calibrator):
     Args:
         diagonal: vector scaling; otherwise matrix scaling.
         target: population the probabilities shall be right for, see `target_weights`.
-        prior: weight of |W - I|^2 + |b|^2 / n beside the mean loss of n labels: b sets the mean probabilities.
+        prior: weight of |W - I|^2 + |b|^2 / n beside the mean loss of n labels: b sets the mean probabilities. None:
+            .001, of |W - I|^2 1 / n where that is less.
 
     Attributes:
         weight_: fitted W, float64 [k, k]; None before fitting.
@@ -46,7 +47,7 @@ class LinearCalibrator(Calibrator):
     weight_: Tensor | None = None
     bias_: Tensor | None = None
 
-    def __init__(self, *, diagonal: bool, target: Target = "population", prior: float = SCALE_PRIOR) -> None:
+    def __init__(self, *, diagonal: bool, target: Target = "population", prior: float | None = None) -> None:
         self.diagonal = diagonal
         self.target: Target = target
         self.prior = prior
@@ -54,7 +55,7 @@ class LinearCalibrator(Calibrator):
 
     def check_settings(self) -> None:
         """Checks the prior."""
-        check_prior("LinearCalibrator", self.prior)
+        check_prior("LinearCalibrator", self.prior or 0.0)
 
     @property
     def n_classes(self) -> int | None:
@@ -68,8 +69,8 @@ class LinearCalibrator(Calibrator):
         weights = target_weights(labels, k, self.target)
         size = k if self.diagonal else k * k
         start = torch.zeros(size + k, dtype=torch.float64, device=z.device)
-        prior = torch.full_like(start, self.prior)
-        prior[size:] /= max(len(z), 1)
+        prior = torch.full_like(start, scale_prior(self.prior, len(z)))
+        prior[size:] = float(SCALE_PRIOR if self.prior is None else self.prior) / max(len(z), 1)
 
         def loss(theta: Tensor) -> Tensor:
             weight, bias = self._split(theta, k)

@@ -232,7 +232,14 @@ def _known_rare(
     return known_rare(graph, minority)
 
 
-def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | str | None = None) -> Graph:
+def with_task(
+    graph: Graph,
+    task: Task = "rare",
+    seed: int = 0,
+    minority: int | str | None = None,
+    split: str | None = None,
+    label_rate: int | None = None,
+) -> Graph:
     """Returns a graph as it is trained on: what `load_dataset` would choose, where nobody has.
 
     Of two classes in the order of their names, as those of a table, the smaller one is rare, where that is not the
@@ -244,6 +251,8 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
         task: "rare" or "classes".
         seed: of the split.
         minority: the rare class, also where the classes were merged for another; None: that one, else chosen.
+        split: how a graph without a split gets one, see `load_dataset`; None: as the labels suggest.
+        label_rate: training nodes per class of a random split.
 
     Raises:
         InputError: there is no such class, or a split cannot be drawn.
@@ -266,8 +275,9 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
             "another, calirare.train_classes all of them"
         )
     if graph.split is None:
-        split = "all" if task == "rare" and graph.n_classes == 2 and _few_would_test(graph) else None
-        graph = _choose_split(graph, split, None, seed, published=False)
+        if split is None and label_rate is None and task == "rare" and graph.n_classes == 2 and _few_would_test(graph):
+            split = "all"
+        graph = _choose_split(graph, split, label_rate, seed, published=False)
         assert graph.split is not None
         sizes = (part.numel() for part in (graph.split.train, graph.split.val, graph.split.test))
         train, val, test = (f"{size:,}" for size in sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import read_event
 
+Verdict = Literal["trust", "caution", "do not trust"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+NUMBERS = ("factor", "low", "high", "mean", "share", "events")  # of a check
 TRUSTED = (0.67, 1.5)  # a mean probability within these factors of the truth may be called right
 TINY = 1e-15
 FARTHEST = 80.0  # shift of log-odds beyond which no probability is told from 0 or 1
@@ -27,6 +30,8 @@ class PopulationCheck(NamedTuple):
         mean: weighted mean probability.
         share: weighted share of the event.
         events: how many labels have the event.
+        doubt: what else speaks against nodes without a label, in words; empty where nothing does.
+        at_best: the verdict that this leaves.
     """
 
     factor: float
@@ -35,10 +40,21 @@ class PopulationCheck(NamedTuple):
     mean: float
     share: float
     events: int
+    doubt: str = ""
+    at_best: Verdict = "trust"
+
+    @staticmethod
+    def no_numbers() -> dict[str, None]:
+        """Returns what `numbers` is where no label can tell."""
+        return dict.fromkeys(NUMBERS)
+
+    def numbers(self) -> dict[str, float]:
+        """Returns what was counted."""
+        return {name: getattr(self, name) for name in NUMBERS}
 
     @property
     def trusted(self) -> bool:
-        """Whether the whole interval lies within `TRUSTED`, which few events cannot reach."""
+        """Whether the whole interval lies within `TRUSTED`, which few events cannot reach, whatever else is doubted."""
         return TRUSTED[0] <= self.low and self.high <= TRUSTED[1]
 
     @property
@@ -49,13 +65,16 @@ class PopulationCheck(NamedTuple):
     @property
     def verdict(self) -> str:
         """How far probabilities may be trusted on the whole: "trust", "caution" or "do not trust"."""
-        if self.trusted:
-            return "trust"
-        return "do not trust" if self.wrong else "caution"
+        told = "trust" if self.trusted else "do not trust" if self.wrong else "caution"
+        return max(told, self.at_best, key=VERDICTS.index)
 
     @property
     def sentence(self) -> str:
         """What a user should know."""
+        return f"{self._of_labels}, but {self.doubt}" if self.doubt else self._of_labels
+
+    @property
+    def _of_labels(self) -> str:
         times = (
             f"mean P(rare) is {_said(self.factor)} times the observed share ({_said(self.low)} to {_said(self.high)})"
         )
@@ -63,7 +82,7 @@ class PopulationCheck(NamedTuple):
             side = "too high" if self.low > 1 else "too low"
             return f"{times}, {side}: not to be read as a probability"
         if self.trusted:
-            return f"{times}: right on the whole"
+            return f"{times}: right on the whole if the labels are a random sample"
         labels = f"{self.events} rare label{'s' if self.events != 1 else ''}"
         return f"{times}: {labels} cannot tell whether it is right"
 

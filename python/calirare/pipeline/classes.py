@@ -17,7 +17,7 @@ from calirare.models import NeighbourPool
 from calirare.pipeline.job import Job, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
 from calirare.pipeline.maps import calibrate
-from calirare.pipeline.stages import Clock, check_finite, check_validation, fit, fit_features, silent
+from calirare.pipeline.stages import Clock, check_finite, check_no_split, check_validation, fit, fit_features, silent
 from calirare.run import ClassesOutcome, Deciding, Settings, ignored_settings
 from calirare.training import FoldFitted
 
@@ -60,7 +60,8 @@ def train_classes(
         graph = settings.data.load(settings.seed)
     check_graph("train_classes", graph)
     assert isinstance(graph, Graph)
-    graph = with_task(graph, "classes", settings.seed)
+    check_no_split("train_classes", graph, changes)
+    graph = with_task(graph, "classes", settings.seed, split=settings.data.split, label_rate=settings.data.label_rate)
     _check(graph, settings)
     device = choose_device(settings.device)
     graph = graph.to("cpu")

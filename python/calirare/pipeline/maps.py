@@ -136,6 +136,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     drawn = at.to(own.device)
     nodes = job.nodes.to(own.device)[known][used][drawn]
     doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else Doubt()
+    check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
     return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled, doubt)
 
 

@@ -12,6 +12,7 @@ from calirare.pipeline.job import Job
 from calirare.training import Fitted, FoldFitted
 
 COMPARED = 2_000  # nodes without a label that labels are compared with
+DEGREE = "number of neighbours"
 MOST_COLUMNS = 1_000  # that are looked at
 
 
@@ -126,13 +127,12 @@ def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
 
 
 def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> tuple[Unseen, str] | None:
-    """Returns what nodes without a label have in a column that hardly any labelled node has, and its name."""
-    if not _looked_at(graph):
-        return None
-    found = list[Unseen]()
-    for i in range(graph.n_features):
+    """Returns what nodes without a label have in a column, or as degree, that no labelled node has, and its name."""
+    degrees = graph.adjacency.indptr.diff()
+    own, rest = (degrees[some.to(degrees.device)].double().cpu().numpy() for some in (nodes, others))
+    found = [(unseen(own, rest, named=False), DEGREE)]
+    for i in range(graph.n_features) if _looked_at(graph) else ():
         named = bool(graph.columns) and graph.columns[i].kind == "categorical"
-        found.append(unseen(_column_at(graph, i, nodes), _column_at(graph, i, others), named=named))
-    doubtful = [i for i, each in enumerate(found) if each.doubtful(len(found))]
-    at = max(doubtful, key=lambda i: found[i].beyond_chance, default=None)
-    return None if at is None else (found[at], _name(graph, at))
+        found.append((unseen(_column_at(graph, i, nodes), _column_at(graph, i, others), named=named), _name(graph, i)))
+    doubtful = [pair for pair in found if pair[0].doubtful(len(found))]
+    return max(doubtful, key=lambda pair: pair[0].beyond_chance, default=None)

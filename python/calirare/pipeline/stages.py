@@ -82,6 +82,7 @@ def train(
         graph = settings.data.load(settings.seed)
     check_graph("train", graph)
     assert isinstance(graph, Graph)
+    check_no_split("train", graph, changes)
     device = choose_device(settings.device)
     graph, features, mapped = prepared(graph, settings)
     there = mapped.to(device)
@@ -90,6 +91,20 @@ def train(
         asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
     outcome = _run(Job.of(there, settings, report or silent, asked, given, graph), streaming)
     return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
+
+
+def check_no_split(who: str, graph: Graph, changes: dict[str, Any]) -> None:
+    """Checks that a split is asked for by name of graphs alone that have none, or were read as these settings say.
+
+    Raises:
+        InputError: it would not be the graph's.
+    """
+    asked = [name for name in ("split", "label_rate") if changes.get(name) is not None]
+    if asked and "dataset" not in changes and graph.split is not None:
+        raise InputError(
+            f"{who}: {asked[0]} is for a graph without a split, and graph {graph.name!r} has one: leave it out, or "
+            "take graph.with_split"
+        )
 
 
 def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph]:
@@ -103,7 +118,8 @@ def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph
     if settings.positive_only:
         graph = known_rare(graph, settings.data.minority)
     else:
-        graph = with_task(graph, seed=settings.seed, minority=settings.data.minority)
+        data = settings.data
+        graph = with_task(graph, "rare", settings.seed, data.minority, data.split, data.label_rate)
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to("cpu")

@@ -193,7 +193,7 @@ class ClassesOutcome(CalibratedRun):
             "y": [names[c] if c >= 0 else "" for c in graph.y.cpu()[nodes].tolist()],
             "prediction": [names[c] for c in predicted.tolist()],
             "confidence": confidence.numpy(),
-            "confidence_raw": self.probabilities().max(1).values.cpu()[nodes].numpy(),
+            "confidence_raw": self.probabilities(None).max(1).values.cpu()[nodes].numpy(),
         }
         return pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
 

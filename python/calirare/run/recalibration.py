@@ -77,7 +77,7 @@ class Recalibrated:
         """Returns everything but the run as JSON holds it."""
 
         def told(check: PopulationCheck) -> dict[str, Any]:
-            return check._asdict() | {"verdict": check.verdict, "sentence": check.sentence}
+            return check.numbers() | {"verdict": check.verdict, "sentence": check.sentence}
 
         return {
             "graph": self.graph,

@@ -95,12 +95,10 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
     """Returns what labels say of the mean of P(rare), by maps without each of them."""
     check = outcome.check
     if check is None and outcome.assumed:  # which no label can check
-        return dict.fromkeys(PopulationCheck._fields) | {"verdict": "caution", "reason": outcome.assumed}
+        return PopulationCheck.no_numbers() | {"verdict": "caution", "reason": outcome.assumed}
     if check is None:
         return None
-    doubt = outcome.doubt
-    reason = f"{check.sentence}, but {doubt.sentence}" if doubt.sentence else check.sentence
-    return check._asdict() | {"verdict": doubt.worse(check.verdict), "reason": reason}
+    return check.numbers() | {"verdict": check.verdict, "reason": check.sentence}
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
@@ -150,7 +148,7 @@ def eice_of(outcome: RunResult) -> dict[str, float]:
     result = outcome.jackknife
     chosen = outcome.settings.calibration.target
     targets = [t for t in outcome.calibrators if result.estimate is not None or t == chosen]
-    sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in targets}
+    sides = {"raw": outcome.probabilities(None)} | {str(t): outcome.probabilities(t) for t in targets}
     scored = outcome.graph.scored_nodes
     return {name: float(result.about(p)[1].double()[scored].mean()) for name, p in sides.items()}
 
@@ -202,18 +200,25 @@ def _coverages(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, f
 
     With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
     predicted class and shall hold 1 where the prediction is right, else 0. Ends upside down, as the convention "paper"
-    gives them, count in order.
+    gives them, count in order. Of a label that trained the interval moves with f to f without the label, as all of the
+    models it was made of have seen it but one.
     """
     result, labels = outcome.jackknife, judged_labels(outcome, judged_on, nodes)
-    hits = labels
+    low, high = torch.minimum(result.lower, result.upper)[nodes], torch.maximum(result.lower, result.upper)[nodes]
+    hits, own = labels, evaluated_logits(outcome, judged_on, nodes)
+    judged = torch.isfinite(own).all(1)
+    p, whole = (
+        outcome.mapped_logits(z, outcome.settings.calibration.target) for z in (own.nan_to_num(), outcome.logits[nodes])
+    )
     if outcome.graph.n_classes > 2:
-        hits = (outcome.probabilities(outcome.settings.calibration.target)[nodes].argmax(1) == labels).long()
-    low, high = torch.minimum(result.lower, result.upper), torch.maximum(result.lower, result.upper)
+        hits = (p.argmax(1) == labels).long()
+    score, before = (each[:, 1] if each.shape[1] == 2 else each.max(1).values for each in (p, whole))
+    moved = (score - before).to(low)
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
-        held = nodes[chosen]
-        values = (hits[chosen].double().cpu(), low[held].cpu(), high[held].cpu())
-        out[name] = float(coverage(*values)) if held.numel() else None
+        some = chosen & judged
+        values = (hits[some].double().cpu(), (low + moved)[some].cpu(), (high + moved)[some].cpu())
+        out[name] = float(coverage(*values)) if bool(some.any()) else None
     return out
 
 

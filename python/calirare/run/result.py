@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,18 +35,23 @@ class CalibratedRun(ABC):
 
     logits: Tensor
     calibrators: dict[Target, Calibrator]
+    settings: Settings
 
-    def probabilities(self, target: Target | None = None) -> Tensor:
-        """Returns every node's probabilities, float64 [n, k]: calibrated for `target`, the detector's own for None.
+    def probabilities(self, target: Target | Literal["run"] | None = "run") -> Tensor:
+        """Returns every node's probabilities, float64 [n, k].
 
-        Without calibration they are the detector's own for every target.
+        Args:
+            target: what they are calibrated for; "run": the run's target; None: the detector's own, not calibrated.
+                Without calibration they are the detector's own for every target.
 
         Raises:
             ValueError: the target is unknown.
         """
+        if target == "run":
+            target = self.settings.calibration.target
         if target is not None and target not in TARGETS:
             known = ", ".join(map(str, TARGETS))
-            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
+            raise ValueError(f"probabilities: target must be one of {known}, 'run' or None, got {target!r}")
         return self.mapped_logits(self.logits, target)
 
     @plain_torch()

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import AffineCalibrator, Target, sharpened
-from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.leave_one_out import FALLBACK_PRIOR, MIN_RARE
 from calirare.models import GcnTraining
 from calirare.training import HOPS, WEIGHT_DECAYS
@@ -69,7 +68,7 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
     calibrator = AffineCalibrator(
         with_bias=recipe.with_bias and not few,
         target=recipe.target,
-        prior=FALLBACK_PRIOR if few else SCALE_PRIOR,
+        prior=FALLBACK_PRIOR if few else None,
         bias_prior=BIAS_PRIOR,
     ).fit(held, labels)
     if recipe.sharpen and not few:

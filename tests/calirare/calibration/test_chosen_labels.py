@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import calirare
-from calirare.calibration import exchangeable
+from calirare.calibration import Together, exchangeable
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, Split
+from calirare.pipeline import no_sample
 from tests.helpers.command import rough_runs
 
 pytestmark = pytest.mark.slow
@@ -85,12 +86,26 @@ def test_a_run_says_so_and_is_trusted_less():
     alerts = np.flatnonzero(every.y.numpy() == 1)[:90]  # of an enriched register: nearly all there are
     with rough_runs():
         enriched = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
-        said = calirare.train(enriched, model="trees").metrics
+        outcome = calirare.train(enriched, model="trees")
+        said = outcome.metrics
         told = calirare.train(enriched, model="trees", calibrate_on="all").metrics
         drawn = calirare.train(graph_labelled_at(rng.choice(1500, 300, replace=False)), model="trees").metrics
     assert "no random sample" in " ".join(said["notes"])
-    assert said["population_check"]["verdict"] == "caution"
+    assert said["population_check"]["verdict"] == outcome.check.verdict == "caution"
+    assert outcome.check.sentence == said["population_check"]["reason"]
     assert "no random sample" in said["population_check"]["reason"]
     for other in (told, drawn):
         assert "no random sample" not in " ".join(other["notes"])
     assert told["population_check"]["verdict"] == "trust"  # what was said stands
+
+
+@pytest.mark.parametrize("model", ["hops", "trees"])
+def test_labels_of_the_nodes_with_most_neighbours_are_no_random_sample(model, monkeypatch):
+    monkeypatch.setattr(no_sample, "exchangeable", lambda *scores, **rest: None)  # whatever the scores tell
+    monkeypatch.setattr(no_sample, "_together", lambda *where: Together(0, 0, 0, 0))
+    degrees = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0).adjacency.indptr.diff().numpy()
+    hubs = np.argsort(-degrees, kind="stable")[:300]
+    with rough_runs():
+        check = calirare.train(graph_labelled_at(np.sort(hubs)), model=model, folds=2).check
+    assert check.verdict == "caution"
+    assert "have values of 'number of neighbours' that no node with one of these labels has" in check.sentence

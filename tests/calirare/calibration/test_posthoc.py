@@ -80,6 +80,20 @@ def test_a_class_of_two_nodes_in_a_thousand_is_not_overstated(name: str) -> None
     assert float(p.mean()) == pytest.approx(y.mean(), rel=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["temperature", "platt", "vector", "beta"])
+def test_few_rare_labels_of_many_leave_the_prior_behind(name: str) -> None:
+    """Logits are three times too large; about 700 labels of 100,000 are rare. The prior of old had made it 2.6."""
+    draw = np.random.default_rng(0)
+    truth = draw.normal(-6, 1.5, 100_000)
+    labels = torch.from_numpy((draw.random(100_000) < 1 / (1 + np.exp(-truth))).astype(int))
+    z = torch.from_numpy(np.stack([0 * truth, 3 * truth], 1))
+    p = make_calibrator(name, "population").fit(z, labels).transform(z)
+    odds = p[:, 1].logit().numpy()
+    assert np.polyfit(truth, odds, 1)[0] == pytest.approx(1.0, abs=0.04)
+    assert float(p[:, 1].mean()) == pytest.approx(float(labels.double().mean()), rel=0.05)
+
+
 def test_a_strong_prior_leaves_the_logits_as_they_are() -> None:
     z, y = problem()
     kept = LinearCalibrator(diagonal=False, prior=1e9).fit(z, y).transform(z)

@@ -81,7 +81,7 @@ def test_weights_are_shares_and_cost_certainty():
     p = rng.beta(1, 9, 400)
     y = (rng.random(400) < p).astype(int)
     plain = population_check(y, p)
-    assert population_check(y, p, weights=np.full(400, 3.0)) == pytest.approx(plain, rel=1e-9)
+    assert population_check(y, p, weights=np.full(400, 3.0)).numbers() == pytest.approx(plain.numbers(), rel=1e-9)
     uneven = population_check(y, p, weights=np.where(np.arange(400) % 2, 9.0, 1.0))
     assert uneven.high / uneven.low > plain.high / plain.low
     kept = np.arange(400) % 2 > 0
@@ -118,3 +118,15 @@ def test_what_weighs_nothing_is_as_if_it_were_not_there():
     found, expected = population_check(y, p, weights=w), population_check(y[1:3], p[1:3], weights=w[1:3])
     assert found[:5] == expected[:5]
     assert found.high == math.inf
+
+
+def test_what_else_is_doubted_goes_with_the_verdict():
+    p = np.full(4000, 0.25)
+    check = population_check(np.arange(4000) % 4 == 0, p)
+    assert check.verdict == "trust"
+    assert check.sentence.endswith("right on the whole if the labels are a random sample")
+    doubted = check._replace(doubt="they lie together", at_best="caution")
+    assert (doubted.verdict, doubted.trusted) == ("caution", True)
+    assert doubted.sentence == f"{check.sentence}, but they lie together"
+    wrong = population_check(np.arange(4000) % 4 == 0, 3 * p)._replace(doubt="they lie together", at_best="caution")
+    assert wrong.verdict == "do not trust"

@@ -49,7 +49,7 @@ def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.G
         p = outcome.probabilities(target)
         assert tuple(p.shape) == (240, 3)
         assert torch.allclose(p.sum(1), torch.ones(240, dtype=torch.float64), rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="target must be one of balanced, population or None"):
+    with pytest.raises(ValueError, match="target must be one of balanced, population, 'run' or None"):
         outcome.probabilities("both")  # type: ignore[arg-type]
     assert outcome.own_logits is not None
     assert outcome.own_logits.shape[0] == graph.split.train.numel() + graph.split.val.numel()

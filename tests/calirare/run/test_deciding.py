@@ -38,7 +38,7 @@ def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
     assert (table["threshold"] == 0.5).all()
     assert np.abs(table["p_rare"] - outcome.probabilities("population")[:, 1].numpy()).max() < 1e-6
     assert np.abs(table["p_balanced"] - outcome.probabilities("balanced")[:, 1].numpy()).max() < 1e-6
-    assert np.abs(table["p_raw"] - outcome.probabilities()[:, 1].numpy()).max() < 1e-6
+    assert np.abs(table["p_raw"] - outcome.probabilities(None)[:, 1].numpy()).max() < 1e-6
     assert bool((table["p_balanced"] > table["p_rare"]).all()), "the rare class is rare"
 
 

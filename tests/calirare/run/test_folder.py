@@ -62,7 +62,7 @@ def test_what_is_saved_is_read_again(options, tmp_path):
     said = scorer.probabilities(outcome.graph)
     raw, probabilities = said.raw, said.chosen
     assert said.threshold == outcome.decision.threshold
-    assert_identical(raw, outcome.probabilities()[:, 1])
+    assert_identical(raw, outcome.probabilities(None)[:, 1])
     assert_identical(probabilities, outcome.probabilities("balanced"))
     assert_identical(fit.sample_weights, outcome.fit.sample_weights)
     assert_identical(fit.linearisation.logits, outcome.fit.linearisation.logits)

@@ -39,7 +39,7 @@ def test_the_test_nodes_report(outcome):
     test = outcome.graph.split.test
     y = outcome.graph.y[test]
     assert (metrics["judged_on"], metrics["n_judged"], metrics["n_judged_rare"]) == ("test", 100, int((y == 1).sum()))
-    assert metrics["report"]["raw"] == calibration_report(y, outcome.probabilities()[test])
+    assert metrics["report"]["raw"] == calibration_report(y, outcome.probabilities(None)[test])
     for target in ("balanced", "population"):
         assert metrics["report"][target] == calibration_report(y, outcome.probabilities(target)[test])
     assert set(metrics["eice"]) == {"raw", "balanced", "population"}
@@ -86,6 +86,24 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     told = [note for note in metrics["notes"] if "judged on its labelled nodes" in note]
     assert len(told) == (kept == "only the rest"), "without any test node it is no surprise"
     assert all(f"none of the {test.numel()} test nodes is of the class 1" in note for note in told)
+
+
+def test_intervals_of_labels_that_trained_are_judged_without_them():
+    graph = rare_task()
+    none = graph.split.test[:0]
+    labels = dataclasses.replace(graph.split, test=none)
+    outcome = calirare.train(graph.with_split(labels), model="hops", epochs=60, folds=2)
+    nodes, low, high = outcome.fit.nodes, outcome.jackknife.lower, outcome.jackknife.upper
+    y, own = outcome.fit.targets, outcome.jackknife.own_loo_logits
+    moved = outcome.mapped_logits(own, "balanced")[:, 1] - outcome.probabilities("balanced")[nodes, 1]
+    assert float(moved[y == 1].mean()) < 0, "without its label a rare node looks less rare"
+    held = (low[nodes] + moved <= y) & (y <= high[nodes] + moved)
+    seen = (low[nodes] <= y) & (y <= high[nodes])
+    told = report(outcome)
+    assert told["judged_on"] == "leave-one-out"
+    assert told["interval_coverage"]["all"] == pytest.approx(float(held.double().mean()), abs=0.01)
+    assert told["interval_coverage"]["rare"] <= float(seen[y == 1].double().mean())
+    assert told["interval_coverage"]["all"] < float(seen.double().mean())
 
 
 def test_intervals_upside_down_count_in_order():
