@@ -49,17 +49,18 @@ def acquainted(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
         say: takes a note where the nodes are others, or might be.
     """
     spread = spread_by_names(fitted)
-    places = None if spread is None else spread.known.places_in(graph)
-    if spread is None or places is None or not (places >= 0).any():
+    if spread is None:
         return fitted
     assert isinstance(fitted, Mixture)
-    at, known = labels_at(spread, places), int((places >= 0).sum())
-    asked = Asked.of(fitted, at >= 0)
+    met = Met(spread)
+    met.add(0, graph.n_nodes, spread.places_in(graph))
+    asked = Asked.of(fitted, met.labels_at >= 0) if met.known else None
     if asked is None:
-        say(UNSURE.format(known, graph.n_nodes))
+        if met.known:
+            say(UNSURE.format(met.known, met.n))
         return fitted
-    here = asked.alone.logits_of(graph, at[asked.labels].to(graph.device)).cpu()
-    return fitted.knowing_nobody() if asked.are_others(here, known, graph.n_nodes, say) else fitted
+    here = asked.alone.logits_of(graph, met.labels_at[asked.labels].to(graph.device)).cpu()
+    return fitted.knowing_nobody() if asked.are_others(here, met.known, met.n, say) else fitted
 
 
 def spread_by_names(fitted: Fitted) -> SpreadingFit | None:
@@ -68,12 +69,30 @@ def spread_by_names(fitted: Fitted) -> SpreadingFit | None:
     return next((each for each in members if isinstance(each, SpreadingFit) and not each.known.edges), None)
 
 
-def labels_at(spread: SpreadingFit, places: NumpyArray) -> Tensor:
-    """Returns the node of a graph that has the name of each label's, int64 [m], -1 for none; `places` of its nodes."""
-    at = torch.full((spread.known.n_nodes,), -1)
-    here = (places >= 0).nonzero()[0]
-    at[torch.from_numpy(places[here])] = torch.from_numpy(here)
-    return at[spread.nodes.cpu()]
+class Met:
+    """The nodes of a graph that have names of the run's, block by block.
+
+    Attributes:
+        known: how many.
+        n: of how many nodes.
+    """
+
+    def __init__(self, spread: SpreadingFit) -> None:
+        self.known, self.n, self._labels = 0, 0, spread.nodes.cpu()
+        self._at = torch.full((spread.known.n_nodes,), -1)
+
+    def add(self, first: int, last: int, places: NumpyArray | None) -> None:
+        """Meets the nodes [first, last), whose places among the run's nodes are -1 for none; None: none has any."""
+        self.n += last - first
+        if places is not None:
+            here = (places >= 0).nonzero()[0]
+            self.known += len(here)
+            self._at[torch.from_numpy(places[here])] = torch.from_numpy(first + here)
+
+    @property
+    def labels_at(self) -> Tensor:
+        """The node that has the name of each label's node, int64 [m], -1 for none."""
+        return self._at[self._labels]
 
 
 @dataclass(frozen=True, eq=False)

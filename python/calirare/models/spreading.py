@@ -76,7 +76,7 @@ class SpreadingFit(FoldFitted):
     prior: float
     reached_own: Tensor
     reached_labels: Tensor
-    _kept: dict[str, tuple[Graph, Tensor]] = field(default_factory=dict)
+    _kept: dict[str, tuple[Graph, Any]] = field(default_factory=dict)
 
     def knowing_nobody(self) -> SpreadingFit:
         """Returns the same that knows no node of any graph."""
@@ -86,8 +86,15 @@ class SpreadingFit(FoldFitted):
         """Returns Y of the nodes of a graph, 0 of those it does not know, float32 [n, (K + 1) k]; the last is kept."""
         kept = self._kept.get("told")
         if kept is None or kept[0] is not graph:
-            told = self.told_at(self.known.places_in(graph), graph.n_nodes).to(graph.device)
+            told = self.told_at(self.places_in(graph), graph.n_nodes).to(graph.device)
             kept = self._kept["told"] = graph, told
+        return kept[1]
+
+    def places_in(self, graph: Graph) -> NumpyArray | None:
+        """Returns the places of a graph's nodes among the known ones, see `KnownNodes.places_in`; the last are kept."""
+        kept = self._kept.get("places")
+        if kept is None or kept[0] is not graph:
+            kept = self._kept["places"] = graph, self.known.places_in(graph)
         return kept[1]
 
     def told_at(self, places: NumpyArray | None, n: int) -> Tensor:

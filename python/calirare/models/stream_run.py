@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.blocks import BlockFiles
 from calirare._util.ranks import Ranks
 from calirare.graph import GraphOnDisk
-from calirare.models.acquaintance import UNSURE, Asked, Say, labels_at, spread_by_names
+from calirare.models.acquaintance import UNSURE, Asked, Met, Say, spread_by_names
 from calirare.models.adopted import adopt
 from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
@@ -134,6 +134,7 @@ class _Run:
     report: Report | None
     halo: Alone | Halo
     ranks: Ranks | None
+    met: list[Met] = field(default_factory=list)  # by spread labels
 
     @property
     def n_parts(self) -> int:
@@ -173,11 +174,14 @@ class _Run:
     def spread(self, fit: SpreadingFit) -> Tensor:
         """Returns what labels around every node say of it, float64 [n, k]; every process calls it."""
         n, blocks, k = self.graph.n_nodes, block_ends(self.graph.n_nodes), fit.n_classes
-        told, known = room(n + self.halo.size, k), self._known(fit.known)
+        told, known, met = room(n + self.halo.size, k), self._known(fit.known), Met(fit)
         with self.halo.sending(told) as made:
             for first, last in blocks:
-                told[first:last] = fit.told_at(known(first, last), last - first)[:, -k:]
+                places = known(first, last)
+                told[first:last] = fit.told_at(places, last - first)[:, -k:]
+                met.add(first, last, places)
                 made(last)
+        self.met.append(met)
         out = torch.full((n, k), torch.nan, dtype=torch.float64)
         if not bool(told.any()):  # it knows no node here
             return out
@@ -204,11 +208,9 @@ class _Run:
         if spread is None or not self.graph.named:
             return networks
         assert isinstance(fitted, Mixture)
-        blocks, known = block_ends(self.graph.n_nodes), self._known(spread.known)
-        found = [places for block in blocks if (places := known(*block)) is not None]
-        places = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
-        at, first = labels_at(spread, places), self.ranks is None or self.ranks.rank == 0
-        parts = self._together((int((places >= 0).sum()), len(places), (at >= 0).numpy()))
+        (met,), first = self.met, self.ranks is None or self.ranks.rank == 0
+        at = met.labels_at
+        parts = self._together((met.known, met.n, (at >= 0).numpy()))
         n_known, n = (sum(part[i] for part in parts) for i in (0, 1))
         if not n_known:
             return networks
