@@ -17,7 +17,7 @@ from calirare.calibration.sampling import Sampling
 
 Estimator = Literal["em", "bbse"]
 ESTIMATORS: tuple[Estimator, ...] = ("em", "bbse")
-WIDEST = 10.0  # ratio of an interval's ends above which a prevalence is not identified
+WIDEST = 4.0  # ratio of an interval's ends above which a prevalence is not identified: twice too high or too low
 DRAWS = 200
 BINS = 400  # of equal numbers, which stand for the scored nodes
 LOWEST = 1e-6  # share at which the search ends

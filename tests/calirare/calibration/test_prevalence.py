@@ -99,7 +99,7 @@ def test_the_share_is_found_without_labels(estimator, share):
     assert found == estimated_prevalence(z, y, scored, estimator=estimator), "the same seed, the same draws"
 
 
-@pytest.mark.parametrize("share", [0.02, 0.2])
+@pytest.mark.parametrize("share", [0.05, 0.2])
 def test_a_map_alone_finds_the_share_too(share):
     rng = np.random.default_rng(3)
     logits, labels = enriched(rng, 0.1, 2000, slope=1.5, shift=0.8)
