@@ -178,6 +178,18 @@ def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
     assert startup.is_command() == ours
 
 
+def ends_with(error, monkeypatch):
+    """Runs a command that fails."""
+
+    def fails(words):
+        raise error
+
+    monkeypatch.setattr(app, "run", fails)
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == 1
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -188,13 +200,7 @@ def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
     ],
 )
 def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
-    def fails(words):
-        raise error
-
-    monkeypatch.setattr(app, "run", fails)
-    with pytest.raises(SystemExit) as end:
-        app.main()
-    assert end.value.code == 1
+    ends_with(error, monkeypatch)
     err = capsys.readouterr().err
     assert err.startswith("calirare: memory ran out, and what was there before is unchanged: ")
     assert len(err.splitlines()) == 1
@@ -208,13 +214,7 @@ def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
     ],
 )
 def test_a_fault_of_the_system_says_where(error, words, monkeypatch, capsys):
-    def fails(words):
-        raise error
-
-    monkeypatch.setattr(app, "run", fails)
-    with pytest.raises(SystemExit) as end:
-        app.main()
-    assert end.value.code == 1
+    ends_with(error, monkeypatch)
     assert words in capsys.readouterr().err
 
 
