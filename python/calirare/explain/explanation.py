@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-LITTLE = 0.001  # of a change of P(rare): 0.1 points are nothing to speak of
+LITTLE = 0.0005  # of a change of P(rare): less than what is written as 0.1 points
+MOST_DIGITS = 12  # of a probability next to a threshold
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ class Explanation:
     def _says(self) -> str:
         kind = f"an alert at {self.threshold:.3g}" if self.alert else f"no alert at {self.threshold:.3g}"
         known = "" if self.label is None else f" Its own label, {self.label}, was learned from."
-        return f"P(rare) of {self.name} is {written(self.p_rare)}, {kind}.{known}"
+        p = apart(self.p_rare, self.threshold)
+        return f"P(rare) of {self.name} is {p}, {kind}.{known}"
 
     def _of_labels(self) -> str:
         if not self.labels:
@@ -229,6 +231,15 @@ def written(p: float) -> str:
     away = min(p, 1 - p)
     digits = next((n for n in range(2, 6) if away >= 0.5 * 10 ** (1 - n)), 6)
     return f"{p:.{digits}f}"
+
+
+def apart(p: float, threshold: float) -> str:
+    """Returns a probability with as many digits more as tell on which side of a threshold it is."""
+    text, digits = written(p), 2
+    while (float(text) >= threshold) != (p >= threshold) and digits < MOST_DIGITS:
+        digits += 1
+        text = f"{p:.{digits}f}"
+    return text
 
 
 def _near(p: float) -> str:

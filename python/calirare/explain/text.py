@@ -95,4 +95,5 @@ def _cut(word: str, width: int) -> str:
 
 def _points(effect: float) -> str:
     """Returns a difference of probabilities in points of a hundred."""
-    return f"{100 * effect:+.1f}"
+    points = round(100 * effect, 1)
+    return f"{points:+.1f}" if points else "0.0"

@@ -61,10 +61,11 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
     try:
         others = parse_json(read_text(there.folder / "metrics.json"))
         measures = tuple(_measures(metrics, others))
-        caveat = _caveat(metrics, others)
+        frame = there.to_frame()
+        caveat = _caveat(metrics, others, _tested(predictions) == _tested(frame))
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"run {there.folder}: metrics.json is damaged or of another version: {error}") from error
-    both = _joined(predictions, there.to_frame())
+    both = _joined(predictions, frame)
     gained, lost = both["alert"] > both["alert_there"], both["alert"] < both["alert_there"]
     counts = {
         "here": int(both["alert"].sum()),
@@ -89,10 +90,14 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
 def _joined(here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
     """Returns every node of either run with P(rare) and alert of both; no alert where a run has no such node."""
     left = here[["node", "y", "p_rare", "alert"]].assign(node=here["node"].astype(str))
-    right = there[["node", "p_rare", "alert"]].assign(node=there["node"].astype(str))
-    right = right.rename(columns={"p_rare": "p_there", "alert": "alert_there"})
+    right = there[["node", "y", "p_rare", "alert"]].assign(node=there["node"].astype(str))
+    right = right.rename(columns={"p_rare": "p_there", "alert": "alert_there", "y": "y_there"})
     both = left.merge(right, on="node", how="outer")
-    return both.fillna({"alert": 0, "alert_there": 0, "y": -1})
+    return both.fillna({"alert": 0, "alert_there": 0, "y": -1, "y_there": -1})
+
+
+def _tested(predictions: pd.DataFrame) -> frozenset[str]:
+    return frozenset(predictions.loc[predictions["split"] == "test", "node"].astype(str))
 
 
 def _alerts(rows: pd.DataFrame, by: str, classes: tuple[str, ...]) -> Iterator[dict[str, str]]:
@@ -102,8 +107,15 @@ def _alerts(rows: pd.DataFrame, by: str, classes: tuple[str, ...]) -> Iterator[d
             "node": str(row["node"]),
             "here": _p(row["p_rare"]),
             "there": _p(row["p_there"]),
-            "label": "unknown" if row["y"] < 0 else class_words(classes[int(row["y"] == 1)]),
+            "label": _label(int(row["y"]), int(row["y_there"]), classes),
         }
+
+
+def _label(here: int, there: int, classes: tuple[str, ...]) -> str:
+    """Returns the class of a node in words, as either run knows it."""
+    known = here if here >= 0 else there
+    only = " (there)" if here < 0 else ""
+    return "unknown" if known < 0 else f"{class_words(classes[int(known == 1)])}{only}"
 
 
 def _p(value: float) -> str:
@@ -148,11 +160,12 @@ def _measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tuple[str
     yield "threshold", f"{decisions[0]['threshold']:.3g}", f"{decisions[1]['threshold']:.3g}"
 
 
-def _caveat(here: dict[str, Any], there: dict[str, Any]) -> str:
+def _caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool) -> str:
     """Returns why measures of the runs are not of the same nodes, or nothing."""
     if here["graph"]["rare_class"] != there["graph"]["rare_class"]:
         return f"The other run looks for {there['graph']['rare_class']}, this one for {here['graph']['rare_class']}."
-    keys = ("n_judged", "n_judged_rare", "judged_on")
-    if any(here[key] != there[key] for key in keys):
+    shown = [side_of(run["detection"], run) for run in (here, there)]
+    alike = all(shown[0][key] == shown[1][key] for key in ("n", "n_rare", "judged_on"))
+    if not alike or not (same_tests or shown[0]["judged_on"] != "test"):
         return "The runs are judged on different nodes: small differences of the measures mean nothing."
     return ""

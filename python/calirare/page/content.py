@@ -16,7 +16,7 @@ ALERTS = 25  # rows of the table of alerts
 DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
 NARROW = ("precision_recall.png", "budget.png")  # pictures of one panel
 PICTURES = (
-    ("p_rare.png", "Reliability of P(rare): observed share against predicted, with the band that chance alone leaves"),
+    ("p_rare.png", "Reliability of P(rare): observed share against predicted, points with 95 % binomial intervals"),
     ("precision_recall.png", "Precision against recall, with the operating point"),
     ("reliability.png", "Reliability of the confidence in the predicted class"),
     ("intervals.png", "P(rare) with its jackknife interval"),

@@ -68,7 +68,7 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
     now = outcome.fit.logits_of(mapped, nodes.to(mapped.device)).double().cpu()
     effects = probability(base + each, explainer.subject.mapping) - p[nodes]
     moved_by = (together, now[:, 1] - now[:, 0] - base)
-    return Foreseen(nodes, effects, probability(base + together, outcome.calibrators.get("population")), moved_by)
+    return Foreseen(nodes, effects, probability(base + together, explainer.subject.mapping), moved_by)
 
 
 def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tensor) -> tuple[Tensor, Tensor]:

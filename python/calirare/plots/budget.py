@@ -20,6 +20,7 @@ def budget_diagram(
     *,
     rare: np.ndarray | None = None,
     chosen: int | None = None,
+    hits: float | None = None,
     title: str | None = None,
 ) -> Path:
     """Draws how many rare nodes the likeliest alerts hold, with the interval that is promised.
@@ -29,6 +30,7 @@ def budget_diagram(
         path: where to write; the folder must exist.
         rare: which nodes are rare in truth, bool [n], where that is known; None draws no such line.
         chosen: number of alerts of the run's own decision; None or 0 draws no marker.
+        hits: that are expected of these; None: between the numbers of the curve.
         title: the line above the picture.
 
     Returns:
@@ -54,7 +56,7 @@ def budget_diagram(
         found = curve.observed(rare)
         axes.plot(curve.alerts, np.maximum(found, LEAST), color=GAP, linestyle="-.", linewidth=1.4, label="observed")
     if chosen:
-        hits = float(np.interp(chosen, curve.alerts, curve.expected))
+        hits = float(np.interp(chosen, curve.alerts, curve.expected)) if hits is None else hits
         said = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} hits expected"
         axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=said, zorder=5)
     axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")

@@ -36,8 +36,8 @@ def precision_recall_diagram(
 ) -> Path:
     """Draws precision over recall, with what a threshold makes of it.
 
-    Each curve has its bootstrap band (`metrics.precision_recall_curve`) and a marker where p > `threshold` is an alert;
-    the dashed line is the prevalence, which a score that knows nothing reads everywhere.
+    Each curve has its bootstrap band (`metrics.precision_recall_curve`) and a marker where p >= `threshold` is an
+    alert; the dashed line is the prevalence, which a score that knows nothing reads everywhere.
 
     Args:
         panels: one to three curves in one picture: name, y_true of 0 and 1, p, weights, see `Panel`.
@@ -116,10 +116,10 @@ def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str
 
 
 def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:
-    """Draws where p > threshold is an alert; without an alert there is no point, and the legend says so."""
+    """Draws where p >= threshold is an alert; without an alert there is no point, and the legend says so."""
     colour, _, marker = style
     weights = np.ones(len(data.labels)) if data.weights is None else data.weights.numpy()
-    alert, rare = data.probabilities.numpy() > threshold, data.labels.numpy() == 1
+    alert, rare = data.probabilities.numpy() >= threshold, data.labels.numpy() == 1
     look: dict[str, Any] = {
         "color": colour,
         "marker": marker,
@@ -128,9 +128,10 @@ def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style
         "linestyle": "none",
     }
     if not weights[alert].sum() > 0:
-        axes.plot([], [], label=f"P > {threshold:g}: no alert", **look)
+        axes.plot([], [], label=f"P from {threshold:.4g} on: no alert", **look)
         return
     hits = weights[alert & rare].sum()
     recall, precision = hits / weights[rare].sum(), hits / weights[alert].sum()
-    said = f"P > {threshold:g}: {amount(int(alert.sum()), 'alert')}, precision {precision:.2f}, recall {recall:.2f}"
+    alerts = amount(int(alert.sum()), "alert")
+    said = f"P from {threshold:.4g} on: {alerts}, precision {precision:.2f}, recall {recall:.2f}"
     axes.plot([recall], [precision], label=said, zorder=5, clip_on=False, **look)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +41,7 @@ from calirare.run.report import (
     KNOWN_OR_DRAWN,
     evaluated_logits,
     evaluated_nodes,
+    judged_intervals,
     judged_labels,
     judged_rare,
     judging_maps,
@@ -244,7 +244,9 @@ def _draw_budget(outcome: RunResult, folder: Path) -> None:
     title = (
         f"{outcome.graph.name}: {outcome.graph.class_names[1]} found by a budget of alerts ({len(nodes):,} {on} nodes)"
     )
-    budget_diagram(curve, folder / "budget.png", rare=known, chosen=decision.alerts, title=title)
+    assert decision.expected is not None
+    hits = decision.expected.hits.expected
+    budget_diagram(curve, folder / "budget.png", rare=known, chosen=decision.alerts, hits=hits, title=title)
 
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:
@@ -261,13 +263,8 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     if data.on == "test":  # in double precision as the decision is made: a node may lie at its threshold
         chosen = chosen._replace(p=p_rare(outcome.logits[data.nodes], outcome.calibrators).detach().cpu())
     title = f"{outcome.graph.name}: finding {rare} {where}"
-    operating = _below(outcome.decision.threshold)
+    operating = outcome.decision.threshold if outcome.decision.threshold <= 1 else None
     precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, n_draws=draws, title=title)
-
-
-def _below(threshold: float) -> float | None:
-    """Returns the largest number below a threshold: the picture's alerts lie above; None where there is no alert."""
-    return math.nextafter(threshold, 0.0) if threshold <= 1 else None
 
 
 def _draw_confidence(outcome: RunResult, folder: Path) -> None:
@@ -289,13 +286,13 @@ def _draw_confidence(outcome: RunResult, folder: Path) -> None:
     panels += [confidence_panel(f"nodes of {rare}, {side}", labels, p, cls=1) for side, p in sides]
     title = f"{outcome.graph.name}: is the predicted class right as often as it says? ({judged_on} nodes)"
     reliability_diagram(panels, folder / "reliability.png", n_columns=len(sides), title=title)
-    chosen = outcome.probabilities(target)[:, 1]
-    lower, upper = result.lower[nodes].cpu(), result.upper[nodes].cpu()
+    p, lower, upper = judged_intervals(outcome, logits.to(outcome.logits.device), nodes)
+    made = torch.isfinite(p).all(1).cpu()
     interval_diagram(
-        labels,
-        chosen[nodes].detach().cpu(),
-        torch.minimum(lower, upper),  # the convention "paper" turns intervals upside down
-        torch.maximum(lower, upper),
+        labels[made],
+        p[:, 1].detach().cpu()[made],
+        lower.cpu()[made],  # the convention "paper" turns intervals upside down
+        upper.cpu()[made],
         folder / "intervals.png",
         class_names=(outcome.graph.class_names[0], rare),
         title=f"{outcome.graph.name}: P({rare}) with its {result.coverage:.0%} jackknife interval ({judged_on} nodes)",

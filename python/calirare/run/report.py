@@ -203,23 +203,31 @@ def _coverages(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, f
     gives them, count in order. Of a label that trained the interval moves with f to f without the label, as all of the
     models it was made of have seen it but one.
     """
-    result, labels = outcome.jackknife, judged_labels(outcome, judged_on, nodes)
-    low, high = torch.minimum(result.lower, result.upper)[nodes], torch.maximum(result.lower, result.upper)[nodes]
-    hits, own = labels, evaluated_logits(outcome, judged_on, nodes)
-    judged = torch.isfinite(own).all(1)
-    p, whole = (
-        outcome.mapped_logits(z, outcome.settings.calibration.target) for z in (own.nan_to_num(), outcome.logits[nodes])
-    )
-    if outcome.graph.n_classes > 2:
-        hits = (p.argmax(1) == labels).long()
-    score, before = (each[:, 1] if each.shape[1] == 2 else each.max(1).values for each in (p, whole))
-    moved = (score - before).to(low)
+    labels, own = judged_labels(outcome, judged_on, nodes), evaluated_logits(outcome, judged_on, nodes)
+    judged, (p, low, high) = torch.isfinite(own).all(1), judged_intervals(outcome, own.nan_to_num(), nodes)
+    hits = (p.argmax(1) == labels).long() if outcome.graph.n_classes > 2 else labels
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         some = chosen & judged
-        values = (hits[some].double().cpu(), (low + moved)[some].cpu(), (high + moved)[some].cpu())
+        values = (hits[some].double().cpu(), low[some].cpu(), high[some].cpu())
         out[name] = float(coverage(*values)) if bool(some.any()) else None
     return out
+
+
+def judged_intervals(outcome: RunResult, own: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns probabilities of nodes for the run's target [m, k], and the ends of their intervals, the lower one first.
+
+    Args:
+        outcome: the run.
+        own: logits of the nodes in which none's own label has a say, [m, k].
+        nodes: the nodes, int64 [m].
+    """
+    result, target = outcome.jackknife, outcome.settings.calibration.target
+    ends = result.lower[nodes], result.upper[nodes]
+    p, whole = (outcome.mapped_logits(z, target) for z in (own, outcome.logits[nodes]))
+    score, before = (each[:, 1] if each.shape[1] == 2 else each.max(1).values for each in (p, whole))
+    moved = (score - before).to(ends[0])
+    return p, torch.minimum(*ends) + moved, torch.maximum(*ends) + moved
 
 
 KNOWN_OR_DRAWN = "known or drawn"  # nodes that a run with positive labels alone is judged on: P(known) is all they tell

@@ -2,7 +2,8 @@
 
 import pytest
 
-from calirare.explain.text import WIDTH, _table
+from calirare.explain.explanation import apart
+from calirare.explain.text import WIDTH, _points, _table
 
 HEAD = ("feature", "value", "", "", "log-odds")
 
@@ -29,3 +30,22 @@ def test_lines_end_where_the_numbers_of_others_do(width):
     rows = [("x" * 300, "y" * 300, "+0.1", "0.5", "+1.00"), ("a", "b", "+0.1", "0.5", "+1.00")]
     first, second = _table(("label of", "class", "points", "without", "log-odds"), rows, width)[1:]
     assert len(first) == len(second) == max(width, 56)
+
+
+@pytest.mark.parametrize(
+    ("p", "threshold", "text"),
+    [
+        (0.0985, 0.1, "0.099"),
+        (0.09996, 0.1, "0.09996"),
+        (0.1, 0.1, "0.10"),
+        (0.12, 0.1, "0.12"),
+        (0.5962, 0.597, "0.596"),
+    ],
+)
+def test_a_probability_is_written_on_its_side_of_the_threshold(p, threshold, text):
+    assert apart(p, threshold) == text
+
+
+@pytest.mark.parametrize(("effect", "text"), [(-0.0002, "0.0"), (0.0, "0.0"), (-0.000975, "-0.1"), (0.0312, "+3.1")])
+def test_points_have_no_negative_zero(effect, text):
+    assert _points(effect) == text

@@ -204,14 +204,14 @@ def test_precision_recall_diagram_shows_curve_band_and_operating_point(data, mon
     area = np.diff(curve.get_xdata(), prepend=0) @ curve.get_ydata()
     assert area == pytest.approx(metrics.auprc(y, p), rel=1e-12)
     assert curve.get_label() == f"P(rare): AUPRC {area:.3f}"
-    alerts = p > 0.5
+    alerts = p >= 0.5
     assert point.get_xdata()[0] == y[alerts].sum() / y.sum()
     assert point.get_ydata()[0] == y[alerts].mean()
     assert f"{alerts.sum()} alerts" in point.get_label()
     assert set(prevalence.get_ydata()) == {y.mean()}
     assert len(axes.collections) == 2, "the band, and its entry in the legend"
     plots.precision_recall_diagram([("a", y, p), ("b", y, p**2)], tmp_path / "c.png", threshold=1.0, n_draws=2)
-    assert figures[2].axes[0].get_lines()[1].get_label() == "P > 1: no alert"
+    assert figures[2].axes[0].get_lines()[1].get_label() == "P from 1 on: no alert"
     plots.precision_recall_diagram([("a", y, p)], tmp_path / "d.png", threshold=None, n_draws=2)
     assert len(figures[3].axes[0].get_lines()) == 2
 
