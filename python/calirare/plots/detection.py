@@ -81,7 +81,8 @@ def precision_recall_diagram(
         if threshold is not None:
             _draw_operating_point(axes, data, threshold, style)
     band = f"{level:.0%} bootstrap band of the precision at each recall"
-    axes.fill_between([], [], color=GREY, alpha=0.3, linewidth=0, label=band)
+    of_one = style[0] if len(panels) == 1 else GREY
+    axes.fill_between([], [], color=of_one, alpha=0.2 if len(panels) == 1 else 0.3, linewidth=0, label=band)
     axes.axhline(curve.prevalence, color=GREY, linestyle=":", linewidth=1.2, label=_prevalence(curve))
     axes.set_xlim(0, 1.01)
     axes.set_ylim(0, 1.02)

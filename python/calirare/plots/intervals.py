@@ -70,7 +70,7 @@ def interval_diagram(
     if len(order) > max_nodes:
         order = order[np.round(np.linspace(0, len(order) - 1, max_nodes)).astype(int)]
     figure = canvas.blank(8.0, 4.2)
-    axes = figure.add_subplot(figure.add_gridspec(1, 1, left=0.08, right=0.985, bottom=0.13, top=0.92)[0])
+    axes = figure.add_subplot(figure.add_gridspec(1, 1, left=0.095, right=0.985, bottom=0.13, top=0.92)[0])
     _draw_intervals(axes, low[order], high[order], scores[order], y[order] == minority, class_names)
     shown, total = len(order), len(scores)
     note = (
