@@ -50,7 +50,8 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     if check is not None:
         verdict = check["verdict"]
         meaning = UNCHECKED if check["events"] is None else MEANING.get(verdict, "")
-        lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(check['reason'])}")
+        of = "" if check["events"] is None else "of the labels that calibrate, each by a map without it, "
+        lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(of + check['reason'])}")
     decision = metrics["decision"]
     lines.append(f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}.")
     if metrics["choice"] is not None:
