@@ -38,7 +38,7 @@ def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
     _stand_alone()
     debug = DEBUG in sys.argv[1:]
-    words = [_utf8(word) for word in sys.argv[1:] if word != DEBUG]
+    words = [word for word in sys.argv[1:] if word != DEBUG]
     try:
         code = run(words)
         sys.stdout.flush()
@@ -80,14 +80,6 @@ def _failed(error: Exception, debug: bool) -> int:
         what = one_line(" ".join(str(error).split()))
         print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
     return 2 if isinstance(error, InputError) else 1
-
-
-def _utf8(word: str) -> str:
-    """Returns a word of the command line as a terminal writes it, where the locale knows no more than ASCII."""
-    try:
-        return os.fsencode(word).decode("utf-8")
-    except UnicodeDecodeError:  # a path may be any bytes
-        return word
 
 
 def _stand_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from calirare._util.errors import InputError
@@ -48,6 +49,7 @@ def run(
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     saved = load(folder)
     explainer = saved.explainer(graph)
+    node = None if node is None else [as_terminals_write(name) for name in node]
     found = saved.explain(node, explainer=explainer, top=top, labels=labels, group=group)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
@@ -64,3 +66,11 @@ def run(
     print(text_of(found), end="")
     for path in [*([] if out is None else [out]), *drawn]:
         print(f"wrote        {path}")
+
+
+def as_terminals_write(name: str) -> str:
+    """Returns a name from the command line as UTF-8, where the locale knows no more than ASCII; no path, any bytes."""
+    try:
+        return os.fsencode(name).decode("utf-8")
+    except UnicodeError:
+        return name

@@ -214,6 +214,8 @@ def test_precision_recall_diagram_shows_curve_band_and_operating_point(data, mon
     assert figures[2].axes[0].get_lines()[1].get_label() == "P from 1 on: no alert"
     plots.precision_recall_diagram([("a", y, p)], tmp_path / "d.png", threshold=None, n_draws=2)
     assert len(figures[3].axes[0].get_lines()) == 2
+    plots.precision_recall_diagram([("a", y, p)], tmp_path / "e.png", threshold=float(p.max()), n_draws=2)
+    assert "on: 1 alert," in figures[4].axes[0].get_lines()[1].get_label()
 
 
 @pytest.mark.slow
