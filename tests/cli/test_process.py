@@ -102,6 +102,10 @@ def test_a_command_that_read_duckdb_ends_without_a_word_about_what_is_left(tmp_p
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
 def test_a_run_stopped_otherwise_leaves_nothing(number, graph_file, tmp_path):
+    import scipy.stats  # noqa: F401
+
+    import calirare.pipeline  # noqa: F401 - with all it imports: a signal within an import leaves a file open
+
     begun = []
 
     def stop():
