@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -20,8 +20,9 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph import Graph
 from calirare.metrics import auroc
 from calirare.models.mixture import Mixture
+from calirare.models.neighbours import NeighbourPool
 from calirare.models.spreading import SpreadingFit
-from calirare.training import Fitted
+from calirare.training import Fitted, FoldFitted
 
 Say = Callable[[str], None]
 FEWEST = 5  # labelled nodes of a class that are known by name, for an answer
@@ -48,6 +49,8 @@ def acquainted(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
         graph: another graph, or the run's own, as the detector takes it.
         say: takes a note where the nodes are others, or might be.
     """
+    if isinstance(fitted, NeighbourPool):
+        return replace(fitted, base=cast(FoldFitted, acquainted(fitted.base, graph, say)))
     spread = spread_by_names(fitted)
     if spread is None:
         return fitted

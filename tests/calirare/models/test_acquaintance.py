@@ -14,7 +14,7 @@ import calirare
 from calirare._util.blocks import BlockFiles
 from calirare.datasets import synthetic_rare
 from calirare.graph import GraphOnDisk
-from calirare.models import Mixture, SpreadingFit, acquaintance, logits_on_disk, streams_of
+from calirare.models import Mixture, NeighbourPool, SpreadingFit, acquaintance, logits_on_disk, streams_of
 from calirare.models.acquaintance import acquainted
 from calirare.run import Scorer
 from tests.calirare.models.test_halo import Threads
@@ -146,3 +146,14 @@ def test_what_cannot_be_told_on_disk_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(acquaintance, "FEWEST", 10_000)
     trained().graph.to_folder(tmp_path / "own")
     assert "600 of 600 nodes are taken for the run's" in by_blocks(tmp_path / "own", trained().graph)[1][0]
+
+
+def test_a_pool_over_neighbours_asks_its_detector():
+    pool = NeighbourPool.of(trained().fit, trained().mapped)
+    ready = Scorer.of(trained()).prepared(accounts(1), lambda note: None)
+    assert acquainted(pool, trained().mapped, lambda note: None).base is trained().fit
+    notes = []
+    stranger = acquainted(pool, ready, notes.append)
+    assert len(notes) == 1
+    spread = next(m.fitted for m in stranger.base.members if isinstance(m.fitted, SpreadingFit))
+    assert spread.known.n_nodes == 0
