@@ -118,3 +118,4 @@ def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
     text = read(tmp_path / "same.html").text
     assert "No setting differs" in text
     assert "Here and not there: none" in text
+    assert "Parts of fewer than 10 nodes are left out." in text

@@ -16,7 +16,7 @@ from calirare._util.run_files import check_as_written
 from calirare.graph import Graph
 from calirare.page.content import DOUBTS, doubt_sentence, sentence
 from calirare.page.render import MANY, embedded, versions_of
-from calirare.page.slices import Slice, slices_of
+from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import TOGETHER, Choice, SavedClasses
 
@@ -51,7 +51,7 @@ def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "")
     values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
     flagged = [each for each in slices if each.flag]
     page = template_of("calirare.page", TEMPLATE)
-    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
+    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY, fewest=FEWEST)
 
 
 def _values(saved: SavedClasses, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from calirare._util.run_files import RECALIBRATION, check_as_written
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
-from calirare.page.slices import Slice, slices_of
+from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
 
@@ -50,7 +50,7 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
     values |= _with_graph(saved, graph, why_not)
     flagged = [each for each in slices if each.flag]
     page = template_of("calirare.page", TEMPLATE)
-    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
+    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY, fewest=FEWEST)
 
 
 def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
