@@ -24,7 +24,8 @@ TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 DUCK = re.compile(r"(?P<file>.+?\.duckdb)::(?P<table>.+)", re.DOTALL | re.IGNORECASE)
 ROWS = 1 << 18  # rows that are read together where a table is not held
 BUFFER = 1 << 20  # bytes
-CACHED = "256MB"  # of a database's blocks, each of which is read once; DuckDB would keep as much as there is memory
+FEW = 3  # columns: the ends of edges and a weight
+CACHED = "192MB"  # of a database's blocks, each of which is read once; DuckDB would keep as much as there is memory
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a folder
 NO_READING: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -77,7 +78,8 @@ class DuckTable:
     def _rows(self, columns: Sequence[str] | None) -> Iterator[Any]:
         with self._opened() as engine:
             query = self._query(engine, columns)
-            if not self._is_view(engine):  # which may sort or join more than that
+            few = columns is not None and len(columns) <= FEW  # a block of each column is in memory for each thread
+            if few and not self._is_view(engine):  # which may sort or join more than that
                 engine.execute(f"SET memory_limit = '{CACHED}'")
             yield from _reader(engine, query)
 
