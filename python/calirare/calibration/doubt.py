@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-VERDICTS = ("trust", "caution", "do not trust")
-
 
 @dataclass(frozen=True)
 class Doubt:
@@ -19,7 +17,3 @@ class Doubt:
 
     sentence: str = ""
     verdict: Literal["trust", "caution", "do not trust"] = "trust"
-
-    def worse(self, verdict: str) -> str:
-        """Returns this verdict or another one, the worse of both."""
-        return max(self.verdict, verdict, key=VERDICTS.index)

@@ -49,14 +49,12 @@ class Maps:
         notes: sentences a user should read.
         check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
         labelled: labels that represent the population, with P(rare) by such maps; None where there is none.
-        doubt: what speaks against P(rare) of nodes without a label.
     """
 
     maps: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     check: PopulationCheck | None = None
     labelled: Labelled | None = None
-    doubt: Doubt = field(default_factory=Doubt)
 
 
 def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
@@ -137,7 +135,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     nodes = job.nodes.to(own.device)[known][used][drawn]
     doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else Doubt()
     check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
-    return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled, doubt)
+    return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled)
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

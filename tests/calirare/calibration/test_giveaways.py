@@ -110,4 +110,4 @@ def test_a_run_says_so_and_is_not_to_be_trusted():
         graph, x=graph.x[:, 1:], columns=graph.columns[1:], feature_names=graph.feature_names[1:]
     )
     other = calirare.train(without, model="hops", epochs=30)
-    assert not other.doubt.sentence
+    assert not other.check.doubt
