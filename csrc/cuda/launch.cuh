@@ -1,5 +1,6 @@
 // Launching with nvcc: errors become exceptions that name the kernel.
 #pragma once
+#include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 
 #include <cstdlib>
@@ -33,6 +34,17 @@ inline void check_launch(const char* kernel) {
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void* stream, Arguments... arguments) {
   kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(Parameters(arguments)...);
+}
+
+// Copies a pack of 4, 8 or 16 bytes from global to shared memory without a register. It is there once this thread has
+// waited, and for other threads after a barrier.
+template <typename P, typename T>
+__device__ inline void copy_async(P* to, const T* from) {
+  __pipeline_memcpy_async(to, from, sizeof(P));
+}
+__device__ inline void wait_for_copies() {
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
 }
 
 // Makes `device` current and puts the caller's device back.

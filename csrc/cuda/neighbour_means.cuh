@@ -6,8 +6,8 @@
 
 namespace calirare {
 
-__device__ inline WeightSum of_lane(WeightSum weights, int offset, int lanes) {
-  return {__shfl_xor_sync(kFullMask, weights.sum, offset, lanes)};
+__device__ inline WeightSum of_lane(WeightSum weights, int offset) {
+  return {__shfl_xor_sync(kFullMask, weights.sum, offset)};
 }
 
 template <typename T>

@@ -18,6 +18,12 @@ enum class Wait : uint8_t { kNone, kBlock, kWarp, kExited };
 
 constexpr unsigned kLanes = 32;
 
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+
 struct Fiber {
   dim3 thread;
   unsigned number = 0;  // within the block
@@ -25,6 +31,7 @@ struct Fiber {
   Op op = Op::kSync;
   uint32_t mask = 0;
   uint64_t sent = 0;
+  std::vector<Copy> copies;  // on their way
 
   unsigned lane() const { return number % kLanes; }
   unsigned warp() const { return number / kLanes; }
@@ -69,6 +76,8 @@ class Grid {
   void run();
   void wait(Wait what, Op op, uint32_t mask, uint64_t sent);
   void* shared_array(const void* key, size_t bytes);
+  void copy_later(const Copy& copy) { current_->copies.push_back(copy); }
+  void copies_arrive();
   const uint64_t* received() const { return received_[current_->warp()].data(); }
   uint64_t votes() const { return votes_; }
   const Coordinates& here() const { return here_; }
@@ -119,10 +128,16 @@ void* Grid::shared_array(const void* key, size_t bytes) {
   return shared_.back().second.get();
 }
 
+void Grid::copies_arrive() {
+  for (const Copy& copy : current_->copies) std::memcpy(copy.to, copy.from, copy.bytes);
+  current_->copies.clear();
+}
+
 void Grid::enter() {
   stack_of(running->current_->number).arrive(running->scheduler_);
   try {
     running->body_();
+    if (!running->current_->copies.empty()) running->fail("a thread ends before its copies have arrived");
   } catch (...) {
     running->error_ = std::current_exception();
   }
@@ -248,6 +263,10 @@ void Grid::run() {
 const Coordinates& here() { return running->here(); }
 
 void* shared_array(const void* key, size_t bytes) { return running->shared_array(key, bytes); }
+
+void copy_later(void* to, const void* from, size_t bytes) { running->copy_later({to, from, bytes}); }
+
+void copies_arrive() { running->copies_arrive(); }
 
 uint64_t barrier(Op op, bool vote) {
   running->wait(Wait::kBlock, op, 0, vote);

@@ -5,6 +5,7 @@
 //  - Shared memory is fresh for every block, filled with a pattern, and ends where its array ends.
 //  - A barrier that some threads miss, a collective whose lanes disagree, and a shuffle from a lane outside the mask
 //    are reported as errors.
+//  - An asynchronous copy is made when its thread waits for its copies, and not before.
 //  - Reads and writes past an array are found by -fsanitize=address,undefined.
 // It cannot see two threads that interleave between barriers: `x = x + 1` by all threads is exact here. That takes
 // compute-sanitizer's racecheck on a GPU.
@@ -50,6 +51,10 @@ uint64_t barrier(Op op, bool vote);
 
 // Waits for the lanes in `mask`; returns the 32 values they sent.
 const uint64_t* collective(Op op, uint32_t mask, uint64_t sent);
+
+// A copy that is there once its thread waits for its copies: not before.
+void copy_later(void* to, const void* from, size_t bytes);
+void copies_arrive();
 
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& body);
 
@@ -125,6 +130,12 @@ inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 namespace calirare {
+
+template <typename P, typename T>
+void copy_async(P* to, const T* from) {
+  emulator::copy_later(to, from, sizeof(P));
+}
+inline void wait_for_copies() { emulator::copies_arrive(); }
 
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void*, Arguments... arguments) {

@@ -52,8 +52,11 @@ void shapes(Checks& checks) {
       check<Propagate, T>(checks, {mixed_degrees(9, 80), 23, width, padding}, Data::kIntegers, {7});
   }
   check<Propagate, T>(checks, {mixed_degrees(9, 80), 23, 64, 0, 1}, Data::kIntegers, {8});  // x is not aligned
-  check<Propagate, T>(checks, {{600, 600, 0, 600}, 10, 2}, Data::kIntegers,
-                      {1, 2, 3, 4, 5, 6});  // several hubs in one block
+  for (int64_t width : {2, 31})                                                             // several hubs in one block
+    check<Propagate, T>(checks, {{600, 600, 0, 600}, 10, width}, Data::kIntegers, {1, 2, 3, 4, 5, 6});
+  std::vector<int64_t> many(33000, 1);  // so many that a block has more rows than a warp has lanes
+  many[40] = many[32999] = 300;
+  check<Propagate, T>(checks, {many, 57, 1}, Data::kIntegers, {1});
   check<Propagate, T>(checks, {{0, 0, 0}, 4, 16}, Data::kIntegers, {1});
   check<Propagate, T>(checks, {{}, 4, 16}, Data::kIntegers, {1});
   check<Propagate, T>(checks, {{1, 2}, 4, 0}, Data::kIntegers, {1});
