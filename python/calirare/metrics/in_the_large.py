@@ -166,4 +166,4 @@ def _crossing(gap: Callable[[float], float]) -> float:
 
 
 def _said(factor: float) -> str:
-    return f"{factor:.2g}" if factor < 100 else f"{factor:.0f}"
+    return f"{factor:#.2g}" if factor < 9.95 else f"{factor:.0f}"

@@ -23,7 +23,7 @@ def test_equal_probabilities_have_the_exact_binomial_interval():
     assert found.high == pytest.approx(0.15 / exact.low, rel=CLOSE)
     assert found.wrong
     assert not found.trusted
-    assert found.sentence.startswith("mean P(rare) is 3 times the observed share (1.7 to ")
+    assert found.sentence.startswith("mean P(rare) is 3.0 times the observed share (1.7 to ")
     assert found.sentence.endswith("too high: not to be read as a probability")
 
 

@@ -77,13 +77,12 @@ def test_a_run_read_in_inference_mode_works_outside_of_it(tmp_path):
 def test_the_default_dtype_comes_back_when_the_last_thread_leaves():
     met = Barrier(2)
 
-    def stay(first: bool) -> torch.dtype:
+    def early() -> torch.dtype:
         with plain_torch():
             met.wait()
-            if first:
-                return torch.get_default_dtype()
+        seen = torch.get_default_dtype()  # the other thread is inside still, and waits
         met.wait()
-        return torch.get_default_dtype()
+        return seen
 
     @plain_torch()
     def late() -> torch.dtype:
@@ -94,7 +93,7 @@ def test_the_default_dtype_comes_back_when_the_last_thread_leaves():
     with double():
         with ThreadPoolExecutor(2) as pool:
             inside = pool.submit(late)
-            assert pool.submit(stay, False).result() is torch.float32  # one thread is inside still
+            assert pool.submit(early).result() is torch.float32
             assert inside.result() is torch.float32
         assert torch.get_default_dtype() is torch.float64
 
