@@ -74,6 +74,13 @@ def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path) -> None:
     assert len(names["later"]) == names["graph"].n_nodes
 
 
+def test_the_maps_of_many_classes_print_what_their_page_says(capsys) -> None:
+    shown = fences(DOCS / "maps.md")
+    (example,), (printed,) = ([text for language, text in shown if language == kind] for kind in ("python", "text"))
+    exec(compile(example, "maps.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == printed.strip()
+
+
 class TestContributing:
     PAGE = ROOT / "CONTRIBUTING.md"
 

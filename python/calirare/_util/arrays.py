@@ -16,6 +16,8 @@ import torch
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 AnyArray = TypeVar("AnyArray", np.ndarray, torch.Tensor)
 
+ROUNDING = 1e-6  # how far beyond 0 and 1 a probability may lie: that of a weighted mean of float32 numbers, say
+MOST = 10**7  # bins, draws or points: more are a slip, and would take all memory
 # Sums of weights that leave room for their squares, and for products with scores and other sums, in float64.
 _WEIGHT_SUMS = (1e-100, 1e100)
 
@@ -61,8 +63,7 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
             f"{function}: {name} must lie in [0, 1], got {int(missing.sum()):,} that are no number, the first at "
             f"{first[0] if len(first) == 1 else tuple(first)}: leave these samples out, labels too"
         )
-    rounding = torch.finfo(scores.dtype).eps  # of a softmax, say
-    if not (low >= -rounding and high <= 1 + rounding):
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise ValueError(f"{function}: {name} must lie in [0, 1], got values from {low:.9g} to {high:.9g}")
     return scores if low >= 0 and high <= 1 else scores.clamp(0, 1)
 
@@ -126,8 +127,10 @@ def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:
 
 
 def check_count(function: str, name: str, value: int, *, least: int = 1) -> None:
-    """Refuses what is not a whole number >= `least`."""
+    """Refuses what is not a whole number from `least` to `MOST`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{function}: {name} must be an integer, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{function}: {name} must be at least {least}, got {value}")
+    if value > MOST:
+        raise ValueError(f"{function}: {name} must be at most {MOST:,}, got {value:,}")

@@ -17,6 +17,8 @@ NO_TEXT = {
     ZIP: "it is a zip archive or a spreadsheet: unpack it, or save it as CSV",
     b"PAR1": "it is Parquet: call it .parquet",
 }
+FORMULA = r"[=+\-@\t\r]"  # what text that a program for spreadsheets computes begins with
+INERT = rf"^'('*{FORMULA})"  # with what tables of ours put in front of it
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # The first of them that stands in the header of a .csv, outside of quotes, separates its cells; without one blanks do
 # where the header and the row below have as many words, else the table has one column.

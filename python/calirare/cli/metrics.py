@@ -21,7 +21,7 @@ def run(
     *,
     weights: str | None = None,
     where: str | None = None,
-    minority: str = "1",
+    minority: str | None = None,
     bins: int = 15,
     budget: list[int | float] | None = None,
     threshold: float = 0.5,
@@ -37,7 +37,7 @@ def run(
         before: the same columns of an earlier model.
         weights: column of sample weights.
         where: "column=value": only these rows.
-        minority: the rare class.
+        minority: the rare class; None: 1, or where columns of several classes name none so, that with fewest rows.
         bins: bins of the equal-width measures and of the pictures.
         budget: how many samples are looked at, each a number or a share; None: 1 % and 100.
         threshold: P(rare class) above which is an alert, in the picture.

@@ -113,7 +113,8 @@ def noise_floor(measure: Measure, p: Array, *, repeats: int = 20, seed: int = 0)
     """Returns what a calibration error reads for a model that is perfectly calibrated.
 
     Labels are drawn as Bernoulli(f), each by itself: then E[y | f] = f and the true error is 0, and what remains is
-    noise and bias of the measure at this number of rows.
+    noise and bias of the measure at this number of rows. Where labels depend on each other given f, the mean holds and
+    the standard deviation is too small for a test.
 
     Args:
         measure: a function of y_true and p.

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import Array, check_order, to_tensor
+from calirare._util.arrays import ROUNDING, Array, check_order, to_tensor
 
 
 def as_matrix(function: str, name: str, values: Array) -> Tensor:
@@ -63,9 +63,9 @@ def read(function: str, y_true: Array, p: Array) -> tuple[Tensor, Tensor]:
     if f.shape != y.shape:
         raise ValueError(f"{function}: y_true must have shape {list(f.shape)}, got {list(y.shape)}")
     low, high = (float(v) for v in torch.aminmax(f))
-    if low < 0 or high > 1:
+    if low < -ROUNDING or high > 1 + ROUNDING:
         raise ValueError(f"{function}: p must lie in [0, 1], got values from {low:.9g} to {high:.9g}")
-    return as_hot(function, y), f
+    return as_hot(function, y), f if low >= 0 and high <= 1 else f.clamp(0, 1)
 
 
 def as_hot(function: str, labels: Tensor, name: str = "y_true") -> Tensor:

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.text_tables import read_text
+from calirare._util.text_tables import INERT, read_text
 from calirare.datasets import CATALOGUE, LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
 from calirare.graph import NO_PART, PARTS, Graph, TableColumns, absolute_source, is_table, named, relabelled
-from calirare.run.tables import INERT
 
 OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
 

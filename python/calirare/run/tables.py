@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.run_files import changed_file, check_as_written
+from calirare._util.text_tables import FORMULA, INERT
 from calirare.graph import LARGE, PARTS, Graph, Split
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import Probabilities
@@ -35,9 +36,8 @@ COLUMNS = (
     "ice",
     "ice_raw",
 )
-NAMES = ("node", "given", "y", "prediction", "label")  # columns that may hold names of the user's
-FORMULA = r"[=+\-@\t\r]"  # what the text of a formula begins with
-INERT = rf"^'('*{FORMULA})"  # with what `inert` put in front of it
+# Columns that may hold names of the user's.
+NAMES = ("node", "given", "other", "y", "prediction", "prediction_before", "prediction_after", "label")
 REVIEWED = 100  # rows of review.csv
 ROWS = 1 << 18  # rows of a table of predictions made and written together
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from calirare._util import text_tables
 from calirare.graph import table_files, written_numbers
-from calirare.run import tables
 
 WRITTEN = {
     "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
@@ -55,7 +55,7 @@ def test_names_are_compared_loosely_whatever_holds_them(kind):
         written_numbers.LOSS,
         written_numbers.BLANK,
         *(way[0] for way in written_numbers.WAYS),
-        tables.INERT,
+        text_tables.INERT,
     ],
 )
 def test_patterns_are_known_to_arrow(pattern):

@@ -233,6 +233,8 @@ def test_bad_settings_are_named():
     p, y = np.array([0.2, 0.7]), np.array([0, 0])
     with pytest.raises(ValueError, match="n_bins must be at least 1"):
         metrics.ece(y, p, 0)
+    with pytest.raises(ValueError, match="n_bins must be at most 10,000,000, got 1,000,000,000"):
+        metrics.ece(y, p, 10**9)
     with pytest.raises(TypeError, match="n_bins must be an integer"):
         metrics.ece(y, p, 2.0)
     with pytest.raises(ValueError, match="norm must be at least 1"):

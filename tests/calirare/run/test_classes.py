@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import csv
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -254,9 +256,30 @@ def test_wrong_labels_of_many_classes_are_found(apart, tmp_path) -> None:
     assert said.code == 0, said.err
     assert "probably wrong" in said.out
     assert pd.read_csv(tmp_path / "run" / "audit.csv").node.tolist() == table.node.tolist()
+    assert formulas(tmp_path / "run" / "audit.csv") == []
     said = call("audit", "--run", tmp_path / "run", "--next", "3")
     assert said.code == 2
     assert "review.csv begins with" in said.err
+
+
+def formulas(path: Path) -> list[str]:
+    """The cells of a table that a program for spreadsheets would compute."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [cell for row in csv.reader(file) for cell in row if re.match(r"[=+@]|-(?![\d.])", cell)]
+
+
+def test_measures_find_classes_in_the_runs_own_table_in_any_order(outcome, tmp_path) -> None:
+    outcome.save(tmp_path / "run")
+    said = set[str]()
+    for number, order in enumerate((NAMES, NAMES[::-1])):
+        p = [word for name in order for word in ("--p", f"p_{name}")]
+        out = tmp_path / f"measures{number}"
+        done = call("metrics", tmp_path / "run" / "predictions.csv", *p, "--out", out)
+        assert done.code == 0, done.err
+        assert "note: the rare class is rare, one, that with fewest rows: --minority names another" in done.out
+        found = json.loads((out / "metrics.json").read_text())
+        said.add(json.dumps([round(found[name], 9) for name in ("ece", "nll", "brier", "ace_minority")]))
+    assert len(said) == 1
 
 
 def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, tmp_path) -> None:
@@ -296,6 +319,7 @@ def test_an_update_of_many_classes(apart, tmp_path) -> None:
     assert facts["trained_on"]["after"] == facts["trained_on"]["before"] + 60
     changed = before.to_frame().prediction != after.to_frame().prediction
     assert facts["predictions_changed"] == int(changed.sum())
+    assert formulas(tmp_path / "two" / "changes.csv") == []
     table = pd.read_csv(tmp_path / "two" / "changes.csv")
     assert set(before.to_frame().node[changed]) <= set(table.node)
     answers["label"] = "no such"

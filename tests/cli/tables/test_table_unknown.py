@@ -93,3 +93,20 @@ def test_rows_keep_their_numbers(tmp_path):
     frame.to_csv(tmp_path / "preds.csv", index=False)
     with pytest.raises(InputError, match="got 2 in row 4"):
         load_table(tmp_path / "preds.csv")
+
+
+def test_columns_called_as_the_classes_are_these_classes_in_any_order(tmp_path):
+    columns = {"p_2": [0.2, 0.1, 0.7], "p_0": [0.7, 0.1, 0.2], "p_1": [0.1, 0.8, 0.1]}
+    path = write(tmp_path, [0, 1, 2], **columns)
+    for order in (("p_0", "p_1", "p_2"), ("p_2", "p_0", "p_1")):
+        table = load_table(path, TableColumns(probabilities=order))
+        right = table.probabilities[range(3), table.labels]
+        assert (right.tolist(), order[table.minority]) == ([0.7, 0.8, 0.7], "p_1")
+
+
+def test_a_probability_may_be_a_rounding_beyond_one(tmp_path):
+    path = write(tmp_path, [0, 1, 0, 1], q=[-1e-9, 1 + 2e-7, 0.5, 1])
+    assert load_table(path, TableColumns(probabilities=("q",))).probabilities.tolist() == [0, 1, 0.5, 1]
+    path = write(tmp_path, [0, 1, 0, 1], q=[0, 1 + 2e-6, 0.5, 1])
+    with pytest.raises(InputError, match=r"lie in \[0, 1\], got 1.000002 in row 2"):
+        load_table(path, TableColumns(probabilities=("q",)))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calirare._util.arrays import countable_weights
+from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
-from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
+from calirare._util.text_tables import INERT, TEXT_SUFFIXES, is_text, read_text
 from calirare.metrics.predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool
     """
     columns = [numbers(frame, name) for name in names]
     for name, values in zip(names, columns, strict=True):
-        _refuse(frame, name, values, (values < 0) | (values > 1), "lie in [0, 1]", "give probabilities, not logits")
+        outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
+        _refuse(frame, name, values, outside, "lie in [0, 1]", "give probabilities, not logits")
+    columns = [np.clip(values, 0, 1) for values in columns]
     if len(columns) == 1 and not multilabel:
         return columns[0]
     p = np.stack(columns, 1)
@@ -167,23 +169,30 @@ def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
 def class_names(frame: pd.DataFrame, name: str, probabilities: Sequence[str]) -> list[str] | None:
     """Returns the names of classes in columns such as "p_fraud", as our tables have them; None: labels are numbers.
 
-    Labels that are all numbers of columns are these numbers, whatever the columns are called.
+    Labels that are no names of columns but numbers of them, from 0 on, are these numbers.
     """
-    if not all(each.startswith(OF_CLASS) for each in probabilities):
-        return None
-    labels, limit = column(frame, name), len(probabilities)
-    found = _coerced(labels).to_numpy(dtype=np.float64)
-    if bool(((found >= 0) & (found < limit) & (found == np.round(found))).all()):
-        return None
     names = [plain(each.removeprefix(OF_CLASS)) for each in probabilities]
-    return names if len(set(names)) == limit else None
+    if not all(each.startswith(OF_CLASS) for each in probabilities) or len(set(names)) != len(names):
+        return None
+    labels = column(frame, name)
+    if all(name_of_class(value, names) in names for value in labels.drop_duplicates()):
+        return names
+    found = _coerced(labels).to_numpy(dtype=np.float64)
+    numbered = bool(((found >= 0) & (found < len(names)) & (found == np.round(found))).all())
+    return None if numbered else names
+
+
+def name_of_class(value: object, names: Collection[str]) -> str:
+    """Returns a label as its class is called, without what tables of ours put in front of a formula."""
+    name = plain(str(value))
+    return name if name in names else plain(re.sub(INERT, r"\1", str(value)))
 
 
 def named_classes(frame: pd.DataFrame, columns: TableColumns, names: list[str]) -> np.ndarray:
     """Returns a column of names of classes as their numbers, int64 [n]."""
     given = column(frame, columns.labels[0])
     number = {name: k for k, name in enumerate(names)}
-    found = np.array([number.get(plain(str(value)), -1) for value in given], dtype=np.int64)
+    found = np.array([number.get(name_of_class(value, number), -1) for value in given], dtype=np.int64)
     bad = found < 0
     if bad.any():
         got = f"got {given.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
@@ -237,7 +246,7 @@ def plain(text: str) -> str:
 
 def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:
     if bad.any():
-        got = f"got {values[int(bad.argmax())]:g} in {_rows(frame, bad)}"
+        got = f"got {values[int(bad.argmax())]:.9g} in {_rows(frame, bad)}"
         raise InputError(f"column {name!r} must {must}, {got}: {mend}")
 
 
@@ -260,7 +269,8 @@ class TableColumns:
         before: the same columns of an earlier model, for before/after pictures; empty for none.
         weights: column of sample weights, or None; a row of weight 0 counts nowhere.
         where: "column=value": only rows with that value, for example "split=test"; None for all.
-        minority: the rare class, as it stands in the label column; rows whose label is -1 or empty are left out.
+        minority: the rare class, as it stands in the label column; rows whose label is -1 or empty are left out. None:
+            1, or where columns of several classes name none so, the class with fewest rows.
     """
 
     labels: tuple[str, ...] = ("y",)
@@ -268,7 +278,12 @@ class TableColumns:
     before: tuple[str, ...] = ()
     weights: str | None = None
     where: str | None = None
-    minority: str | int = 1
+    minority: str | int | None = None
+
+    @property
+    def rare(self) -> str | int:
+        """The rare class as it was named, or 1."""
+        return 1 if self.minority is None else self.minority
 
 
 @dataclass(frozen=True)
@@ -282,6 +297,7 @@ class Table:
         weights: float64 [n], > 0 (rows of weight 0 are left out), or None.
         minority: the rare class among `labels`; 1 if there is one probability column.
         unknown: rows left out because their label is not known.
+        taken: the rare class where none was named and none is called 1; empty else.
     """
 
     labels: np.ndarray
@@ -290,6 +306,7 @@ class Table:
     weights: np.ndarray | None
     minority: int
     unknown: int = 0
+    taken: str = ""
 
 
 def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
@@ -309,7 +326,7 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
         raise InputError(f"name one probability column per label column: {len(columns.labels)}, got {wanted}")
     rows = len(frame)
     if not multilabel:
-        frame = read.known_rows(frame, columns.labels[0], columns.minority)
+        frame = read.known_rows(frame, columns.labels[0], columns.rare)
     p = read.probabilities(frame, columns.probabilities, multilabel=multilabel)
     before = read.probabilities(frame, columns.before, multilabel=multilabel) if columns.before else None
     weights = None if columns.weights is None else read.weights(frame, columns.weights)
@@ -317,18 +334,22 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
         y = np.stack([read.classes(frame, name, 2) for name in columns.labels], 1)
         return _weighted_rows(Table(y, p, before, weights, 1), columns)
     if p.ndim == 1:
-        y = read.one_against_rest(frame, columns.labels[0], columns.minority)
+        y = read.one_against_rest(frame, columns.labels[0], columns.rare)
         return _weighted_rows(Table(y, p, before, weights, 1, rows - len(frame)), columns)
     names = read.class_names(frame, columns.labels[0], columns.probabilities)
     y = read.classes(frame, columns.labels[0], wanted) if names is None else read.named_classes(frame, columns, names)
     called = [str(c) for c in range(wanted)] if names is None else names
-    present = [called[c] for c in np.unique(y)]
-    rare = read.plain(str(columns.minority))
+    rare = read.plain(str(columns.rare))
+    numbers, counts = np.unique(y, return_counts=True)
+    present = [called[c] for c in numbers]
+    taken = ""
+    if rare not in present and columns.minority is None:
+        taken = rare = present[int(counts.argmin())]
     if rare not in present:
         there = f"name the rare class (--minority CLASS); values there are {read.some(present)}"
         where = f"column {columns.labels[0]!r}: {there}"
         raise InputError(f"no row has class {columns.minority} in {where}")
-    return _weighted_rows(Table(y, p, before, weights, called.index(rare), rows - len(frame)), columns)
+    return _weighted_rows(Table(y, p, before, weights, called.index(rare), rows - len(frame), taken), columns)
 
 
 def _weighted_rows(table: Table, columns: TableColumns) -> Table:
@@ -344,7 +365,7 @@ def _weighted_rows(table: Table, columns: TableColumns) -> Table:
     assert p is not None
     if y.ndim == 1 and not (y == table.minority).any():
         raise InputError(
-            f"column {columns.weights!r} must hold a weight above 0 in a row of the rare class {columns.minority}, got "
+            f"column {columns.weights!r} must hold a weight above 0 in a row of the rare class {columns.rare}, got "
             "zeros only there: weigh one of these rows, or leave the weights out"
         )
-    return Table(y, p, before, weights, table.minority, table.unknown)
+    return Table(y, p, before, weights, table.minority, table.unknown, table.taken)

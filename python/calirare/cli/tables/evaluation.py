@@ -119,7 +119,7 @@ def evaluate_table(
     settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
     values = _measure(table, table.probabilities, settings)
     earlier = None if table.before is None else _measure(table, table.before, settings)
-    notes = _left_out_notes(table) + small_sample_notes(table, n_bins)
+    notes = _row_notes(table) + small_sample_notes(table, n_bins)
     try:
         line = _line(table, table.probabilities)
         line_before = {} if table.before is None else _line(table, table.before)
@@ -152,11 +152,14 @@ def _check_free(out: Path, overwrite: bool) -> None:
         )
 
 
-def _left_out_notes(table: Table) -> list[str]:
-    """A sentence about the rows whose label is not known, if there are any."""
-    if not table.unknown:
-        return []
-    return [f"rows left out because their label is not known (-1 or empty): {table.unknown}"]
+def _row_notes(table: Table) -> list[str]:
+    """Sentences about the rows whose label is not known, and a rare class that nobody named, if there are any."""
+    notes = []
+    if table.unknown:
+        notes.append(f"rows left out because their label is not known (-1 or empty): {table.unknown}")
+    if table.taken:
+        notes.append(f"the rare class is {table.taken}, that with fewest rows: --minority names another")
+    return notes
 
 
 def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
@@ -313,5 +316,6 @@ def _draw_rare(table: Table, columns: TableColumns, out: Path, n_bins: int, thre
         if p is not None
     ]
     precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold)
-    event = "the rare class" if str(columns.minority) == "1" else str(columns.minority)
+    named = table.taken or str(columns.rare)
+    event = "the rare class" if named == "1" else named
     rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, event=event)
