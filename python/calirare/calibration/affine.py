@@ -96,9 +96,12 @@ class AffineCalibrator(Calibrator):
             return (weights * losses).mean() + prior @ theta.square()
 
         def derivatives(theta: Tensor) -> tuple[Tensor, Tensor]:
-            gradient, hessian = _derivatives(theta[0].exp() * z, bias_of(theta), labels, weights / len(z))
-            size = len(theta)
-            return gradient[:size] + 2 * prior * theta, hessian[:size, :size] + torch.diag(2 * prior)
+            scaled, share = theta[0].exp() * z, weights / len(z)
+            if self.with_bias:
+                gradient, hessian = _derivatives(scaled, bias_of(theta), labels, share)
+            else:
+                gradient, hessian = _of_scale(scaled, labels, share)
+            return gradient + 2 * prior * theta, hessian + torch.diag(2 * prior)
 
         theta = newton_minimum(loss, start, derivatives)
         self.scale_ = float(theta[0].exp()) / unit
@@ -141,6 +144,14 @@ def _derivatives(scaled: Tensor, bias: Tensor, labels: Tensor, share: Tensor) ->
     hessian[0] = hessian[:, 0] = (weighted * centred).sum(0)
     hessian[0, 0] = (weighted * centred.square()).sum() + slope
     return torch.cat([slope[None], away.sum(0)[1:]]), hessian
+
+
+def _of_scale(scaled: Tensor, labels: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns slope [1] and curvature [1, 1] in log scale alone, of the same function without biases."""
+    p = torch.softmax(scaled, 1)
+    mean = (p * scaled).sum(1, keepdim=True)
+    slope = share @ (mean - scaled.gather(1, labels[:, None]))
+    return slope, (share @ (p * (scaled - mean).square()).sum(1) + slope)[:, None]
 
 
 def _others(p: Tensor) -> Tensor:
