@@ -39,6 +39,8 @@ from calirare.pipeline.no_sample import doubt_of, given_away
 from calirare.run import Settings, representing
 from calirare.training import Fitted, FoldFitted
 
+MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
+
 
 @dataclass(frozen=True, eq=False)
 class Maps:
@@ -125,7 +127,8 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         assert logits is not None
         scored = logits[job.asked.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
-        return Maps(maps, (f"mean P(rare) is {told:g}, the prevalence that was said", given_away(job)))
+        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told), given_away(job))
+        return Maps(maps, notes)
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
@@ -136,6 +139,33 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else Doubt()
     check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
     return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled)
+
+
+def used_up(graph: Graph, prevalence: float) -> str:
+    """Returns a note where many of the rare nodes that a prevalence stands for have a label, else "".
+
+    P(rare) is that of the population, nodes with a label among it. If s_c of class c have one, the odds of a node
+    without are (1 - s_1) / (1 - s_0) times those of all nodes with its logits.
+
+    Args:
+        graph: the graph, its labels those of a rare class and the rest.
+        prevalence: share of the rare class among all scored nodes.
+    """
+    assert graph.y is not None
+    labels = graph.y[graph.scored_nodes]
+    n, rare, rest = len(labels), int((labels == 1).sum()), int((labels == 0).sum())
+    without, stands_for = n - rare - rest, prevalence * n
+    if 2 * without < n:  # what is left would be the error of the prevalence that was said
+        return ""
+    left = stands_for - rare
+    odds = left / stands_for / (1 - rest / (n - stands_for))
+    if odds > MOSTLY:
+        return ""
+    return (
+        f"{rare:,} of the {stands_for:,.0f} rare nodes that the prevalence stands for have a label: P(rare) is that of "
+        f"all nodes, and the odds of those without a label are {max(odds, 0):.2g} times as high: expect "
+        f"{max(left, 0):,.0f} rare ones among these {without:,}"
+    )
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

@@ -1,0 +1,52 @@
+"""Labels that leave fewer rare nodes among the others than a prevalence of all nodes says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import calirare
+from calirare.pipeline.maps import used_up
+from tests.helpers.tasks import rare_task
+
+
+def with_labels(task: calirare.Graph, rare: int, rest: int) -> calirare.Graph:
+    """The task with so many labels of either class, drawn at random, which all train."""
+    draw = torch.randperm(task.n_nodes, generator=torch.Generator().manual_seed(0))
+    known = torch.cat([draw[task.y[draw] == 1][:rare], draw[task.y[draw] == 0][:rest]])
+    y = torch.full_like(task.y, -1)
+    y[known] = task.y[known]
+    empty = torch.empty(0, dtype=torch.int64)
+    return dataclasses.replace(task, y=y, original_y=None, split=calirare.Split(known, empty, empty))
+
+
+@pytest.mark.parametrize(("rare", "rest", "said"), [(40, 40, True), (4, 40, False), (40, 340, False), (0, 300, False)])
+def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
+    graph = with_labels(rare_task(1000), rare, rest)
+    share = 100 / 1000
+    note = used_up(graph, share)
+    assert bool(note) is said
+    if said:
+        odds = (1 - 40 / 100) / (1 - 40 / 900)
+        assert f"are {odds:.2g} times as high: expect 60 rare ones among these 920" in note
+
+
+def test_most_labels_leave_no_room_for_an_error_of_the_prevalence():
+    task = rare_task(1000)
+    rare = int((task.y == 1).sum())
+    assert used_up(with_labels(task, rare, 500), rare / 1000) == ""
+
+
+def test_labels_that_are_more_than_the_prevalence_allows():
+    assert "0 times as high: expect 0 rare ones" in used_up(with_labels(rare_task(1000), 40, 40), 0.03)
+
+
+@pytest.mark.slow
+def test_a_run_says_so():
+    task = rare_task(800)
+    share = float((task.y == 1).double().mean())
+    rare = int((task.y == 1).sum())
+    outcome = calirare.train(with_labels(task, rare // 2, rare // 2), model="hops", epochs=30, prevalence=share)
+    assert any(f"{rare // 2} of the {rare} rare nodes that the prevalence stands for" in note for note in outcome.notes)
