@@ -218,3 +218,20 @@ def test_wrong_tables_are_refused_in_one_sentence(base, tmp_path):
     assert "only labels can be forgotten" in assert_one_sentence(said)
     said = call("update", "--run", base, "--labels", gone, "--out", base)
     assert "another folder" in assert_one_sentence(said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [0, 1])
+def test_chosen_labels_can_be_forgotten_again(base: Path, tmp_path: Path, kept: int) -> None:
+    """The run of before comes back where none is left; where one is, a label of each class trains."""
+    graph = load(base).graph()
+    fresh = {graph.node_name(int(v)): "fraud" if i < 3 else "rest" for i, v in enumerate(graph.unlabelled[:6])}
+    added, back = tmp_path / "added", tmp_path / "back"
+    assert call("update", "--run", base, "--labels", table(tmp_path, fresh), "--out", added).code == 0
+    pd.DataFrame({"node": list(fresh)[kept:]}).to_csv(tmp_path / "gone.csv", index=False)
+    said = call("update", "--run", added, "--forget", tmp_path / "gone.csv", "--out", back)
+    assert said.code == 0, said.err
+    assert "note: moved from validation to training, where too few labels are left: " in said.err
+    if not kept:
+        was, now = (pd.read_csv(run / "predictions.csv").p_rare for run in (base, back))
+        assert np.array_equal(was, now)

@@ -35,6 +35,7 @@ from calirare.graph.table_sources import Source, nodes_beside, source_of
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
+UNREAD = "nodes: no label is read, nor needed here: {}"
 
 
 class _Roles(NamedTuple):
@@ -197,9 +198,13 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     cells = NodeCells(table, path, ids, options.one_hot, options.impute != "error")
     x, columns = cells.read(features)
     faults += cells.faults
-    y, class_names = (None, ()) if roles.label is None else labels_of(table[roles.label], path, faults)
-    split = None if roles.split is None else split_of(table[roles.split], path, faults)
-    check_parts(split, y, path, faults)
+    unread: list[str] = []  # of labels and parts that nobody asked for
+    asked = faults if options.need_label else unread
+    y, class_names = (None, ()) if roles.label is None else labels_of(table[roles.label], path, asked)
+    split = None if roles.split is None else split_of(table[roles.split], path, asked)
+    check_parts(split, y, path, asked)
+    if unread:
+        y, class_names, split = None, (), None
     parts = {
         "x": x,
         "columns": columns,
@@ -209,7 +214,11 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "feature_names": tuple(features),
         "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
     }
-    parts["notes"] = tuple(filter(None, (*cells.notes, nothing_known(y, class_names), never_labelled(parts))))
+    parts["notes"] = tuple(
+        filter(
+            None, (*cells.notes, *map(UNREAD.format, unread[:1]), nothing_known(y, class_names), never_labelled(parts))
+        )
+    )
     return _Nodes(parts, ids, len(table))
 
 

@@ -16,6 +16,7 @@ from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import DRESSED, written_numbers
 
 SECONDS = 86_400  # of a day
+ROUNDED = 1e-3  # of the standard deviation of a column: more is lost in float32 than noise
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
 
@@ -49,6 +50,8 @@ class NodeCells:
             with np.errstate(over="ignore"):
                 values[:, i] = numbers
             self._check(name, numbers, values[:, i])
+            if kind == "numeric":
+                self.notes += _lost_digits(name, numbers, values[:, i])
             columns.append(Column(str(name), kind, categories))
         plain = all(column.kind == "numeric" for column in columns) and not np.isnan(values).any()
         return torch.from_numpy(values), () if plain else tuple(columns)
@@ -165,6 +168,22 @@ def _is_odd(cell: Any) -> bool:
         return not cell.decode()
     except UnicodeDecodeError:
         return True
+
+
+def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray) -> list[str]:
+    """Returns a note where float32 rounds a column by more than `ROUNDED` of its spread, or none."""
+    there = np.isfinite(numbers) & np.isfinite(single)
+    if not there.any():
+        return []
+    lost = float(np.abs(numbers[there] - single[there]).max())
+    middle = float(np.median(numbers[there]))
+    spread = float(np.std(numbers[there] - middle))
+    if spread == 0 or lost <= ROUNDED * spread:
+        return []
+    return [
+        f"nodes: {name!r} is rounded by up to {lost:.2g}, as numbers are kept in float32: what tells its rows apart is "
+        f"lost; subtract {middle:.10g} or so from it first, here and in tables to score"
+    ]
 
 
 def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:

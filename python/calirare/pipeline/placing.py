@@ -53,6 +53,11 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     assert split is not None
     assert after.y is not None
     fresh = split.train[~torch.isin(split.train, torch.cat([before.train, before.val]))]
+    refilled = _trains_again(after.y, split, graph.n_classes)
+    if refilled is not None:
+        alone = refilled.nodes.numel() == split.val.numel()
+        said = f"moved from validation to training, where too few labels are left: {refilled.nodes.numel():,}"
+        return refilled.over(changed), settings.but("update", calibrate_on="auto") if alone else settings, [said]
     asked = settings.calibration.calibrate_on == "auto" and settings.method == "jackknife"
     if not fresh.numel() or not asked:
         return changed, settings, []
@@ -70,6 +75,19 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
     return more.over(changed), on_val, [said]
+
+
+def _trains_again(y: Tensor, split: Split, k: int) -> Labels | None:
+    """Returns validation labels that train where too few others are left; None where they are not needed.
+
+    All of them where no other is left, as after chosen labels were forgotten; else one of each class that is missing.
+    """
+    lost = [c for c in range(k) if bool((y[split.val] == c).any()) and not bool((y[split.train] == c).any())]
+    if not lost:
+        return None
+    first = torch.cat([split.val[y[split.val] == c][:1] for c in lost])
+    nodes = (first if split.train.numel() else split.val).cpu()
+    return Labels(nodes, y[nodes].cpu(), torch.full_like(nodes, PARTS.index("train")))
 
 
 def _tells(counts: Tensor) -> bool:

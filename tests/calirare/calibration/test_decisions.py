@@ -228,3 +228,16 @@ def test_labels_that_guarantee_something_are_0_or_1():
     with pytest.raises(TypeError, match="rare must hold real numbers"):
         Labelled([0.1, 0.2], np.array(["0", "1"]))
     assert Labelled(torch.tensor([0.1, 0.2]), torch.tensor([False, True])).rare.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_budgets_threshold_lies_between_two_nodes(dtype):
+    """Where P is computed again, elsewhere, its last digits differ: the last alert must not hang on them."""
+    p = np.random.default_rng(0).random(1000).astype(dtype)
+    for alerts in (1, 10, 999):
+        threshold = Budget(alerts=alerts).threshold(p, None)
+        last, following = np.sort(p)[::-1][alerts - 1 : alerts + 1]
+        assert following < threshold < last
+        assert abs((float(last) - threshold) - (threshold - float(following))) < 1e-9
+    tied = np.array([0.2, 0.2, np.nextafter(0.2, 1), 0.9], dtype=np.float64)
+    assert int((tied >= Budget(alerts=2).threshold(tied, None)).sum()) == 2

@@ -88,13 +88,17 @@ class Budget(Rule):
             raise InputError(f"decision: budget must be a whole number or a share in (0, 1), got {self.alerts}")
 
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
-        """Returns the lowest P with at most so many nodes at or above it: of tied ones none or all are alerts."""
+        """Returns a P with at most so many nodes above it, half way to the next: tied ones are all alerts or none."""
         k = int(self.alerts if self.alerts >= 1 else self.alerts * len(p))
         if k >= len(p):
             return 0.0
         above = np.sort(p)[len(p) - k - 1]  # the first node that must be left out
         kept = p[p > above]
-        return float(kept.min()) if len(kept) else NONE
+        if not len(kept):
+            return NONE
+        least = float(kept.min())
+        between = float(above) + (least - float(above)) / 2
+        return between if above < p.dtype.type(between) else least  # where none lies between, the least itself
 
     @property
     def sentence(self) -> str:

@@ -1,0 +1,31 @@
+"""Numbers that float32 cannot tell apart are noted, others are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calirare import load_dataset
+
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=40)
+
+
+def notes_of(tmp_path, values):
+    pd.DataFrame({"node": range(40), "z": values, "label": np.arange(40) % 2}).to_csv(tmp_path / "n.csv", index=False)
+    edges = pd.DataFrame({"source": range(39), "target": range(1, 40)})
+    edges.to_csv(tmp_path / "e.csv", index=False)
+    return [note for note in load_dataset(tmp_path / "e.csv", features=tmp_path / "n.csv").notes if "rounded" in note]
+
+
+@pytest.mark.parametrize("values", [Z, Z + 1000, 1e6 * Z + 1.7e9, np.full(40, 1e8), np.full(40, 0.1), Z * 1e-30])
+def test_columns_that_float32_tells_apart(tmp_path, values):
+    assert notes_of(tmp_path, values) == []
+
+
+@pytest.mark.parametrize("values", [Z + 1e8, 600 * Z + 1.7e9, np.round(1000 * Z) + 2.0**40])
+def test_columns_that_lose_what_they_tell(tmp_path, values):
+    (note,) = notes_of(tmp_path, values)
+    assert note.startswith("nodes: 'z' is rounded by up to ")
+    assert f"subtract {np.median(values):.10g} or so" in note
