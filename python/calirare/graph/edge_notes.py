@@ -47,10 +47,10 @@ def mended(
     # With every opposite direction, which the adjacency has, there are as many more as stand alone.
     kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
     if asked.symmetrize is None and (alone := n_entries - kept - listed):
-        notes.append(
-            f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways "
-            "(--directed tells directions apart too)"
+        also = (
+            "--directed tells directions apart too" if types is None else "of each type also who points at whom is read"
         )
+        notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
     if weights is not None and types is None and asked.symmetrize is None:
         notes += _of_two_weights(edges, weights, n_nodes, taken)
     return notes
