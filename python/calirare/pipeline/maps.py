@@ -155,10 +155,10 @@ def used_up(graph: Graph, prevalence: float) -> str:
     labels = graph.y[graph.scored_nodes]
     n, rare, rest = len(labels), int((labels == 1).sum()), int((labels == 0).sum())
     without, stands_for = n - rare - rest, prevalence * n
-    if 2 * without < n:  # what is left would be the error of the prevalence that was said
+    left, others = stands_for - rare, n - stands_for - rest
+    if 2 * without < n or others <= 0:  # what is left would be the error of the prevalence that was said
         return ""
-    left = stands_for - rare
-    odds = left / stands_for / (1 - rest / (n - stands_for))
+    odds = left / stands_for / (others / (n - stands_for))
     if odds > MOSTLY:
         return ""
     return (

@@ -53,7 +53,8 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     assert split is not None
     assert after.y is not None
     fresh = split.train[~torch.isin(split.train, torch.cat([before.train, before.val]))]
-    refilled = _trains_again(after.y, split, graph.n_classes)
+    assert graph.y is not None
+    refilled = _trains_again(after.y, split, graph.y[before.train].unique().tolist())
     if refilled is not None:
         alone = refilled.nodes.numel() == split.val.numel()
         said = f"moved from validation to training, where too few labels are left: {refilled.nodes.numel():,}"
@@ -77,12 +78,13 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     return more.over(changed), on_val, [said]
 
 
-def _trains_again(y: Tensor, split: Split, k: int) -> Labels | None:
+def _trains_again(y: Tensor, split: Split, trained: list[int]) -> Labels | None:
     """Returns validation labels that train where too few others are left; None where they are not needed.
 
-    All of them where no other is left, as after chosen labels were forgotten; else one of each class that is missing.
+    All of them where no other is left, as after chosen labels were forgotten; else one of each class that has trained
+    and has no label to train left.
     """
-    lost = [c for c in range(k) if bool((y[split.val] == c).any()) and not bool((y[split.train] == c).any())]
+    lost = [c for c in trained if bool((y[split.val] == c).any()) and not bool((y[split.train] == c).any())]
     if not lost:
         return None
     first = torch.cat([split.val[y[split.val] == c][:1] for c in lost])

@@ -50,3 +50,8 @@ def test_a_run_says_so():
     rare = int((task.y == 1).sum())
     outcome = calirare.train(with_labels(task, rare // 2, rare // 2), model="hops", epochs=30, prevalence=share)
     assert any(f"{rare // 2} of the {rare} rare nodes that the prevalence stands for" in note for note in outcome.notes)
+
+
+def test_a_rest_that_is_labelled_to_the_last_node_says_nothing_of_the_odds():
+    assert used_up(with_labels(rare_task(1000), 0, 400), 0.6) == ""
+    assert used_up(with_labels(rare_task(1000), 0, 450), 0.6) == ""
