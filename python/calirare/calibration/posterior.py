@@ -185,7 +185,7 @@ def _draws(fitted: PriorPlattCalibrator, found: Moments, n_draws: int, seed: int
     else:
         drawn = 1 / (1 + np.exp(-(np.log(inner) - np.log1p(-inner) + noise)))
     shares = np.where(certain, mean, drawn)
-    trials = np.where(squares > 0, np.ceil(total**2 / np.maximum(squares, 1e-300)), 0)
+    trials = np.where(squares > 0, np.minimum(np.ceil(total**2 / np.maximum(squares, 1e-300)), size), 0)
     trials = np.maximum(trials, np.where(trials > 0, np.ceil(shares * size), 0))  # where more are likely, all of them
     p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
     return rng.binomial(trials.astype(np.int64), p).astype(np.float64)

@@ -22,6 +22,7 @@ KNOWN = (
     "measures are of what labels can tell, whether a node is known to be rare: drawn nodes without a label count as "
     "the rest, hidden rare ones among them too, so that detection is better than it reads"
 )
+NOT_A_PROBABILITY = "not to be read as a probability"
 
 
 def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
@@ -62,7 +63,8 @@ def report(outcome: RunResult) -> dict[str, Any]:
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
     of_rare = rare_class(judged_rare(outcome))
     two = outcome.graph.n_classes == 2
-    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1]) if two else None
+    told = outcome.settings.calibration.prevalence is not None
+    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1], told=told) if two else None
     states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
     return {
         "graph": _graph_facts(outcome),
@@ -330,12 +332,13 @@ def rare_class(data: Judged) -> dict[str, Any]:
     }
 
 
-def wrong_in_the_large(values: dict[str, Any], rare: str) -> str | None:
+def wrong_in_the_large(values: dict[str, Any], rare: str, *, told: bool = False) -> str | None:
     """Returns a sentence where mean P(rare) for the population is off by more than the labels' number allows, or None.
 
     Args:
         values: of `rare_class`.
         rare: name of the rare class.
+        told: whether the prevalence was said, not read off labels: then judged nodes that are no random sample differ.
     """
     side = "population" if "population" in values["p_rare"] else "raw"
     said = values["p_rare"][side]
@@ -345,8 +348,8 @@ def wrong_in_the_large(values: dict[str, Any], rare: str) -> str | None:
     whose = "for the target population" if side == "population" else "of the network, uncalibrated,"
     return (
         f"mean P({rare}) {whose} is {said['mean_p_over_share']:.3g} times the share observed among the "
-        f"{said['n']:,} {said['judged_on']} nodes ({low:.3g} to {high:.3g} with {said['n_rare']} of the class): not to "
-        "be read as a probability"
+        f"{said['n']:,} {said['judged_on']} nodes ({low:.3g} to {high:.3g} with {said['n_rare']} of the class): "
+        + ("these are no random sample, or have another prevalence than was said" if told else NOT_A_PROBABILITY)
     )
 
 

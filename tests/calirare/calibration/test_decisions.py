@@ -241,3 +241,17 @@ def test_a_budgets_threshold_lies_between_two_nodes(dtype):
         assert abs((float(last) - threshold) - (threshold - float(following))) < 1e-9
     tied = np.array([0.2, 0.2, np.nextafter(0.2, 1), 0.9], dtype=np.float64)
     assert int((tied >= Budget(alerts=2).threshold(tied, None)).sum()) == 2
+
+
+@pytest.mark.parametrize("alerts", [1, 3, 10, 37])
+def test_no_more_hits_than_alerts_are_promised(alerts):
+    rng = np.random.default_rng(0)
+    y = (rng.random(2000) < 0.05).astype(int)
+    scores = torch.tensor(np.where(y == 1, 6.0, -6.0))
+    fitted = PriorPlattCalibrator(trained_shares=[0.95, 0.05], form_sd=0.5)
+    fitted.fit(torch.stack([torch.zeros_like(scores), scores], 1), torch.tensor(y))
+    tied = torch.cat([torch.full((alerts,), 6.0), torch.full((3000 - alerts,), -6.0)]).double()
+    found = decide(Cost(), fitted, torch.stack([torch.zeros_like(tied), tied], 1))
+    assert found.alerts == alerts
+    assert found.hits.low <= found.hits.expected <= found.hits.high <= alerts
+    assert found.precision.high <= 1

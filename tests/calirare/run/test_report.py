@@ -217,3 +217,5 @@ def test_a_wrong_mean_is_said(ratio, said):
     if sentence is not None:
         assert f"mean P(fraud) for the target population is {ratio[0]:g} times the share" in sentence
         assert sentence.endswith("not to be read as a probability")
+        told = wrong_in_the_large({"p_rare": {"raw": {}, "population": values}}, "fraud", told=True)
+        assert told.endswith("these are no random sample, or have another prevalence than was said")
