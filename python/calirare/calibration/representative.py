@@ -104,7 +104,7 @@ def _roles(
     if calibrate_on == "random":
         return ~in_train, True, f"{val} validation labels represent the population; training labels are left out: {why}"
     if not val:
-        said = "no label represents the population: give the prevalence, or calibrate_on=all"
+        said = "no label represents the population: give the prevalence of a rare class, or label some nodes at random"
         return every, True, f"{said}; the {train} training labels were drawn per class: {why}"
     said = f"{val} validation labels represent the population, {train} training labels inform the slope alone"
     return every, True, f"{said}: {why}"

@@ -32,10 +32,24 @@ def doubt_of(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, node
     others = _without_label(job, own.device)
     if not others.numel():
         return Doubt()
+    if job.settings.calibration.calibrate_on == "all":
+        return _of_equal_numbers(job, nodes)
     if job.settings.calibration.calibrate_on != "auto" or not nodes.numel():
         return Doubt()
     why = _why_no_sample(job, fitted, population, own, nodes, others)
     return Doubt(why, "caution") if why else Doubt()
+
+
+def _of_equal_numbers(job: Job, nodes: Tensor) -> Doubt:
+    """Returns what speaks against labels that were said to be a sample, where they have one number in both classes."""
+    assert job.graph.y is not None
+    counts = torch.bincount(job.graph.y.to(nodes.device)[nodes], minlength=2)
+    if len(counts) != 2 or int(counts[0]) != int(counts[1]) or int(counts[0]) < 2:
+        return Doubt()
+    number = int(counts[0])
+    return Doubt(
+        f"labels have the same number in both classes, {number}: drawn per class they are no sample", "caution"
+    )
 
 
 def _without_label(job: Job, device: torch.device) -> Tensor:

@@ -55,3 +55,17 @@ def test_a_run_says_so():
 def test_a_rest_that_is_labelled_to_the_last_node_says_nothing_of_the_odds():
     assert used_up(with_labels(rare_task(1000), 0, 400), 0.6) == ""
     assert used_up(with_labels(rare_task(1000), 0, 450), 0.6) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rest", "verdict"), [(40, "caution"), (300, None)])
+def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest, verdict):
+    """A note that advised this ended in trust, and P(rare) was eleven times too high."""
+    graph = with_labels(rare_task(1000), 40, rest)
+    settings = {"model": "hops", "epochs": 30}
+    assert not any("calibrate_on=all" in note for note in calirare.train(graph, **settings).notes)
+    check = calirare.train(graph, calibrate_on="all", **settings).check
+    said = "labels have the same number in both classes, 40: drawn per class they are no sample"
+    assert (said in check.sentence) == (verdict == "caution")
+    if verdict:
+        assert check.verdict == verdict
