@@ -256,7 +256,7 @@ def parts_of_networkx(
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
     Returns:
-        The parts; `node_names` holds networkx's nodes as strings.
+        The parts; `node_names` holds networkx's nodes as strings, `notes` name attributes that are not read.
 
     Raises:
         InputError: an attribute is missing or does not fit.
@@ -277,7 +277,9 @@ def parts_of_networkx(
     naming = Naming(lambda i: str(nodes[i]), lambda i: "edge")
     if isinstance(features, str):
         features = [features]
+    read = {name for name in (labels, weight) if isinstance(name, str)}
     if isinstance(features, Sequence) and all(isinstance(item, str) for item in features):
+        read.update(features)
         features = _feature_columns(graph, features, where)
     if isinstance(labels, str):
         labels = [graph.nodes[node].get(labels) for node in nodes]
@@ -288,7 +290,19 @@ def parts_of_networkx(
         "name": name,
         "node_names": np.array([str(node) for node in nodes]),
     }
+    parts["notes"] = (*parts.get("notes", ()), *_not_read(graph, read))
     return with_neighbours(parts) if features is None else parts
+
+
+def _not_read(graph: NetworkxGraph, read: set[str]) -> list[str]:
+    """Returns which attributes of nodes and edges nobody asked for, a sentence each."""
+    attributes = {
+        "nodes": dict.fromkeys(name for _, held in graph.nodes(data=True) for name in held),
+        "edges": dict.fromkeys(name for *_, held in graph.edges(data=True) for name in held),
+    }
+    mend = {"nodes": "features and labels name attributes", "edges": "weight names one"}
+    left = {of: [str(name) for name in names if name not in read] for of, names in attributes.items()}
+    return [f"{of}: attributes not read: {', '.join(names)} ({mend[of]})" for of, names in left.items() if names]
 
 
 def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> NumpyArray:

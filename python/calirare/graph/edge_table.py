@@ -14,6 +14,7 @@ from calirare.graph.edges import Naming
 from calirare.graph.table_ends import NO_NUMBER, EndColumn
 from calirare.graph.table_files import as_float, as_names, days_of, loosely, mixed_types, place
 from calirare.graph.table_sources import Source
+from calirare.graph.written_numbers import written_numbers
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
@@ -32,6 +33,7 @@ class EdgeCells:
         drop_unknown: leave out edges of nodes that the node table does not have, unless no edge would be left.
         n_dropped: how many were.
         faults: what was found, a sentence each.
+        notes: what was read in a way to be told.
     """
 
     table: Any
@@ -43,6 +45,7 @@ class EdgeCells:
     drop_unknown: bool = False
     n_dropped: int = 0
     faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def ends(self, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """Returns the ends of the edges that are whole and count, int32 or int64 [m, 2], and their rows in the table.
@@ -179,6 +182,11 @@ class EdgeCells:
             return cells.to_numpy(dtype=np.float64, na_value=np.nan)
         numbers = as_float(cells)
         wrong = np.isnan(numbers)
+        written = written_numbers(cells.astype(str)) if wrong.any() and cells.notna().all() else None
+        if written is not None:
+            at = int(np.flatnonzero(wrong)[0])
+            self.notes.append(f"{column!r} is read as numbers, {str(cells.iloc[at])!r} as {written[at]:.10g}")
+            return written
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
             self.faults.append(

@@ -42,6 +42,15 @@ def test_two_tables_are_a_graph(write):
     assert graph.split.name == "given"
 
 
+def test_weights_written_for_people_are_read_and_told(write):
+    edges = EDGES.replace(",", ";").replace("0.5", "1.234,5").replace(";2\n", ";0,25\n")
+    graph = read(write(edges=edges))
+    assert graph.adjacency.to_dense()[:3, 1:4].tolist() == [[0.25, 0, 0], [0, 1, 0], [1, 0, 1234.5]]
+    assert "edges: 'weight' is read as numbers, '0,25' as 0.25" in graph.notes
+    with pytest.raises(InputError, match="column 'weight' holds '1,234' in line 4"):  # a thousand, or one and a bit
+        read(write(edges=edges.replace("1.234,5", "1,234").replace("0,25", "2")))
+
+
 def test_parquet_and_gzip_and_tabs_give_the_same_graph(write, tmp_path):
     want = read(write())
     nodes, edges = tmp_path / "shop_nodes.csv", tmp_path / "shop_edges.csv"

@@ -389,6 +389,15 @@ def test_networkx_attributes_become_features_labels_and_weights(kind):
     assert Graph.from_networkx(gap, features=["size", "place"]).x.isnan().nonzero().tolist() == [[2, 0]]
 
 
+def test_networkx_attributes_that_are_not_read_are_named():
+    graph = networkx_graph(nx.Graph)
+    assert Graph.from_networkx(graph, features=["size", "place"], labels="kind", weight="w").notes == ()
+    assert Graph.from_networkx(graph, features="size", labels="kind").notes == (
+        "nodes: attributes not read: place (features and labels name attributes)",
+        "edges: attributes not read: w (weight names one)",
+    )
+
+
 def test_networkx_attributes_may_be_names_of_classes():
     graph = networkx_graph(nx.Graph)
     for value in graph.nodes.values():
