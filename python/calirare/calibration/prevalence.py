@@ -59,7 +59,7 @@ def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float
         out.move_ = out.move_.clone()
         out.move_[at] += _shift_to(likeliest_log_odds(out, logits, of_class)[0], share)
     out.covariance_ = _given_mean(out, logits, at, float(((odds[1] - odds[0]) / (2 * NORMAL_95)) ** 2), of_class)
-    out.target = fitted.target
+    out.target, out.counted_ = fitted.target, None
     return out
 
 

@@ -90,17 +90,20 @@ class PriorPlattCalibrator(Calibrator):
             s_c - log s_0 of classes 1 .. k - 1 (log s is then the mean), relative to class 0, float64 [q].
         move_: from theta_ and a residual of 0 to where both are likeliest together, linearised, float64 [q + r].
         covariance_: there, of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
+        counted_: number of labels and other known nodes that tell how common the classes are, by weight; 0: pi is the
+            prior's alone, as of labels that were all drawn per class. None: it was told, or by a run of before.
         unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`.
 
     Raises:
         ValueError: a setting is out of range.
     """
 
-    fitted: ClassVar = {"theta": float64, "covariance": float64, "move": float64, "unit": float}
+    fitted: ClassVar = {"theta": float64, "covariance": float64, "move": float64, "unit": float, "counted": float}
     theta_: Tensor | None = None
     covariance_: Tensor | None = None
     move_: Tensor | None = None
     unit_: float = 1.0
+    counted_: float | None = None
 
     def __init__(
         self,
@@ -132,8 +135,8 @@ class PriorPlattCalibrator(Calibrator):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from; one of an earlier release has no `move_`."""
-        return super().from_state({"move": None} | state)
+        """Returns the calibrator that `state` was taken from; one of an earlier release lacks some of it."""
+        return super().from_state({"move": None, "counted": None} | state)
 
     @property
     def n_classes(self) -> int | None:
@@ -242,6 +245,7 @@ class PriorPlattCalibrator(Calibrator):
             form_precision=None if self.form_sd is None else self.form_sd**-2,
             log_slope=math.log(self.slope),
         )
+        self.counted_ = float((w * posterior.representative).sum() + sampling.elsewhere.sum())
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
         self.theta_, self.unit_, self.covariance_ = _as_counted(theta, posterior.log_shares()).cpu(), unit, None
         move, information = posterior.likeliest(theta, self.residual(logits))

@@ -104,7 +104,11 @@ def _roles(
     if calibrate_on == "random":
         return ~in_train, True, f"{val} validation labels represent the population; training labels are left out: {why}"
     if not val:
-        said = "no label represents the population: give the prevalence of a rare class, or label some nodes at random"
+        mend = "label some nodes at random"
+        if counts.shape[1] == 2:
+            said = f"no label represents the population: give the prevalence of a rare class, or {mend}"
+        else:
+            said = f"no label represents the population, and P takes classes for equally common: {mend}"
         return every, True, f"{said}; the {train} training labels were drawn per class: {why}"
     said = f"{val} validation labels represent the population, {train} training labels inform the slope alone"
     return every, True, f"{said}: {why}"

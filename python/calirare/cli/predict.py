@@ -109,7 +109,7 @@ def _said(scored: Scored, written: list[Path], fail_on_drift: bool) -> int:
     print(scored.summary(), end="")
     for path in written:
         print(path)
-    if fail_on_drift and scored.verdict == "do not trust":
+    if fail_on_drift and scored.drifted:
         print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
         return DRIFTED
     return 0

@@ -49,7 +49,8 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     check = metrics["population_check"]
     if check is not None:
         verdict = check["verdict"]
-        meaning = UNCHECKED if check["events"] is None else MEANING.get(verdict, "")
+        unchecked = check["events"] is None and verdict == "caution"
+        meaning = UNCHECKED if unchecked else MEANING.get(verdict, "")
         of = "" if check["events"] is None else "of the labels that calibrate, each by a map without it, "
         lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(of + check['reason'])}")
     decision = metrics["decision"]

@@ -23,8 +23,13 @@ from calirare.calibration import (
     probability_interval,
     with_prevalence,
 )
+from calirare.drift import Verdict
 
 LIKELIER = 0.5  # the threshold of equal costs
+UNREPRESENTED = (
+    "no label that represents the population: P(rare), hits and expected numbers take both classes for equally common; "
+    "give the prevalence (--prevalence), or label some nodes at random"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,19 @@ def assumed_by(maps: dict[Target, Calibrator]) -> str:
     """Returns what maps made of known rare nodes alone rest on, a sentence; of other maps nothing."""
     fitted = maps.get("population")
     return fitted.sentence_ if isinstance(fitted, PositiveOnlyCalibrator) else ""
+
+
+def unrepresented_by(maps: dict[Target, Calibrator]) -> str:
+    """Returns that no label told maps of two classes how common these are, a sentence; of other maps nothing."""
+    fitted = maps.get("population")
+    alone = isinstance(fitted, PriorPlattCalibrator) and fitted.n_classes == 2 and fitted.counted_ == 0
+    return UNREPRESENTED if alone else ""
+
+
+def standing(maps: dict[Target, Calibrator]) -> tuple[str, Verdict]:
+    """Returns what P(rare) rests on, a sentence or nothing, and the verdict that it can have at best."""
+    assumed, alone = assumed_by(maps), unrepresented_by(maps)
+    return (alone, "do not trust") if alone else (assumed, "caution" if assumed else "ok")
 
 
 @dataclass(frozen=True)

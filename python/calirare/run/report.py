@@ -14,7 +14,7 @@ from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import PopulationCheck, calibration_report, coverage, detection_report, rare_report
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
-from calirare.run.probabilities import p_rare, realised_error
+from calirare.run.probabilities import p_rare, realised_error, standing
 from calirare.run.result import RunResult
 from calirare.training import FittedNetwork
 
@@ -95,9 +95,9 @@ def report(outcome: RunResult) -> dict[str, Any]:
 
 def _checked(outcome: RunResult) -> dict[str, Any] | None:
     """Returns what labels say of the mean of P(rare), by maps without each of them."""
-    check = outcome.check
-    if check is None and outcome.assumed:  # which no label can check
-        return PopulationCheck.no_numbers() | {"verdict": "caution", "reason": outcome.assumed}
+    check, (assumed, at_best) = outcome.check, standing(outcome.calibrators)
+    if check is None and assumed:  # which no label can check
+        return PopulationCheck.no_numbers() | {"verdict": at_best, "reason": assumed}
     if check is None:
         return None
     return check.numbers() | {"verdict": check.verdict, "reason": check.sentence}

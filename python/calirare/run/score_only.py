@@ -28,7 +28,7 @@ from calirare.calibration import (
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
-from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, left_open, p_rare, prevailing
+from calirare.run.probabilities import Prevailing, Probabilities, Undecided, left_open, p_rare, prevailing, standing
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.tables import node_column
@@ -283,7 +283,7 @@ class ScoreOnly:
             deciding.rule.name,
             drift,
             decided.told,
-            assumed_by(decided.maps),
+            *standing(decided.maps),
             counted.undecided(deciding.abstain),
         )
 

@@ -11,7 +11,7 @@ import pandas as pd
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare.calibration import APART, ExpectedCount, Prevalence, are_apart
-from calirare.drift import Drift
+from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Undecided
 
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
@@ -33,7 +33,8 @@ class Scored:
         drift: how the graph differs from the run's own; None of a graph without nodes.
         prevalence: what P(rare) was corrected by; None where it was not.
         undecided: what is left open; None where every node is decided.
-        assumed: what P(rare) rests on where rare nodes alone were labelled, a sentence; else empty.
+        assumed: what P(rare) rests on where rare nodes alone were labelled, or none at random, a sentence; else empty.
+        at_best: the verdict that this leaves.
     """
 
     table: pd.DataFrame | None
@@ -47,15 +48,20 @@ class Scored:
     drift: Drift | None
     prevalence: Prevalence | None = None
     assumed: str = ""
+    at_best: Verdict = "ok"
     undecided: Undecided | None = None
 
     __repr__ = brief
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """Whether P(rare) may be relied on in this graph: "ok", "caution" or "do not trust"."""
-        verdict = "ok" if self.drift is None else self.drift.verdict
-        return "caution" if verdict == "ok" and self.assumed else verdict
+        return max("ok" if self.drift is None else self.drift.verdict, self.at_best, key=VERDICTS.index)
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the graph differs so much from the run's own that P(rare) is not to be trusted."""
+        return self.drift is not None and self.drift.verdict == "do not trust"
 
     def noted(self, say: Callable[[str], None]) -> pd.DataFrame:
         """Returns the table, and says what keeps its P(rare) from being relied on."""
@@ -74,7 +80,7 @@ class Scored:
         else:
             expected = f"expected {self.mean * self.nodes:.3g} rare among {nodes}"
             expected += " (no interval: the run's map does not know its uncertainty)"
-        doubt = ", not to be trusted (see drift)" if self.verdict == "do not trust" else ""
+        doubt = f", not to be trusted (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
         lines = [f"{expected}, mean P(rare) {self.mean:.3g}{self._apart()}{doubt}"]
         if self.prevalence is not None:
             lines.append(f"prevalence: {self._prevalence(self.prevalence)}: P(rare) is corrected to it")
@@ -84,7 +90,7 @@ class Scored:
         if self.undecided is not None:
             lines.append(self.undecided.sentence)
         if self.assumed:
-            lines.append(f"caution: the run has {self.assumed}")
+            lines.append(f"{self.at_best}: the run has {self.assumed}")
         if self.drift is not None:
             lines.append(f"drift: {self.drift.sentence}")
         return "\n".join(lines) + "\n"

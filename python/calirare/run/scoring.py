@@ -22,7 +22,7 @@ from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit, acquainted
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
-from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, p_rare, prevailing
+from calirare.run.probabilities import Prevailing, Probabilities, Undecided, p_rare, prevailing, standing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.settings import IntervalNodes, Settings
@@ -157,7 +157,7 @@ class Scorer:
             self.settings.decision.rule.name,
             drift,
             told,
-            assumed_by(corrected),
+            *standing(corrected),
             _undecided(said, scored, self.settings.decision.abstain),
         )
 

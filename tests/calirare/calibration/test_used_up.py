@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -69,3 +70,27 @@ def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest,
     assert (said in check.sentence) == (verdict == "caution")
     if verdict:
         assert check.verdict == verdict
+
+
+@pytest.mark.slow
+def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp_path):
+    """Of 40 rare nodes and 40 others P(rare) is that of a world of halves: five times too many were expected."""
+    graph = with_labels(rare_task(1000), 40, 40)
+    settings = {"model": "hops", "epochs": 30}
+    run = calirare.train(graph, **settings)
+    run.save(tmp_path / "run")
+    saved = calirare.load(tmp_path / "run")
+    check = json.loads((tmp_path / "run" / "metrics.json").read_text())["population_check"]
+    assert check["verdict"] == "do not trust"
+    assert check["factor"] is None
+    scored = saved.score(graph)
+    assert scored.verdict == "do not trust"
+    assert not scored.drifted
+    assert "not to be trusted (see below)" in scored.summary()
+    assert "do not trust: the run has no label that represents the population" in scored.summary()
+    for told in (saved.score(graph, prevalence=0.1), calirare.train(graph, prevalence=0.1, **settings).score(graph)):
+        assert told.verdict == "ok"
+        assert told.assumed == ""
+    assert run.calibrators["population"].counted_ == 0
+    with_rest = calirare.train(with_labels(rare_task(1000), 40, 300), **settings)
+    assert with_rest.calibrators["population"].counted_ == 340
