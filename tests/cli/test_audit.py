@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -11,7 +12,10 @@ import torch
 import calirare
 from calirare import load
 from calirare._util.run_files import listed_files
+from calirare.explain import label_values
 from calirare.run import Settings, read_yaml
+from calirare.run import next_labels as next_labels_module
+from calirare.run.deciding import nodes_to_decide
 from calirare.run.next_labels import next_labels
 from tests.helpers.command import assert_one_sentence, call
 
@@ -104,3 +108,20 @@ def test_next_labels_among_some_nodes_are_of_these(quick_run):
     found = next_labels(explainer, 4, "value", some)
     assert set(found.nodes) <= set(some.tolist())
     assert found.n_open == load(quick_run).next_labels(1).n_open, "of which they teach does not change"
+
+
+def test_values_are_about_those_that_all_nodes_without_a_label_would_tell(quick_run, monkeypatch):
+    """A candidate that was drawn to judge counted its own error as that of all it stood for: four times too much."""
+    explainer, every = load(quick_run).explainer(), load(quick_run).next_labels(1).n_open
+    monkeypatch.setattr(next_labels_module, "CANDIDATES", every)
+    exact = next_labels(explainer, 40, "value")
+    monkeypatch.setattr(next_labels_module, "CANDIDATES", 40)
+    monkeypatch.setattr(next_labels_module, "NODES", 40)
+    some = next_labels(explainer, 40, "value")
+    values = label_values(explainer, torch.from_numpy(some.nodes), nodes_to_decide(explainer.subject.graph)[0])
+    np.testing.assert_allclose(some.value.sum(), values.fall.sum(), rtol=0.3)
+    assert np.corrcoef(some.value, values.fall.sum(1))[0, 1] > 0.8
+    own = values.p_rare * (1 - values.p_rare)
+    assert (some.value >= own.numpy() - 1e-12).all(), "its own error is gone"
+    assert some.more.sum() <= 1.3 * exact.more.sum()
+    assert exact.more.sum() <= exact.total

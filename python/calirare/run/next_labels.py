@@ -16,12 +16,13 @@ from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, LabelValues, label_values, taken_together
+from calirare.explain import Explainer, label_values, taken_together
 from calirare.run.deciding import nodes_to_decide
 
 NextBy = Literal["value", "uncertainty"]
 NEXT_BY: tuple[NextBy, ...] = ("value", "uncertainty")
-CANDIDATES, NODES = 500, 500  # nodes that are valued, and nodes without a label that they are valued by
+CANDIDATES = 500  # nodes that are valued
+NODES = 500  # of the other nodes without a label that they are valued by, beside each other
 DOUBTFUL = 0.6  # of the candidates are the least certain nodes, the others are drawn at random
 MOVED = 0.01  # of P(rare), from which a node is said to follow a label
 CHOSEN = (
@@ -133,15 +134,21 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Tensor | None =
     doubt = (every * (1 - every))[torch.isin(unlabelled, pool)]
     draw = torch.Generator().manual_seed(0)
     chosen = pool[_candidates(doubt, max(CANDIDATES, k), draw)]
-    judged = unlabelled[torch.randperm(unlabelled.numel(), generator=draw)[:NODES].sort().values]
-    values = label_values(explainer, chosen, judged)
-    fall = values.fall * (unlabelled.numel() / judged.numel())
+    rest = unlabelled[~torch.isin(unlabelled, chosen)]
+    some = rest[torch.randperm(rest.numel(), generator=draw)[:NODES].sort().values]
+    stands_for = torch.ones(chosen.numel() + some.numel(), dtype=torch.float64)  # nodes, each of those judged by
+    stands_for[chosen.numel() :] = rest.numel() / max(some.numel(), 1)
+    values = label_values(explainer, chosen, torch.cat([chosen, some]))
+    fall = values.fall * stands_for
     if by == "value":
         rows, more = taken_together(fall, k)
     else:
         rows = torch.argsort(values.p_rare * (1 - values.p_rare), descending=True, stable=True)[:k]
         more = _in_turn(fall[rows])
-    return _told(explainer, chosen[rows], values, rows, (fall[rows].sum(1), more), (total, unlabelled.numel(), by))
+    moved = (values.moved[rows].abs() >= MOVED) * stands_for
+    moved[torch.arange(len(rows)), rows] = 0  # of itself
+    facts = (total, unlabelled.numel(), by)
+    return _told(explainer, chosen[rows], values.p_rare[rows], moved.sum(1), (fall[rows].sum(1), more), facts)
 
 
 def _candidates(doubt: Tensor, most: int, draw: torch.Generator) -> Tensor:
@@ -163,21 +170,19 @@ def _in_turn(fall: Tensor) -> Tensor:
 def _told(
     explainer: Explainer,
     nodes: Tensor,
-    values: LabelValues,
-    rows: Tensor,
+    p_rare: Tensor,
+    followers: Tensor,
     falls: tuple[Tensor, Tensor],
     about: tuple[float, int, NextBy],
 ) -> NextLabels:
     graph, (total, n_open, by) = explainer.subject.graph, about
-    moved = values.moved[rows].abs() >= MOVED
-    share = moved.double().mean(1)
     return NextLabels(
         nodes=nodes.numpy(),
         names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
         value=falls[0].numpy(),
         more=falls[1].numpy(),
-        p_rare=values.p_rare[rows].numpy(),
-        followers=(share * n_open).round().long().numpy(),
+        p_rare=p_rare.numpy(),
+        followers=followers.round().long().numpy(),
         around=_around(explainer, nodes),
         total=total,
         n_open=n_open,
