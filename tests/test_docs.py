@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+import io
 import json
 import re
 import runpy
 import shlex
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
@@ -58,7 +61,7 @@ def assert_the_embedded_digits_improve(metrics: dict) -> None:
 
 @pytest.mark.slow
 def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path) -> None:
-    names: dict = {}
+    names, shown = dict[str, Any](), (DOCS / "guide.md").read_text(encoding="utf-8")
     for language, text in fences(DOCS / "guide.md"):
         if language == "python":
             with rough_runs():
@@ -69,6 +72,8 @@ def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path) -> None:
                 assert program == "calirare"
                 said = call(*words)
                 assert said.code == 0, said.err
+                if words[0] == "recalibrate":
+                    assert said.out.splitlines()[0] in shown, "as many fresh labels, as many of them rare"
         elif language == "yaml":
             assert calirare.Settings.from_mapping(yaml.safe_load(text)) == names["settings"]
     assert len(names["later"]) == names["graph"].n_nodes
@@ -79,6 +84,14 @@ def test_the_maps_of_many_classes_print_what_their_page_says(capsys) -> None:
     (example,), (printed,) = ([text for language, text in shown if language == kind] for kind in ("python", "text"))
     exec(compile(example, "maps.md", "exec"), {})
     assert capsys.readouterr().out.strip() == printed.strip()
+
+
+def test_a_new_node_is_scored_as_the_page_of_large_graphs_says() -> None:
+    (example,) = (text for language, text in fences(DOCS / "scaling.md") if ">>>" in text)
+    found = doctest.DocTestParser().get_doctest(example, {}, "scaling.md", None, None)
+    said = io.StringIO()
+    doctest.DocTestRunner().run(found, out=said.write)
+    assert not said.getvalue()
 
 
 class TestContributing:

@@ -178,6 +178,27 @@ def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
     assert "in closed form" in said.out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["forget", "unknown"])
+def test_a_label_that_tests_can_be_forgotten(base, tmp_path, how):
+    """A quarter of the labels of tables test by default: each request of theirs ended with an error."""
+    graph, saved = open_task(), load(base)
+    gone = graph.node_name(int(saved.split.test[0]))
+    file = table(tmp_path, {gone: "unknown"})
+    words = ("--forget", file) if how == "forget" else ("--labels", file)
+    said = call("update", "--run", base, *words, "--out", tmp_path / "after")
+    assert said.code == 0, said.err
+    assert int(saved.split.test[0]) not in load(tmp_path / "after").split.test.tolist()
+    assert "1 forgotten" in said.out
+
+
+def test_unknown_of_a_node_that_never_had_a_label_is_no_change(base, tmp_path):
+    never = open_task().node_name(int(open_task().unlabelled[0]))
+    (tmp_path / "new.csv").write_text(f"node,label,split\n{never},unknown,train\n")
+    said = call("update", "--run", base, "--labels", tmp_path / "new.csv", "--out", tmp_path / "after")
+    assert "the labels are those of the run already" in assert_one_sentence(said)
+
+
 def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
     graph = open_task()
     names = [graph.node_name(v) for v in range(6)]

@@ -60,7 +60,7 @@ class Explainer:
     @plain_torch()
     def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
         """Returns the neighbours of a node, int64 [b], and its P(rare) without the edge to each, float64 [b]."""
-        others = neighbours(self.subject.graph, node)
+        others = neighbours(self.subject.graph.adjacency, node)
         ends = torch.stack([torch.full_like(others, node), others], 1)
         after = self.voice.without_edges(node, ends) if others.numel() else others.double()
         return others, probability(after, self.subject.mapping)
@@ -124,7 +124,7 @@ class Explainer:
 
     def _around(self, nodes: Tensor) -> dict[int, float]:
         """Returns P(rare) of every neighbour of some nodes."""
-        around = torch.unique(torch.cat([neighbours(self.subject.graph, node) for node in nodes.tolist()]))
+        around = torch.unique(torch.cat([neighbours(self.subject.graph.adjacency, node) for node in nodes.tolist()]))
         return dict(zip(around.tolist(), self.p_stored(around).tolist(), strict=True)) if around.numel() else {}
 
     @cached_property

@@ -63,7 +63,7 @@ class Subject:
 
     def labels_beyond(self, node: int, but: int) -> str:
         """Returns in words what labels the neighbours of a node have, but one of them."""
-        around = neighbours(self.graph, node).to(self.labelled.device)
+        around = neighbours(self.graph.adjacency, node).to(self.labelled.device)
         at = torch.isin(self.labelled, around[around != but])
         n_rare = int((self.targets[at] == 1).sum())
         n = n_rare if self.positive_only else int(at.sum())

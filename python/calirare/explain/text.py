@@ -13,26 +13,26 @@ LABELS, EDGES, FEATURES, GROUPS = 5, 5, 8, 5  # rows of each table
 Row = Sequence[str]
 
 
-def text_of(explanations: Explanations, width: int = WIDTH) -> str:
-    """Returns explanations as text for a terminal of some width, in characters."""
-    parts = [_one(each, width) for each in explanations]
+def text_of(explanations: Explanations, width: int = WIDTH, labels: int = LABELS) -> str:
+    """Returns explanations as text for a terminal of some width, in characters; `labels`: rows of labels at most."""
+    parts = [_one(each, width, labels) for each in explanations]
     notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in explanations.notes]
     return "\n\n".join(parts + (["\n".join(notes)] if notes else [])) + "\n"
 
 
-def _one(explanation: Explanation, width: int) -> str:
+def _one(explanation: Explanation, width: int, labels: int) -> str:
     lines = [textwrap.fill(printable(said), width) for said in explanation.sentences]
-    for head, rows in tables_of(explanation):
+    for head, rows in tables_of(explanation, labels):
         lines += ["", *_table(head, rows, width)]
     return "\n".join(lines)
 
 
-def tables_of(explanation: Explanation) -> list[tuple[Row, list[Row]]]:
+def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row, list[Row]]]:
     """Returns head and rows, of five cells, of a table per kind of reason: labels, groups of them, edges, features."""
     edges = explanation.edges[:EDGES]
     what = "labels there" if edges and all(edge.beyond for edge in edges) else "P(rare)"
     found: list[tuple[Row, list[Row]]] = [
-        (("label of", "class", "points", "without", "log-odds"), [_label(e) for e in explanation.labels[:LABELS]]),
+        (("label of", "class", "points", "without", "log-odds"), [_label(e) for e in explanation.labels[:labels]]),
         (("labels with", "number", "points", "without", ""), [_group(e) for e in explanation.groups[:GROUPS]]),
         (("edge to", what, "points", "without", "log-odds"), [_edge(e) for e in edges]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),

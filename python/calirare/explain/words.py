@@ -14,9 +14,10 @@ from torch import Tensor
 from calirare.explain.network_shares import NEIGHBOURHOOD, made
 from calirare.explain.voice import Shares
 from calirare.graph import Graph
+from calirare_ext import Csr
 
 NEIGHBOURS, HOPS = "mean of neighbours of ", re.compile(r"(\d+) hops' (.*)", re.DOTALL)
-DEGREE = "number of neighbours"
+DEGREE, LOG_DEGREE = "number of neighbours", "log degree"
 
 
 def with_words(shares: Shares, own: Sequence[str]) -> Shares:
@@ -33,17 +34,26 @@ def with_words(shares: Shares, own: Sequence[str]) -> Shares:
 def _named(names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
     """Returns what all columns are called, those of the features first."""
     n, taken = len(own), frozenset(own)
-    return (*names[:n], *(made(_in_words(name), taken) for name in names[n:]))
+    ways = [name.removeprefix(f"{LOG_DEGREE}, ") for name in names[n:] if name.startswith(f"{LOG_DEGREE}, ")]
+    return (*names[:n], *(made(_in_words(name, ways), taken) for name in names[n:]))
 
 
-def _in_words(name: str) -> str:
-    """Returns what a hop column is called, such as "mean of neighbours of amount"."""
-    if name == "log degree":
-        return DEGREE
+def _in_words(name: str, ways: Sequence[str]) -> str:
+    """Returns what a hop column is called, such as "mean of neighbours of amount"; `ways`: types of edges, each way."""
+    if name.startswith(LOG_DEGREE):
+        return DEGREE + name.removeprefix(LOG_DEGREE)
+    way = next((way for way in ways if name.startswith(f"{way} ")), None)
+    if way is not None:
+        return by_way(way) + name.removeprefix(f"{way} ")
     if name.startswith("neighbours' "):
         return NEIGHBOURS + name.removeprefix("neighbours' ")
     hops = HOPS.fullmatch(name)
     return f"mean over {hops[1]} hops of {hops[2]}" if hops else name
+
+
+def by_way(way: str) -> str:
+    """Returns what means over the neighbours by edges of a type, one way, begin with."""
+    return f"mean of neighbours ({way}) of "
 
 
 class Values:
@@ -59,17 +69,24 @@ class Values:
         names = graph.feature_names if isinstance(graph.x, Tensor) else ()
         self.place = {name: i for i, name in enumerate(names)}
         self.own = frozenset(names if own is None else own)
-        self.degree = made(DEGREE, self.own)
-        self.means = {made(NEIGHBOURS + name, self.own): name for name in names}
+        edges = {"": graph.adjacency}
+        for relation in graph.relations:
+            edges |= {f"{relation.name} to": relation.out, f"{relation.name} from": relation.into}
+        self.degrees = {made(DEGREE + (way and f", {way}"), self.own): matrix for way, matrix in edges.items()}
+        self.means = {
+            made((by_way(way) if way else NEIGHBOURS) + name, self.own): (name, matrix)
+            for way, matrix in edges.items()
+            for name in names
+        }
 
     def of(self, node: int, name: str) -> str | None:
         """Returns a node's value of a column, or its neighbours' mean; None where it is neither."""
-        if name == self.degree:
-            return f"{neighbours(self.graph, node).numel():,}"
+        if name in self.degrees:
+            return f"{neighbours(self.degrees[name], node).numel():,}"
         if not self.place or (name not in self.own and name.startswith(NEIGHBOURHOOD)):
             return None
         if name in self.means:
-            return self._mean(node, self.means[name])
+            return self._mean(node, *self.means[name])
         place = self.place.get(name)
         if place is None:
             return self._category(node, name)
@@ -86,19 +103,18 @@ class Values:
         number = float(self.graph.x[node, place])
         return "missing" if math.isnan(number) else self.graph.columns[place].categories[int(number)]
 
-    def _mean(self, node: int, name: str) -> str | None:
+    def _mean(self, node: int, name: str, edges: Csr) -> str | None:
         place = self.place.get(name)
         numeric = place is not None and (not self.graph.columns or self.graph.columns[place].kind == "numeric")
-        around = neighbours(self.graph, node)
+        around = neighbours(edges, node)
         if not numeric or not around.numel():
             return None
         assert isinstance(self.graph.x, Tensor)
         return _written(float(torch.nanmean(self.graph.x[around, place])))
 
 
-def neighbours(graph: Graph, node: int) -> Tensor:
-    """Returns the neighbours of a node but itself, int64."""
-    a = graph.adjacency
+def neighbours(a: Csr, node: int) -> Tensor:
+    """Returns the neighbours of a node but itself by a matrix of edges, int64."""
     found = a.indices[int(a.indptr[node]) : int(a.indptr[node + 1])].long()
     return found[found != node]
 

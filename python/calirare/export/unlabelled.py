@@ -30,7 +30,7 @@ def without_labels(scorer: Scorer) -> tuple[Scorer, str]:
     """Returns what an export holds of a run, and what to say of it: nothing where that is all of it.
 
     Map and threshold are made as the run made them, of the logits of its labels without themselves; labels that
-    represent the population stand for its nodes. A budget's threshold and a map for a prevalence that was said stay.
+    represent the population stand for its nodes. A budget's threshold stays, and a map of a prevalence or fresh labels.
 
     Raises:
         InputError: the labels around a node say so much that without them it would be another detector, or labels
@@ -49,7 +49,8 @@ def without_labels(scorer: Scorer) -> tuple[Scorer, str]:
     rest = Mixture(tuple(replace(member, weight=member.weight / (1 - weight)) for member in spoken))
     left, said = replace(scorer, fit=rest), f"the labels around a node, of weight {weight:.2f} in the run, are left out"
     prior = all(isinstance(each, PriorPlattCalibrator) for each in scorer.calibrators.values())
-    if scorer.settings.positive_only or scorer.settings.calibration.prevalence is not None or not prior:
+    told = scorer.settings.positive_only or scorer.settings.calibration.prevalence is not None
+    if told or scorer.anew or not prior:
         return left, f"{said}; map and threshold stay those that were fitted with them"
     labels, old = _Labels.of(left), scorer.calibrators
     p = labels.probabilities(old)

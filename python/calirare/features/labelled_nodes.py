@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.graph import Graph, fingerprint
+from calirare.graph import Graph, fingerprint, same_but_labels
 
 BLOCK = 1 << 18  # names that are hashed together
 
@@ -20,7 +20,7 @@ class LabelledNodes:
     """Labelled nodes of a map's own graph.
 
     A node is known by its name, whatever else is in a graph and in which order. Nodes without names are known by their
-    numbers, and only in a graph that is the map's own in everything, labels too.
+    numbers, and only in a graph that is the map's own in edges and features.
 
     Attributes:
         nodes: their numbers in the map's own graph, int64 [m].
@@ -46,7 +46,7 @@ class LabelledNodes:
             given = hashed_names(graph.node_names)
             at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
             return np.where(self.keys[at] == given, at, -1)
-        if not self.graph or fingerprint(graph) != self.graph:
+        if not self.graph or not same_but_labels(graph, self.graph):
             return None
         places = np.full(graph.n_nodes, -1, dtype=np.int64)
         places[self.nodes] = np.arange(len(self.nodes))

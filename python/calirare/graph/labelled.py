@@ -154,7 +154,7 @@ def relabelled(graph: Graph, nodes: Tensor, labels: Tensor, parts: Tensor) -> Gr
         nodes: distinct, int64 [b].
         labels: 1 rare, 0 rest, or where no class is rare its number; -1 none, int64 [b].
         parts: number in `PARTS`; `NO_PART` for the part that the node has, where it had none and gets a label the
-            training part, int64 [b]. A node without a label is in no part but that of test nodes, where it was there.
+            training part, int64 [b]. A node without a label is in no part.
 
     Raises:
         InputError: there are no labels or there is no split.
@@ -169,8 +169,7 @@ def relabelled(graph: Graph, nodes: Tensor, labels: Tensor, parts: Tensor) -> Gr
     y[nodes] = labels
     had = part[nodes]
     part[nodes] = torch.where(parts != NO_PART, parts, torch.where((had == NO_PART) & (labels >= 0), 0, had))
-    unknown = nodes[(labels < 0) & (part[nodes] != PARTS.index("test"))]
-    part[unknown] = NO_PART
+    part[nodes[labels < 0]] = NO_PART
     train, val, test = ((part == number).nonzero().flatten() for number in range(len(PARTS)))
     split = Split(train, val, test, graph.split.name)
     return dataclasses.replace(graph, y=y, original_y=_original(graph, nodes, labels), split=split, trusted=True)

@@ -88,7 +88,7 @@ def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
     rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
     for budget in budgets_of(found):
-        size = f"{budget['nodes']:,.6g} {'node' if budget['nodes'] == 1 else 'nodes'} looked at"
+        size = f"{amount(max(round(budget['nodes']), 1), 'node')} looked at"
         rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
         rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
     return rows

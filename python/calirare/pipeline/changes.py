@@ -30,7 +30,7 @@ def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
     had = graph.y.cpu()[changed.nodes]
     other = had != changed.y
     kinds = {
-        "new": had < 0,
+        "new": (had < 0) & (changed.y >= 0),
         "changed": other & (had >= 0) & (changed.y >= 0),
         "forgotten": changed.y < 0,
         "moved": ~other,
@@ -54,8 +54,11 @@ class Side:
 
     @property
     def alert(self) -> Tensor:
-        """Which nodes have P(rare) of at least the threshold, bool [n]."""
-        return (self.said.rare >= self.said.threshold).cpu()
+        """Which scored nodes have P(rare) of at least the threshold, bool [n]."""
+        out = torch.zeros(self.graph.n_nodes, dtype=torch.bool)
+        nodes = self.graph.scored_nodes.cpu()
+        out[nodes] = (self.said.rare >= self.said.threshold).cpu()[nodes]
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +102,10 @@ class Updated:
 
     @cached_property
     def moved(self) -> Tensor:
-        """Change of P(rare) of every node, float64 [n]."""
-        return (self.after.said.rare - self.before.said.rare).cpu().double()
+        """Change of P(rare) of every node, float64 [n]; 0 of one that is not scored."""
+        out, nodes = torch.zeros(self.after.graph.n_nodes, dtype=torch.float64), self.after.graph.scored_nodes.cpu()
+        out[nodes] = (self.after.said.rare - self.before.said.rare).cpu().double()[nodes]
+        return out
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -144,7 +149,7 @@ class Updated:
         return {name: facts | _measured(labels, side.said.rare.cpu()[nodes].double().numpy()) for name, side in sides}
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the nodes that moved most and all whose alert changed, the largest change first.
+        """Returns the scored nodes that moved most and all whose alert changed, the largest change first.
 
         Columns: node; p_before and p_after, P(rare); change; alert_before and alert_after, 0 or 1; label, of this
         update; why, the changed label that accounts for most of it in closed form.
@@ -154,6 +159,7 @@ class Updated:
         kept = torch.zeros(len(order), dtype=torch.bool)
         kept[:KEPT] = True
         nodes = order[kept | (was != now)[order]]
+        nodes = nodes[torch.isin(nodes, graph.scored_nodes.cpu())]
         label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
         words = (*graph.class_names, "unknown")
         reasons = self._reasons
@@ -191,6 +197,7 @@ class Updated:
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
         was, now = self.before.alert, self.after.alert
+        moved = self.moved[self.after.graph.scored_nodes.cpu()].abs()
         return {
             "labels": self.counts,
             "trained_on": {"before": len(self.before.trained), "after": len(self.after.trained)},
@@ -201,7 +208,7 @@ class Updated:
                 "vanished": int((was & ~now).sum()),
             },
             "threshold": {"before": self.before.said.threshold, "after": self.after.said.threshold},
-            "moved": {"largest": float(self.moved.abs().max()), "mean": float(self.moved.abs().mean())},
+            "moved": {"largest": float(moved.max()), "mean": float(moved.mean())},
             "test": self.measures,
             "closed_form": self.distance,
             "made_by": "a training from scratch with the settings of the run before",

@@ -40,6 +40,7 @@ from calirare.run import Settings, representing
 from calirare.training import Fitted, FoldFitted
 
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
+ROUNDED = 0.05  # of the nodes that a prevalence stands for: what its last digit may be off by
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +140,25 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else Doubt()
     check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
     return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled)
+
+
+def check_told(graph: Graph, prevalence: float | None) -> None:
+    """Checks that a prevalence that was said leaves room for the labels of both classes.
+
+    Raises:
+        InputError: more nodes have a label of a class than there should be.
+    """
+    if prevalence is None or graph.y is None:
+        return
+    labels = graph.y[graph.scored_nodes]
+    for k, share in ((1, prevalence), (0, 1 - prevalence)):
+        have, most = int((labels == k).sum()), share * len(labels)
+        if have > most * (1 + ROUNDED):
+            raise InputError(
+                f"prevalence must leave room for the labels, but {prevalence:g} of {len(labels):,} scored nodes makes "
+                f"{most:,.0f} of class {graph.class_names[k]!r} and {have:,} have its label: give the share among all "
+                "scored nodes, or leave it out"
+            )
 
 
 def used_up(graph: Graph, prevalence: float) -> str:

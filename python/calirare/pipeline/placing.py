@@ -111,9 +111,9 @@ def _sample(y: Tensor, split: Split, fresh: Tensor, k: int) -> Tensor | None:
 
 
 def moves(graph: Graph, labels: Labels) -> Tensor:
-    """Returns which labels name another part of the split than their node has, bool [b]."""
+    """Returns which labels name another part of the split than their node has, bool [b]; "unknown" is in none."""
     assert graph.split is not None
     has = torch.full_like(labels.parts, NO_PART)
     for number, part in enumerate(PARTS):
         has[torch.isin(labels.nodes, getattr(graph.split, part).cpu())] = number
-    return (labels.parts != NO_PART) & (labels.parts != has)
+    return (labels.y >= 0) & (labels.parts != NO_PART) & (labels.parts != has)

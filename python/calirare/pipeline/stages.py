@@ -27,7 +27,7 @@ from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto, tree_weights
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.pipeline.maps import Maps, calibrate, calibrate_known, unlearnt, with_known
+from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_told, unlearnt, with_known
 from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 
@@ -123,6 +123,8 @@ def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to("cpu")
+    if not settings.positive_only:
+        check_told(graph, settings.calibration.prevalence)
     taught = with_known(graph, settings) if settings.positive_only else graph
     features = fit_features(taught, settings)
     return graph, features, features.own(taught)
@@ -256,7 +258,8 @@ def check_validation(job: Job) -> None:
     if job.settings.method in ("ts", "calirare") and job.graph.split.val.numel() == 0:
         raise InputError(
             f"graph {job.graph.name!r}: method {job.settings.method} needs validation nodes, but the split has "
-            "none: take method jackknife (command line: --method jackknife), which needs none"
+            "none: take method jackknife (command line: --method jackknife), which needs none, or split random "
+            "(--split random)"
         )
 
 

@@ -59,9 +59,9 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
         explainer = saved.explainer(graph)
     except InputError:
         return None
-    p = before.said.rare.cpu()
-    moved = (outcome.for_tables().rare.cpu() - p).abs()
-    nodes = torch.argsort(moved, descending=True, stable=True)[:FORESEEN]
+    p, scored = before.said.rare.cpu(), graph.scored_nodes.cpu()
+    moved = (outcome.for_tables().rare.cpu() - p).abs()[scored]
+    nodes = scored[torch.argsort(moved, descending=True, stable=True)[:FORESEEN]]
     parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]
     each, together = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
     base, mapped = explainer.voice.log_odds(nodes), outcome.graph if outcome.mapped is None else outcome.mapped

@@ -68,13 +68,30 @@ def explained(
         InputError: both or neither are given, a node or the column is unknown, or there is no alert.
     """
     if (nodes is None) == (top is None):
-        raise InputError("explain: name nodes, or say how many of the top alerts, not both (--node or --top)")
+        both = "not both" if nodes is not None else "got neither"
+        raise InputError(f"explain: name nodes, or say how many of the top alerts (--node or --top), {both}")
     if nodes is not None:
-        chosen = nodes_named(explainer.subject.graph, nodes)
+        chosen = _scored(explainer.subject.graph, nodes_named(explainer.subject.graph, nodes))
     else:
         assert top is not None
         chosen = top_alerts(explainer, top)
     return explainer.explain(chosen, labels, group)
+
+
+def _scored(graph: Graph, nodes: Tensor) -> Tensor:
+    """Returns nodes as they are.
+
+    Raises:
+        InputError: one of them carries edges alone, and no P(rare) is told of it.
+    """
+    beside = nodes if graph.scored is None else nodes[graph.scored[nodes]]
+    if len(beside) < len(nodes):
+        one = graph.node_name(int(nodes[~torch.isin(nodes, beside)][0]))
+        raise InputError(
+            f"explain: node {one!r} carries edges alone and is not scored, so that no P(rare) is told of it: name "
+            f"scored nodes, of which graph {graph.name!r} has {graph.scored_nodes.numel():,}"
+        )
+    return nodes
 
 
 def top_alerts(explainer: Explainer, top: int) -> Tensor:

@@ -159,6 +159,7 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
         scorer,
         calibrators=dict(maps),
         threshold=decision.threshold,
+        anew=True,
         reference=Reference.of(graph, scorer.features, now, torch.arange(graph.n_nodes)),
     )
     return Recalibrated(

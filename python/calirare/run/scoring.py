@@ -60,6 +60,7 @@ class Scorer:
         tables: columns of the tables of the run's graph.
         weighted: whether edges of the run's graph have weights other than 1.
         relations: names of the types of edges of the run's graph; None where they are not known.
+        anew: whether the maps were fitted on fresh labels, see `recalibrated`.
     """
 
     fit: Fitted
@@ -74,6 +75,7 @@ class Scorer:
     tables: TableColumns = NO_TABLES
     weighted: bool = False
     relations: tuple[str, ...] | None = None
+    anew: bool = False
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -237,9 +239,15 @@ class Scorer:
         return self.features.transform(typed, say)
 
     def _labelled(self, graph: Graph, say: Say) -> Graph:
-        """Returns the graph with its labels merged as in the run: 1 for its rare class, 0 for the others."""
-        if graph.y is None or (graph.class_names == self.class_names and graph.original_y is not None):
+        """Returns the graph with its labels merged as in the run: 1 for its rare class, 0 for the others.
+
+        Of many classes, which are not merged, labels of other classes are left out.
+        """
+        same, many = graph.class_names == self.class_names, len(self.class_names) > 2
+        if graph.y is None or (same and (many or graph.original_y is not None)):
             return graph
+        if many:
+            return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         rare = self.class_names[1]
         if rare not in graph.class_names:
             say(f"the graph's labels are left out, the run's rare class {rare!r} is not among its classes")

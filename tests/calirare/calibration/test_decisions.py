@@ -255,3 +255,13 @@ def test_no_more_hits_than_alerts_are_promised(alerts):
     assert found.alerts == alerts
     assert found.hits.low <= found.hits.expected <= found.hits.high <= alerts
     assert found.precision.high <= 1
+
+
+@pytest.mark.parametrize(
+    "rule", [Budget(alerts=3), Precision(at_least=0.83), Precision(at_least=0.84), Recall(at_least=0.8)]
+)
+def test_what_another_program_makes_of_a_node_is_on_the_same_side(rule):
+    """A threshold at one node's P lost its alert to a query, or to a sum in another order, by the last bit."""
+    threshold = rule.threshold(P, None)
+    for off in (-1e-7, 1e-7):
+        assert int((P + off >= threshold).sum()) == int((threshold <= P).sum())

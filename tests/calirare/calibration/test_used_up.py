@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import calirare
-from calirare.pipeline.maps import used_up
+from calirare._util.errors import InputError
+from calirare.pipeline.maps import check_told, used_up
 from tests.helpers.tasks import rare_task
 
 
@@ -94,3 +95,12 @@ def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp
     assert run.calibrators["population"].counted_ == 0
     with_rest = calirare.train(with_labels(rare_task(1000), 40, 300), **settings)
     assert with_rest.calibrators["population"].counted_ == 340
+
+
+@pytest.mark.parametrize(("told", "name"), [(0.02, "rare"), (0.95, "rest")])
+def test_a_prevalence_without_room_for_the_labels_is_refused(told, name):
+    graph = with_labels(rare_task(1000), 40, 200)
+    with pytest.raises(InputError, match=r"prevalence must leave room for the labels, but .* have its label"):
+        check_told(graph, told)
+    check_told(graph, 0.0385)  # as far as rounding goes
+    check_told(graph, None)

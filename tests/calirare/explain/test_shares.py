@@ -19,6 +19,7 @@ from calirare.explain.words import Values
 from calirare.graph import propagated_features
 from calirare.models import GcnTraining, HopsTraining, Member, Mixture, TreesDetector, TreesTraining
 from calirare_ext import Csr
+from tests.calirare.explain.test_edges import with_relations
 from tests.helpers.tasks import rare_task
 
 NODES = torch.arange(0, 60, 3).flip(0)  # as alerts come: in no order of their numbers
@@ -181,4 +182,20 @@ def test_a_column_that_the_detector_does_not_read_is_not_the_degree(task):
     named = dataclasses.replace(task, feature_names=("number of neighbours", *"bcdef"))
     assert Values(named, tuple("bcdef")).of(20, "number of neighbours") == str(
         task.adjacency.to_dense()[20].nonzero().numel()
+    )
+
+
+def test_columns_of_typed_edges_are_told_in_words_with_their_values():
+    task = with_relations(rare_task())
+    task = dataclasses.replace(task, feature_names=tuple(f"f{i}" for i in range(task.n_features)))
+    voice = network_voice(HopsTraining(epochs=20).fit(task, task.split.train), task)
+    names, values = voice.shares(NODES[:1]).names, Values(task)
+    assert {"number of neighbours, pays to", "mean of neighbours (calls from) of f1"} <= set(names)
+    assert not [name for name in names if "log degree" in name or name.startswith(("pays", "calls"))]
+    pays = next(each for each in task.relations if each.name == "pays")
+    node = int(pays.out.indptr.diff().argmax())
+    around = pays.out.indices[pays.out.indptr[node] : pays.out.indptr[node + 1]].long()
+    assert values.of(node, "number of neighbours, pays to") == str(len(around))
+    assert float(values.of(node, "mean of neighbours (pays to) of f1")) == pytest.approx(
+        float(task.x[around, 1].mean()), rel=1e-3
     )

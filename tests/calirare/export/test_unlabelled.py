@@ -111,3 +111,12 @@ def test_labels_that_say_most_are_not_left_out(scorer):
     with pytest.raises(InputError, match=r"the labels around a node have weight 0\.60"):
         without_labels(weighing(scorer, 0.6))
     without_labels(weighing(scorer, MOST_SPREADING))
+
+
+def test_a_map_of_fresh_labels_stays(scorer):
+    """It was fitted anew on the run's own labels, and what was told of the month was lost in silence."""
+    some = dataclasses.replace(weighing(scorer, 0.3), anew=True)
+    left, said = without_labels(some)
+    assert left.calibrators is some.calibrators
+    assert left.threshold == some.threshold
+    assert "map and threshold stay those that were fitted with them" in said

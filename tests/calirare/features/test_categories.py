@@ -109,7 +109,7 @@ def test_many_categories_get_mean_labels_out_of_fold():
     want = torch.from_numpy((want - want.mean()) / want.std())[:, None]
     got = fitted.transform(graph).x
     assert_within(got, want, sum_bound(want, 64, want.abs() + 4, out=torch.float32, accumulate=torch.float64))
-    other = fitted.transform(graph_of({"shop": columns["shop"]})).x
+    other = fitted.elsewhere().transform(graph_of({"shop": columns["shop"]})).x
     assert not torch.equal(other[nodes], got[nodes])
     assert_identical(other[::5], got[::5])
 
@@ -158,7 +158,19 @@ def test_without_names_a_graph_that_differs_is_another_one():
     columns, y, nodes = many()
     fitted = FeatureMap.fit(graph_of(columns, y), nodes=nodes)
     assert fitted.elsewhere().labelled is None
-    assert_identical(fitted.elsewhere().transform(graph_of(columns, y)).x, fitted.transform(graph_of(columns)).x)
+    anyone = fitted.elsewhere().transform(graph_of(columns, y)).x
+    more = {"shop": [*columns["shop"], columns["shop"][0]]}
+    assert_identical(fitted.transform(graph_of(more)).x[:-1], anyone)
+    assert not torch.equal(fitted.transform(graph_of(columns, y)).x[nodes], anyone[nodes])
+
+
+@pytest.mark.parametrize("labels", ["none", "others"])
+def test_without_names_the_own_graph_is_known_whatever_labels_it_has(labels):
+    """Own tables without labels were another graph, and P was off by up to .4."""
+    columns, y, nodes = many()
+    fitted = FeatureMap.fit(graph_of(columns, y), nodes=nodes)
+    again = graph_of(columns) if labels == "none" else graph_of(columns, 1 - y)
+    assert_identical(fitted.transform(again).x, fitted.transform(graph_of(columns, y)).x)
 
 
 def test_a_label_is_not_in_its_own_feature():

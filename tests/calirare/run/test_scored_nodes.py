@@ -14,9 +14,10 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import expected_count
 from calirare.features import FeatureMap
-from calirare.graph import Column, Graph, GraphLog, GraphOnDisk, with_drawn_rest
+from calirare.graph import NO_PART, Column, Graph, GraphLog, GraphOnDisk, with_drawn_rest
 from calirare.models import streams_of
-from calirare.run import Loaded, ScoreOnly, Streamed
+from calirare.pipeline import update
+from calirare.run import Labels, Loaded, ScoreOnly, Streamed
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -171,3 +172,25 @@ def test_an_edge_to_a_node_that_is_not_scored_tells_of_the_labels_behind_it(outc
         want = f"{n_rare} of {n} rare" if n else "no label"
         assert edge.beyond == ("" if graph.scored[edge.node] else want)
         assert (edge.p_rare is None) == (not graph.scored[edge.node])
+
+
+def test_an_update_tells_of_scored_nodes_alone(outcome, tmp_path):
+    """Devices were counted as alerts that appeared, and stood first among the nodes that moved most."""
+    outcome.save(tmp_path / "run")
+    graph, saved = outcome.graph, calirare.load(tmp_path / "run")
+    fresh = graph.unlabelled[:8].cpu()
+    changed = Labels(fresh, torch.arange(8) % 2, torch.full((8,), NO_PART))
+    with rough_runs():
+        found = update(saved, graph, changed)
+    before, after = outcome.to_frame()["alert"], found.outcome.to_frame()["alert"]
+    alerts = found.to_mapping()["alerts"]
+    assert (alerts["before"], alerts["after"]) == (int(before.sum()), int(after.sum()))
+    assert alerts["appeared"] == int(((after == 1) & (before == 0)).sum())
+    assert {int(node) for node in found.to_frame()["node"]} <= set(graph.scored_nodes.tolist())
+    assert set(found.foreseen.nodes.tolist()) <= set(graph.scored_nodes.tolist())
+
+
+def test_why_is_not_told_of_what_is_not_told(outcome):
+    beside_ = int((~outcome.graph.scored).nonzero()[0])
+    with pytest.raises(InputError, match=f"node '{beside_}' carries edges alone and is not scored"):
+        outcome.explain([beside_])

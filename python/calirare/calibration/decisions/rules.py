@@ -94,11 +94,7 @@ class Budget(Rule):
             return 0.0
         above = np.sort(p)[len(p) - k - 1]  # the first node that must be left out
         kept = p[p > above]
-        if not len(kept):
-            return NONE
-        least = float(kept.min())
-        between = float(above) + (least - float(above)) / 2
-        return between if above < p.dtype.type(between) else least  # where none lies between, the least itself
+        return _below(p, kept.min()) if len(kept) else NONE
 
     @property
     def sentence(self) -> str:
@@ -140,8 +136,9 @@ class Precision(Rule):
             return NONE
         last = largest[enough[-1]]
         if (p >= last).sum() > enough[-1] + 1:  # tied nodes would bring it below the target
-            return float(np.nextafter(last, 2))
-        return float(last)
+            above = p[p > last]
+            return _below(p, above.min()) if len(above) else NONE
+        return _below(p, last)
 
     @property
     def sentence(self) -> str:
@@ -175,7 +172,7 @@ class Recall(Rule):
             return recall_threshold(_needed(labelled), self.at_least, self.confidence)
         largest = -np.sort(-p)
         found = largest.cumsum()
-        return float(largest[min(int(np.searchsorted(found, self.at_least * found[-1])), len(p) - 1)])
+        return _below(p, largest[min(int(np.searchsorted(found, self.at_least * found[-1])), len(p) - 1)])
 
     @property
     def sentence(self) -> str:
@@ -196,6 +193,19 @@ def make_rule(name: str, **options: Any) -> Rule:
     except TypeError:
         known = ", ".join(field.name for field in fields(RULES[name])) or "none"
         raise InputError(f"decide={name}: options must be among {known}, got {', '.join(options)}") from None
+
+
+def _below(p: np.ndarray, least: np.floating) -> float:
+    """Returns a threshold for which `least` is the lowest P of an alert: half way to the next P below it.
+
+    What another program, or a sum in another order, makes of the same node is then on the same side.
+    """
+    lower = p[p < least]
+    if not len(lower):
+        return float(least)
+    next_ = lower.max()
+    between = float(next_) + (float(least) - float(next_)) / 2
+    return between if next_ < p.dtype.type(between) else float(least)  # where none lies between, the least itself
 
 
 def _check_share(name: str, at_least: float, confidence: float | None) -> None:
