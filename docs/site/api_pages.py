@@ -1,9 +1,14 @@
-"""The reference's pages: one per package, from its `__all__`; written at every build, never by hand."""
+"""The reference's pages: one per package, from its `__all__`, and the commands; made at every build, never by hand."""
 
 import importlib
 import inspect
+import os
 import re
+import textwrap
 from pathlib import Path
+from unittest import mock
+
+HELP_WIDTH = 88  # characters of a line
 
 TITLES = {
     "calirare.graph": "graphs, splits, features",
@@ -32,8 +37,10 @@ TITLES = {
 def write(folder: Path) -> None:
     """Writes a page for the front door, one for each package, and their list."""
     folder.mkdir(exist_ok=True)
-    pages = {"calirare": front_door()} | {name: package(name) for name in TITLES}
-    titles = {"calirare": "calirare: the front door"} | {name: f"{name}: {title}" for name, title in TITLES.items()}
+    pages = {"commands": commands(), "calirare": front_door()} | {name: package(name) for name in TITLES}
+    titles = {"commands": "every command and its options", "calirare": "calirare: the front door"} | {
+        name: f"{name}: {title}" for name, title in TITLES.items()
+    }
     listed = ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {titles[name]} <{name}>\n" for name in pages)
     pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}"
     for name, text in pages.items():
@@ -45,6 +52,19 @@ def write(folder: Path) -> None:
 def heading(text: str, line: str = "=") -> str:
     """Returns a heading."""
     return f"{text}\n{line * len(text)}\n\n"
+
+
+def commands() -> str:
+    """Returns the page of the command line: what each command says of itself with --help."""
+    from calirare.cli.parser import COMMANDS, parser_of
+
+    wide = dict(os.environ, COLUMNS=str(HELP_WIDTH))
+    with mock.patch.dict(os.environ, wide):
+        told = {name: parser_of(name).format_help() for name in COMMANDS}
+    text = heading("Commands") + "What `calirare COMMAND --help` says.\n\n".replace("`", "``")
+    for name, said in told.items():
+        text += heading(f"calirare {name}", "-") + ".. code-block:: text\n\n" + textwrap.indent(said, "   ") + "\n"
+    return text
 
 
 def front_door() -> str:
