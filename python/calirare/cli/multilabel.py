@@ -69,6 +69,8 @@ def train(
     with Reporter() as reporter:
         start = time.perf_counter()
         data = load_multilabel(dataset, root=root, seed=seed)
+        if loss != "cmlcc" and beta != "auto":
+            reporter.say(f"note: beta {beta} changes nothing, loss {loss} has no calibration error: take loss cmlcc")
         edges = "" if data.adjacency is None else f", {data.adjacency.nnz:,} directed edges"
         reporter.say(f"{data.name}: {amount(len(data.x), 'row')}, {amount(data.n_labels, 'label')}{edges}")
         outcome = train_and_measure(

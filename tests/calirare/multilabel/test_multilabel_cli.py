@@ -69,6 +69,12 @@ def test_train_writes_a_run_and_evaluate_reads_it(table, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_beta_without_a_calibration_error_is_noted(table, tmp_path):
+    call("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", "--beta", "0.3", *QUICK)
+    assert "note: beta 0.3 changes nothing, loss bce has" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.slow
 def test_without_a_number_beta_is_chosen_on_validation_rows(table, tmp_path):
     call("train", "--dataset", table, "--out", tmp_path / "a", "--loss", "cmlcc", *QUICK)
     choice = json.loads((tmp_path / "a" / "metrics.json").read_text())["beta_choice"]
