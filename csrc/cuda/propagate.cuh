@@ -11,6 +11,7 @@ namespace calirare {
 constexpr int kPropagateThreads = 256;
 constexpr int kPropagateResident = 4;       // blocks of a multiprocessor: 64 registers for a thread
 constexpr int64_t kPropagateBlocks = 1024;  // at least, where there are rows for them
+constexpr int kBatch = 4;                   // entries of a long row that a thread waits for together
 
 // How the threads of a block share a chunk. kAcross lanes stand side by side along the columns, each with kTiles packs
 // of kSize elements; kLoaders entries are asked for at a time, and every thread asks for kPer.
@@ -74,11 +75,12 @@ struct ThreadSums {
     const T weight = chunk.weights[entry].at[0];
     weights.add(weight);
 #pragma unroll
-    for (int t = 0; t < Layout::kTiles; ++t) {
-      const Pack<T, Layout::kSize> x = chunk.x[chunk.place(entry, t, lane)];
+    for (int t = 0; t < Layout::kTiles; ++t) add(t, weight, chunk.x[chunk.place(entry, t, lane)]);
+  }
+  template <typename T>
+  __device__ void add(int tile, T weight, const Pack<T, Layout::kSize>& x) {
 #pragma unroll
-      for (int v = 0; v < Layout::kSize; ++v) sum[t][v].add(weight, x.at[v]);
-    }
+    for (int v = 0; v < Layout::kSize; ++v) sum[tile][v].add(weight, x.at[v]);
   }
   template <typename T>
   __device__ void store(const Seat<Layout>& seat, T* row) const {
@@ -111,10 +113,10 @@ __device__ void ask_for(CsrView<T> a, MatrixView<const T> x, int64_t chunk, cons
 }
 
 // The nodes of this thread's entries in the chunk that starts at `chunk`, as far as they lie before `end`.
-template <typename T, typename Layout>
-__device__ void nodes_of(CsrView<T> a, int64_t chunk, int64_t end, int loader, int32_t (&nodes)[Layout::kPer]) {
+template <typename T, typename Layout, int kCount>
+__device__ void nodes_of(CsrView<T> a, int64_t chunk, int64_t end, int loader, int32_t (&nodes)[kCount]) {
 #pragma unroll
-  for (int j = 0; j < Layout::kPer; ++j) {
+  for (int j = 0; j < kCount; ++j) {
     const int64_t e = chunk + j * Layout::kLoaders + loader;
     nodes[j] = e < end ? a.indices[e] : -1;
   }
@@ -185,18 +187,47 @@ __device__ void propagate_short_rows(CsrView<T> a, MatrixView<const T> x, const 
   });
 }
 
-// One long row: every thread adds up the entries it asked for, and the threads' sums are added in pairs.
+// What this thread adds up of a long row: every kLoaders-th entry, kBatch of them on their way at a time. They go to
+// its own registers, and no thread waits for another.
+template <typename Sum, typename Layout, typename T>
+__device__ ThreadSums<Sum, Layout> share_of_long_row(CsrView<T> a, MatrixView<const T> x, int64_t begin, int64_t end,
+                                                     const Seat<Layout>& seat) {
+  ThreadSums<Sum, Layout> mine;
+  int32_t nodes[kBatch];
+  nodes_of<T, Layout>(a, begin, end, seat.loader, nodes);
+  for (int64_t first = begin; first < end; first += kBatch * Layout::kLoaders) {
+    Pack<T, Layout::kSize> packs[kBatch][Layout::kTiles] = {};
+    T weights[kBatch] = {};
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      if (nodes[j] < 0) continue;
+      weights[j] = a.values[first + j * Layout::kLoaders + seat.loader];
+      const T* row = x.data + int64_t(nodes[j]) * x.stride + seat.column;
+#pragma unroll
+      for (int t = 0; t < Layout::kTiles; ++t) {
+        if (seat.has(t)) packs[j][t] = load_pack<Layout::kSize>(row + t * Layout::kStep);
+      }
+    }
+    int32_t next[kBatch];
+    nodes_of<T, Layout>(a, first + kBatch * Layout::kLoaders, end, seat.loader, next);
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      if (nodes[j] >= 0) {
+        mine.weights.add(weights[j]);
+#pragma unroll
+        for (int t = 0; t < Layout::kTiles; ++t) mine.add(t, weights[j], packs[j][t]);
+      }
+      nodes[j] = next[j];
+    }
+  }
+  return mine;
+}
+
+// One long row: the threads' sums are added in pairs.
 template <typename Sum, typename Layout, typename T>
 __device__ void propagate_long_row(CsrView<T> a, MatrixView<const T> x, int64_t begin, int64_t end,
                                    const Seat<Layout>& seat, Chunk<T, Layout>& held, T* out) {
-  ThreadSums<Sum, Layout> mine;
-  for_each_chunk<T, Layout>(a, x, begin, end, seat, held, [&](int64_t chunk, int64_t stop) {
-#pragma unroll
-    for (int j = 0; j < Layout::kPer; ++j) {
-      const int e = j * Layout::kLoaders + seat.loader;
-      if (chunk + e < stop) mine.add(held, e, seat.lane);
-    }
-  });
+  ThreadSums<Sum, Layout> mine = share_of_long_row<Sum, Layout>(a, x, begin, end, seat);
   static_assert(sizeof(Parts<Sum, Layout>) <= sizeof(Chunk<T, Layout>));
   Parts<Sum, Layout>& parts = reinterpret_cast<Parts<Sum, Layout>&>(held);
   constexpr int kNumbers = Layout::kTiles * Layout::kSize;

@@ -49,7 +49,7 @@ void shapes(Checks& checks) {
   }
   for (int64_t padding : {1, 4}) {  // strides: with 4 packs still fit, with 1 they do not
     for (int64_t width : {1, 2, 5, 16, 64})
-      check<Propagate, T>(checks, {mixed_degrees(9, 80), 23, width, padding}, Data::kIntegers, {7});
+      check<Propagate, T>(checks, {mixed_degrees(9, 300), 23, width, padding}, Data::kIntegers, {7});
   }
   check<Propagate, T>(checks, {mixed_degrees(9, 80), 23, 64, 0, 1}, Data::kIntegers, {8});  // x is not aligned
   for (int64_t width : {2, 31})                                                             // several hubs in one block
