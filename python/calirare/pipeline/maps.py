@@ -161,30 +161,65 @@ def check_told(graph: Graph, prevalence: float | None) -> None:
             )
 
 
-def used_up(graph: Graph, prevalence: float) -> str:
-    """Returns a note where many of the rare nodes that a prevalence stands for have a label, else "".
+@dataclass(frozen=True)
+class Left:
+    """What labels leave of the rare nodes that a prevalence stands for.
+
+    Attributes:
+        labelled: rare nodes with a label.
+        stands_for: rare nodes, with a label and without.
+        without: scored nodes without a label.
+        odds: odds of such a node over those of all nodes with its logits.
+    """
+
+    labelled: int
+    stands_for: float
+    without: int
+    odds: float
+
+    @property
+    def rare(self) -> float:
+        """Rare nodes among those without a label."""
+        return max(self.stands_for - self.labelled, 0.0)
+
+    @property
+    def share(self) -> float:
+        """Their share, of half a node at least."""
+        return max(self.rare, 0.5) / self.without
+
+
+def rare_left(graph: Graph, prevalence: float | None) -> Left | None:
+    """Returns what is left where many of the rare nodes that a prevalence stands for have a label, else None.
 
     P(rare) is that of the population, nodes with a label among it. If s_c of class c have one, the odds of a node
     without are (1 - s_1) / (1 - s_0) times those of all nodes with its logits.
 
     Args:
         graph: the graph, its labels those of a rare class and the rest.
-        prevalence: share of the rare class among all scored nodes.
+        prevalence: share of the rare class among all scored nodes; None: it was not said.
     """
+    if prevalence is None:
+        return None
     assert graph.y is not None
     labels = graph.y[graph.scored_nodes]
     n, rare, rest = len(labels), int((labels == 1).sum()), int((labels == 0).sum())
     without, stands_for = n - rare - rest, prevalence * n
     left, others = stands_for - rare, n - stands_for - rest
     if 2 * without < n or others <= 0:  # what is left would be the error of the prevalence that was said
-        return ""
+        return None
     odds = left / stands_for / (others / (n - stands_for))
-    if odds > MOSTLY:
+    return None if odds > MOSTLY else Left(rare, stands_for, without, max(odds, 0.0))
+
+
+def used_up(graph: Graph, prevalence: float) -> str:
+    """Returns a note on what is left, see `rare_left`, else ""."""
+    left = rare_left(graph, prevalence)
+    if left is None:
         return ""
     return (
-        f"{rare:,} of the {stands_for:,.0f} rare nodes that the prevalence stands for have a label: P(rare) is that of "
-        f"all nodes, and the odds of those without a label are {max(odds, 0):.2g} times as high: expect "
-        f"{max(left, 0):,.0f} rare ones among these {without:,}"
+        f"{left.labelled:,} of the {left.stands_for:,.0f} rare nodes that the prevalence stands for have a label: "
+        f"P(rare) is that of all nodes, and the odds of those without a label are {left.odds:.2g} times as high: "
+        f"expect {left.rare:,.0f} rare ones among these {left.without:,}, by which hits and misses are counted"
     )
 
 

@@ -27,7 +27,7 @@ from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto, tree_weights
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_told, unlearnt, with_known
+from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_told, rare_left, unlearnt, with_known
 from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 
@@ -305,7 +305,9 @@ def _maps(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels, *, 
 def _decide(job: Job, fitted: Fitted, maps: Maps, clock: Clock, logits: Tensor) -> Decided:
     """Returns the threshold from which a node is an alert."""
     n_rare, how = int((fitted.targets == 1).sum()), job.settings.decision
-    return clock.time("decide", lambda: decided(how, job.asked, logits, maps.maps, maps.labelled, n_rare))
+    left = rare_left(job.graph, job.settings.calibration.prevalence)
+    share = None if left is None or job.settings.positive_only else left.share
+    return clock.time("decide", lambda: decided(how, job.asked, logits, maps.maps, maps.labelled, n_rare, share))
 
 
 def _known(

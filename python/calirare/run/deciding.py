@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
+from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, with_prevalence
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
@@ -178,6 +178,7 @@ def decided(
     maps: dict[Target, Calibrator],
     labelled: Labelled | None = None,
     n_rare: int = 0,
+    left: float | None = None,
 ) -> Decided:
     """Returns the decision on the nodes without a label; where each has one, on those that did not train or calibrate.
 
@@ -188,6 +189,8 @@ def decided(
         maps: the fitted map of each target.
         labelled: labels that represent the population, with P(rare) made without them.
         n_rare: rare labels that the maps were fitted on.
+        left: share of rare nodes among those without a label, where labels used up many that a prevalence stands for;
+            hits and misses are counted by it. None: P(rare) is theirs too.
 
     Raises:
         InputError: labels cannot prove what is asked for.
@@ -197,14 +200,15 @@ def decided(
     if not isinstance(fitted, PriorPlattCalibrator) or logits.shape[1] != 2:
         alerts = int((p_rare(z, maps) >= LIKELIER).sum())
         return Decided(rule.name, LIKELIER, alerts, len(z), on)
-    expected = decide(rule, fitted, z, labelled=labelled)
+    counting = None if left is None or on != "unlabelled" else with_prevalence(fitted, z.double(), left)
+    expected = decide(rule, fitted, z, labelled=labelled, counting=counting)
     few = n_rare < NARROW or deciding.confidence is not None
     caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
     caveat = OF_KNOWN if fitted.scales_p else caveat
     undecided = None
     if deciding.abstain is not None:
-        left = left_open(fitted, z, expected.threshold, deciding.abstain)
-        undecided = Undecided.of(fitted.predict_proba(z.double())[:, 1], left, expected.threshold, deciding.abstain)
+        some = left_open(fitted, z, expected.threshold, deciding.abstain)
+        undecided = Undecided.of(fitted.predict_proba(z.double())[:, 1], some, expected.threshold, deciding.abstain)
     return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat, undecided)
 
 

@@ -104,3 +104,17 @@ def test_a_prevalence_without_room_for_the_labels_is_refused(told, name):
         check_told(graph, told)
     check_told(graph, 0.0385)  # as far as rounding goes
     check_told(graph, None)
+
+
+@pytest.mark.slow
+def test_hits_and_misses_are_counted_by_what_labels_leave():
+    """Their sum was that of the population, beside a note that half of it is gone."""
+    graph = with_labels(rare_task(1000), 150, 60)
+    share = float((rare_task(1000).y == 1).float().mean())
+    outcome = calirare.train(graph, model="hops", epochs=30, prevalence=share)
+    decision, rare = outcome.decision.expected, share * 1000 - 150
+    assert decision.hits.expected + decision.misses.expected == pytest.approx(rare, rel=0.02)
+    p = outcome.probabilities("population")[:, 1][graph.unlabelled].double()
+    assert decision.hits_by_p == pytest.approx(float(p[p >= decision.threshold].sum()))
+    assert float(p.sum()) > 1.2 * rare
+    assert "labels have used many up" in outcome.decision.sentence

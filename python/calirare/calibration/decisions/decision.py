@@ -13,6 +13,8 @@ from calirare._util.errors import InputError
 from calirare.calibration import APART, PriorPlattCalibrator, are_apart, count_draws
 from calirare.calibration.decisions.rule import Labelled, Rule
 
+LEFT = "that of all nodes, of whose rare ones labels have used many up"
+
 
 def said(count: float) -> str:
     """Returns a number of nodes as a sentence names it."""
@@ -74,6 +76,7 @@ def decide(
     logits: Tensor,
     *,
     labelled: Labelled | None = None,
+    counting: PriorPlattCalibrator | None = None,
     of_class: int = 1,
     coverage: float = 0.9,
     seed: int = 0,
@@ -91,6 +94,8 @@ def decide(
         fitted: the map that gives P(rare), for the population the nodes are of.
         logits: of the nodes, [n, k].
         labelled: labels that represent the population, for a rule with a confidence.
+        counting: the map by which hits and misses are counted, where the nodes are not like the population; None:
+            `fitted`.
         of_class: the rare class.
         coverage: of the intervals, in (0, 1).
         seed: of their draws.
@@ -106,9 +111,10 @@ def decide(
     threshold = rule.threshold(p, labelled)
     alert = p >= threshold
     groups = torch.from_numpy(alert.astype(np.int64)).to(logits.device)
-    both = np.vstack(count_draws(fitted, logits, groups, 2, of_class=of_class, seed=seed))
+    both = np.vstack(count_draws(counting or fitted, logits, groups, 2, of_class=of_class, seed=seed))
     sums = float(p[alert].sum()), float(p[~alert].sum())
-    return _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage)
+    why = APART if counting is None else LEFT
+    return _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage, why)
 
 
 def _decision(
@@ -119,8 +125,9 @@ def _decision(
     misses: np.ndarray,
     sums: tuple[float, float],
     coverage: float,
+    why: str,
 ) -> Decision:
-    """Returns the decision from expected numbers, first, and draws of them, [1 + draws], and sums of P(rare)."""
+    """Returns the decision from expected numbers and their draws, [1 + draws], and sums of P(rare)."""
     tails = [0.5 - coverage / 2, 0.5 + coverage / 2]
 
     def counted(values: np.ndarray) -> Counted:
@@ -138,6 +145,6 @@ def _decision(
     )
     pairs = zip(sums, (found, missed), strict=True)
     if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
-        what += f" (sums of P(rare) are {said(sums[0])} and {said(sums[1])}: {APART})"
+        what += f" (sums of P(rare) are {said(sums[0])} and {said(sums[1])}: {why})"
     sentence = f"{rule.sentence}: {what}"
     return Decision(threshold, alerts, found, missed, cost, precision, recall, sums[0], coverage, sentence)
