@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
+import calirare
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
@@ -222,3 +223,38 @@ def test_all_faults_are_said_at_once_with_the_names_of_nodes(tmp_path):
     ):
         assert file in line
         assert words in line
+
+
+@pytest.mark.parametrize(("cells", "one"), [(["true", "false", "unknown"], "true"), (["02139", "10001", "x"], "02139")])
+def test_a_part_of_a_table_is_scored_as_in_the_whole(cells, one, tmp_path):
+    words, lone = pd.Series(np.array(cells)[np.arange(260) % 3], NAMES), tmp_path / "lone"
+    edges = write_tables(tmp_path, word=words.to_numpy())
+    ends = pd.read_csv(edges)
+    ends = ends[ends["source"].map(words).to_numpy() == ends["target"].map(words).to_numpy()]
+    ends.to_csv(edges, index=False)
+    how = ("--model", "trees", "--folds", 2)
+    trained = call("train", "--dataset", edges, *how, "--out", tmp_path / "run")
+    assert trained.code == 0, trained.err
+    nodes = pd.read_csv(tmp_path / "nodes.csv", dtype={"word": str})
+    lone.mkdir()
+    ends[ends["source"].map(words) == one].to_csv(lone / "edges.csv", index=False)
+    nodes[nodes["word"] == one].to_csv(lone / "nodes.csv", index=False)
+    for graph in (edges, lone / "edges.csv"):
+        said = call("predict", "--run", tmp_path / "run", "--graph", graph, "--out", graph.parent / "p.csv")
+        assert said.code == 0, said.err
+    whole, part = (pd.read_csv(folder / "p.csv", index_col="node")["p_rare"] for folder in (tmp_path, lone))
+    assert len(part) == 87
+    assert np.allclose(whole[part.index], part, rtol=0, atol=1e-6)
+
+
+def test_a_run_finds_its_own_table_again_in_another_format(tmp_path):
+    edges = write_tables(tmp_path, zip=np.array(["02139", "10001"])[np.arange(260) % 2])
+    trained = call("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
+    assert trained.code == 0, trained.err
+    nodes = pd.read_csv(tmp_path / "nodes.csv", dtype={"zip": str})
+    (tmp_path / "other").mkdir()
+    nodes.to_parquet(tmp_path / "other" / "nodes.parquet", index=False)
+    pd.read_csv(edges).to_parquet(tmp_path / "other" / "edges.parquet", index=False)
+    saved = calirare.load(tmp_path / "run")
+    assert saved.kinds["zip"] == "numeric"
+    assert saved.graph(tmp_path / "other" / "edges.parquet").n_nodes == 260

@@ -264,7 +264,8 @@ def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph
         data = saved.settings.data
         rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
         times = {} if settings.get("as_of") is None or data.time is None else {"time": data.time}
-        settings = data.columns() | rules | times | {"need_label": "label" in settings} | settings
+        own = data.columns() | rules | times | {"kinds": saved.kinds}
+        settings = own | {"need_label": "label" in settings} | settings
         if settings.get("id") is None:  # where the run found its names, if that is there too
             settings = settings | {"id": id_column_of(graph, settings.get("features"), saved.scorer.tables.id)}
     given = {k: v for k, v in settings.items() if (v is not None and v is not False) or k == "need_label"}

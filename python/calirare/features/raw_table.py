@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -17,6 +18,7 @@ from calirare._util.errors import InputError, cut
 from calirare.graph import Column, Graph, named, nameless, numbered, numbers_named
 
 Say = Callable[[str], None]
+TRUTH = {"true": "1", "false": "0"}  # as tables have them
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
 
 
@@ -188,15 +190,29 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
 
 def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
     """Returns the map's number of each category, the number after its last for one it does not know."""
+    number = {name: i for i, name in enumerate(wanted.categories)}
+    unknown = len(wanted.categories)
     if here.kind == "categorical":
-        values, names = np.arange(len(here.categories)), list(here.categories)
+        values = np.arange(len(here.categories))
+        codes = [number.get(name, unknown) for name in here.categories]
     else:
         values = torch.unique(numbers).cpu().numpy()
         values = values[~np.isnan(values)]
-        names = [written(value) for value in values]
-    number = {name: i for i, name in enumerate(wanted.categories)}
-    codes = [number.get(name, len(wanted.categories)) for name in names]
+        meant = _by_number(wanted.categories)
+        codes = [number.get(written(value), meant.get(float(value), unknown)) for value in values]
     return Recoding(values.astype(np.float64), np.array(codes, dtype=np.float64))
+
+
+def _by_number(names: Sequence[str]) -> dict[float, int]:
+    """Returns the places of names by the numbers, in float32, that a table read without its run makes of them.
+
+    A number that two names become, such as 7 and 007, is neither's.
+    """
+    words = [TRUTH.get(name.lower(), name) for name in names]
+    with np.errstate(over="ignore"):
+        numbers = [float(np.float32(float(word))) if _is_number(word) else np.nan for word in words]
+    often = Counter(numbers)
+    return {number: i for i, number in enumerate(numbers) if often[number] == 1}
 
 
 def written(value: float) -> str:

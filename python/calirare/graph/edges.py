@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
@@ -46,6 +46,7 @@ class FileOptions(EdgeOptions, total=False):
     edge_columns: tuple[str, ...]
     unknown_ends: UnknownEnds | None
     scored: str | None
+    kinds: Mapping[str, str] | None
 
 
 @dataclass(frozen=True)

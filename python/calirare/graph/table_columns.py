@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -53,6 +54,8 @@ class TableOptions:
             edges out, "add" joins them as nodes without features that are not scored; None: refused, but added where
             all ends of one column are so.
         scored: of the node table: `COLUMN=VALUE`, the rows that P(rare) is told of; the others carry edges alone.
+        kinds: of the node table: what the columns of a run hold, by their names, see `SavedRun.kinds`; their cells are
+            read as that, though in this table alone they may look like something else.
     """
 
     label: str | None = None
@@ -71,6 +74,7 @@ class TableOptions:
     edge_columns: tuple[str, ...] = ()
     unknown_ends: UnknownEnds | None = None
     scored: str | None = None
+    kinds: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Checks the word; raises an InputError."""

@@ -35,6 +35,7 @@ from calirare.graph.table_sources import Source, nodes_beside, source_of
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
+NUMERIC = "numeric"
 UNREAD = "nodes: no label is read, nor needed here: {}"
 
 
@@ -176,7 +177,9 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     def as_text(names: list[str]) -> list[str]:
         named = [name for name in _roles(names, options, path, []) if name is not None]
         named += [name for name in names if f"{name}=" == (options.scored or "")[: len(name) + 1]]
-        return [*named, *(name for name in options.one_hot if name in names)]
+        kinds = options.kinds or {}
+        words = [name for name in names if name in options.one_hot or kinds.get(name, NUMERIC) != NUMERIC]
+        return [*named, *words]
 
     table = read_table(path, as_text)
     if len(table) == 0:
@@ -195,7 +198,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         for name in options.one_hot
         if name not in features
     ]
-    cells = NodeCells(table, path, ids, options.one_hot, options.impute != "error")
+    cells = NodeCells(table, path, ids, options.one_hot, options.impute != "error", options.kinds)
     x, columns = cells.read(features)
     faults += cells.faults
     unread: list[str] = []  # of labels and parts that nobody asked for

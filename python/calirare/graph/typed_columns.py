@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
+from calirare._util.errors import cut
 from calirare.graph.columns import Column
 from calirare.graph.table_files import as_float, as_names, days_of, place
 from calirare.graph.table_sources import Source
@@ -17,6 +18,9 @@ from calirare.graph.written_numbers import DRESSED, written_numbers
 
 SECONDS = 86_400  # of a day
 ROUNDED = 1e-3  # of the standard deviation of a column: more is lost in float32 than noise
+WHAT = {"numeric": "numbers", "date": "dates"}
+TRUTH = {"true": "1", "false": "0"}
+MOST_LETTERS = 30  # of a cell in a message
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
 
@@ -30,10 +34,20 @@ class NodeCells:
         ids: the names of the nodes, a column of pandas, or None.
         one_hot: columns whose cells are names of categories, whatever they look like.
         gaps: whether a value may be missing.
+        kinds: what a run knows columns to hold, by their names: their cells are read as that, whatever they look like.
     """
 
-    def __init__(self, table: Any, path: Source, ids: Any, one_hot: Sequence[str], gaps: bool) -> None:
-        self.table, self.path, self.ids, self.one_hot, self.gaps = table, path, ids, one_hot, gaps
+    def __init__(
+        self,
+        table: Any,
+        path: Source,
+        ids: Any,
+        one_hot: Sequence[str],
+        gaps: bool,
+        kinds: Mapping[str, str] | None = None,
+    ) -> None:
+        self.table, self.path, self.ids, self.gaps = table, path, ids, gaps
+        self.kinds = dict(kinds or {}) | dict.fromkeys(one_hot, "categorical")
         self.faults: list[str] = []
         self.notes: list[str] = []
 
@@ -75,9 +89,9 @@ class NodeCells:
 
     def _typed(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column."""
-        if name in self.one_hot:
+        wanted, kind = self.kinds.get(name), column.dtype.kind
+        if wanted == "categorical":
             return _categories(as_names(column))
-        kind = column.dtype.kind
         if kind in "biuf":
             return "numeric", (), column.to_numpy(dtype=np.float64, na_value=np.nan)
         if kind == "M":
@@ -86,9 +100,32 @@ class NodeCells:
             return "numeric", (), np.asarray(column.dt.total_seconds() / SECONDS, dtype=np.float64)
         if kind in "cO" and self._many(name, column):
             return "numeric", (), np.zeros(len(column))
+        if wanted is not None:
+            return wanted, (), self._as_known(name, column, wanted)
         if hasattr(column, "cat"):
             return _categories(as_names(column))
         return self._of_text(name, column)
+
+    def _as_known(self, name: str, column: Any, kind: str) -> NumpyArray:
+        """Returns a column of text as the numbers or dates that a run knows it to hold; other cells are faults."""
+        cells = column.astype(str).where(column.notna(), None)
+        here = column.notna().to_numpy()
+        values = days_of(cells) if kind == "date" else as_float(cells.str.lower().replace(TRUTH))
+        odd = here & np.isnan(values)
+        written = written_numbers(cells) if kind == "numeric" and odd.any() else None
+        if written is not None:
+            self._note_written(name, cells, odd, written)
+            return written
+        if odd.any():
+            cell = cut(str(cells[odd].iloc[0]), MOST_LETTERS)
+            what = f"column {name!r} holds {cell!r} where the run has {WHAT[kind]}, in"
+            self._fault(what, int(np.argmax(odd)), odd, "mend the cell, or leave it empty if nothing is known")
+        return values
+
+    def _note_written(self, name: str, cells: Any, odd: NumpyArray, numbers: NumpyArray) -> None:
+        """Notes how the first number that is written for people is read."""
+        at = int(np.argmax(odd))
+        self.notes.append(f"nodes: {name!r} is read as numbers, {cells.iloc[at]!r} as {numbers[at]:.10g}")
 
     def _of_text(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column of text."""
@@ -102,8 +139,7 @@ class NodeCells:
             odd = here & np.isnan(numbers)
             written = written_numbers(cells) if odd.any() else None
             if written is not None:
-                at = int(np.flatnonzero(odd)[0])
-                self.notes.append(f"nodes: {name!r} is read as numbers, {cells.iloc[at]!r} as {written[at]:.10g}")
+                self._note_written(name, cells, odd, written)
                 return "numeric", (), written
             if self._are(name, here, numbers, "numbers", f"names when training (--one-hot {name})"):
                 return "numeric", (), numbers

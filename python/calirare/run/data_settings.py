@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -165,11 +166,17 @@ class Data:
         """Returns the columns of tables that were named, for runs that do not remember which were read."""
         return TableColumns(self.id, self.source_column, self.target_column, self.weight)
 
-    def load(self, seed: int) -> Graph:
-        """Returns the graph; see `load_dataset`. Without a data set an InputError."""
+    def load(self, seed: int, kinds: Mapping[str, str] | None = None) -> Graph:
+        """Returns the graph; see `load_dataset`. Without a data set an InputError.
+
+        Args:
+            seed: of the split.
+            kinds: what a run knows the columns of a table to hold; None: there is no run yet.
+        """
         if self.dataset is None:
             raise InputError("setting dataset must name the data to load, got none")
-        return self.relabelled(load_dataset(self.dataset, self.root, seed=seed, **self.options()))
+        options = self.options() | ({"kinds": kinds} if kinds and is_table(self.dataset) else {})
+        return self.relabelled(load_dataset(self.dataset, self.root, seed=seed, **options))
 
     def relabelled(self, graph: Graph) -> Graph:
         """Returns a graph with the labels of the table in the place of its own; without a table as it is."""

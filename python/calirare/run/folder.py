@@ -91,6 +91,11 @@ class SavedRun:
         """The detector with its labels."""
         return self.scorer.fit
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What the raw columns hold, see `Scorer.kinds`."""
+        return self.scorer.kinds
+
     def graph(self, data: str | Path | Graph | None = None) -> Graph:
         """Returns the run's own graph with the run's split.
 
@@ -102,7 +107,7 @@ class SavedRun:
         """
         settings = self.settings
         data = data.to("cpu") if isinstance(data, Graph) else data
-        graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed)
+        graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed, self.kinds)
         if settings.positive_only:
             graph = known_rare(graph, settings.data.minority)
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed

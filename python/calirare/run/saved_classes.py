@@ -62,6 +62,11 @@ class SavedClasses:
         """Names of the classes."""
         return self.scorer.class_names
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What the raw columns hold, see `Scorer.kinds`."""
+        return self.scorer.kinds
+
     def graph(self, data: str | Path | Graph | None = None) -> Graph:
         """Returns the run's own graph with the run's split, see `SavedRun.graph`."""
         return self.run.graph(data)

@@ -103,6 +103,14 @@ class Scorer:
         """The map of the run's target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What the raw columns hold, "numeric", "categorical" or "date", by their names.
+
+        `Graph.from_tables(edges, nodes, kinds=..)` reads tables so, though a column may look like something else there.
+        """
+        return {column.name: column.kind for column in self.features.inputs}
+
     @plain_torch()
     def score(
         self,

@@ -12,6 +12,7 @@ import torch
 from calirare._util.errors import FaultsError, InputError
 from calirare.datasets import load_dataset
 from calirare.features import FeatureMap
+from calirare.features.raw_table import read_table
 from calirare.graph import Column, Graph, normalize_features
 from calirare.graph.typed_columns import NodeCells
 
@@ -264,3 +265,63 @@ def test_a_real_table_with_seven_thousand_gaps(tmp_path):
     gaps = [name for name in mapped.feature_names if name.endswith("missing")]
     assert 0 < len(gaps) < 10
     assert float(mapped.x.abs().max()) < 40
+
+
+PARTLY = {
+    "truth": (["true", "false", "unknown"], "true"),
+    "prices": (["1.50", "n.a.", "other"], "1.50"),
+    "hex": (["1e5", "a3f", "7d1"], "1e5"),
+    "numbers": (["+41", "x", "y"], "+41"),
+    "long": (["123456789", "A1", "B2"], "123456789"),
+    "zeros": (["007", "7", "x"], "007"),
+    "days": (["2024-01-01", "A1", "B2"], "2024-01-01"),
+    "endless": (["inf", "A1", "B2"], "inf"),
+    "one": (["a", "b", "c"], "a"),
+}
+
+
+@pytest.mark.parametrize("name", PARTLY)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_cell_of_a_run_is_the_same_name_in_every_table(name, suffix, tmp_path):
+    cells, one = PARTLY[name]
+    columns = (Column("c", "categorical", tuple(sorted(cells))),)
+    nodes = pd.DataFrame({"id": range(4), "c": [one, one, None, one]})
+    pd.DataFrame({"source": [0], "target": [1]}).to_csv(tmp_path / "edges.csv", index=False)
+    path = tmp_path / f"nodes{suffix}"
+    nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path, index=False)
+    graph = Graph.from_edges(tmp_path / "edges.csv", path, kinds={"c": "categorical", "gone": "date"})
+    table = read_table(graph, columns, {}, print)
+    place = columns[0].categories.index(one)
+    assert np.array_equal(table.column(0), [place, place, np.nan, place], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["truth", "prices", "hex", "numbers", "long", "one"])
+def test_names_read_as_numbers_without_the_run_are_found_again(name, write):
+    cells, one = PARTLY[name]
+    columns = (Column("city", "categorical", tuple(sorted(cells))),)
+    graph = read(write(NODES.replace("Bern", one).replace("Oslo", one)))
+    table = read_table(graph, (*columns, *(c for c in graph.columns if c.name != "city")), {}, print)
+    place = columns[0].categories.index(one)
+    assert np.array_equal(table.column(0), [place, place, np.nan, place], equal_nan=True)
+
+
+def test_what_a_run_has_as_numbers_is_read_as_numbers():
+    kinds = {"v": "numeric"}
+    edges = pd.DataFrame({"source": [0, 1], "target": [1, 2]})
+
+    def read_as(cells):
+        return Graph.from_tables(edges, pd.DataFrame({"id": range(3), "v": cells}), kinds=kinds)
+
+    for cells, numbers in (
+        (["007", "12", None], [7, 12, np.nan]),
+        (["true", "FALSE", "3"], [1, 0, 3]),
+        (["$1,234.50", "$2.00", None], [1234.5, 2, np.nan]),
+        (pd.Categorical(["007", "8", "9"]), [7, 8, 9]),
+    ):
+        assert np.array_equal(read_as(cells).x[:, 0].numpy(), np.array(numbers, np.float32), equal_nan=True)
+    with pytest.raises(InputError, match=r"'v' holds 'x' where the run has numbers, in row 1 \(node 1\) and 1 more"):
+        read_as(["1", "x", "y"])
+    kinds["v"] = "date"
+    assert read_as(["2024", "2024-01-02", None]).x[:2, 0].tolist() == [8766, 8767]
+    with pytest.raises(InputError, match=r"'v' holds 'soon' where the run has dates, in row 2"):
+        read_as(["2024", "2024-01-02", "soon"])
