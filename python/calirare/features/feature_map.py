@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.scratch import scratch
-from calirare.features.categorical import OneHot, TargetEncoded
+from calirare.features.categorical import OneHot, TargetEncoded, of_now
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
@@ -305,11 +305,13 @@ class FeatureMap:
         wholes = {kind.kind: kind for kind in WHOLE_MAPS}
         stored = dict(facts["maps"])
         whole, labelled = stored.pop("whole", None), stored.pop("labelled", None)
+        maps = (columns[stored[str(i)]["kind"]].from_state(of(str(i)), stored[str(i)]) for i in range(len(stored)))
+        raw = columns_of_text(facts["columns"], "features")
         return cls(
             str(facts["how"]),
-            columns_of_text(facts["columns"], "features"),
+            raw,
             int(facts["n_inputs"]),
-            tuple(columns[stored[str(i)]["kind"]].from_state(of(str(i)), stored[str(i)]) for i in range(len(stored))),
+            tuple(of_now(each, raw) for each in maps),
             None if whole is None else wholes[whole["kind"]].from_state(of("whole")),
             {int(i): float(day) for i, day in facts["newest"].items()},
             tuple(facts["feature_names"]),

@@ -12,7 +12,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
 from calirare.graph.table_ends import NO_NUMBER, EndColumn
-from calirare.graph.table_files import as_float, as_names, days_of, loosely, mixed_types, place
+from calirare.graph.table_files import as_float, as_names, days_of, is_empty, loosely, mixed_types, place
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import written_numbers
 
@@ -80,7 +80,7 @@ class EdgeCells:
             self.faults.append(
                 f"{self.path}: ends of edges must be of one type, but {column.name!r} mixes {types}: make them text"
             )
-        empty = column.isna().to_numpy()
+        empty = is_empty(column)
         numbers = self._of_rows(column) if self.ids is None else self._of_names(column)
         numbers[empty] = NO_NUMBER
         unknown = np.flatnonzero((numbers == NO_NUMBER) & ~empty)
@@ -94,7 +94,7 @@ class EdgeCells:
             self._absent(column, "--relation")
             return None
         cells = self.table[column]
-        empty = cells.isna().to_numpy()
+        empty = is_empty(cells)
         if empty.any():
             self.faults.append(
                 f"{self.path}: every edge must have a type, but column {column!r} is empty in "

@@ -110,7 +110,7 @@ class _Found:
 
     def add(self, names: Any, numbers: NumpyArray) -> None:
         """Keeps the numbers of a block."""
-        empty = names.is_null().to_numpy()
+        empty = _is_empty(names)
         if not self.unknown:
             wrong = np.flatnonzero((numbers == NO_NUMBER) & ~empty)
             self.unknown = str(names[int(wrong[0])]) if len(wrong) else ""
@@ -122,6 +122,17 @@ class _Found:
         if not self.numbers:
             return EndColumn(np.empty(0, np.int32), np.empty(0, bool), "")
         return EndColumn(np.concatenate(self.numbers), np.concatenate(self.empty), self.unknown)
+
+
+def _is_empty(names: Any) -> NumpyArray:
+    """Returns which names are missing or text without a letter, bool [n]."""
+    import pyarrow.compute
+    from pyarrow import types
+
+    missing = np.asarray(names.is_null().to_numpy())
+    if not types.is_string(names.type) and not types.is_large_string(names.type):
+        return missing
+    return missing | pyarrow.compute.fill_null(pyarrow.compute.equal(names, ""), fill_value=False).to_numpy()
 
 
 def _blocks(batches: Iterable[Any]) -> Iterator[Any]:

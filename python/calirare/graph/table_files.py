@@ -88,6 +88,16 @@ def as_names(column: Any) -> Any:
     return text.where(column.notna(), None)
 
 
+def is_empty(column: Any) -> NumpyArray:
+    """Returns which cells of a column are missing, bool [n]: nothing, or text without a letter."""
+    import pandas as pd
+
+    missing = np.asarray(column.isna().to_numpy())
+    if not (column.dtype == object or isinstance(column.dtype, pd.StringDtype)):
+        return missing
+    return missing | np.asarray((column == "").to_numpy(dtype=bool, na_value=False))
+
+
 def loosely(names: Any) -> Any:
     """Returns names, a column of text, without what two programs write in two ways: blanks, capitals, 007, 7.0."""
     return names.str.strip().str.lower().str.lstrip("0").str.replace(r"(\d)\.0+$", r"\1", regex=True)

@@ -13,7 +13,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, named
 from calirare.graph.table_ends import header_of
-from calirare.graph.table_files import as_names, held, loosely, read_table
+from calirare.graph.table_files import as_names, held, is_empty, loosely, read_table
 from calirare.graph.table_sources import Source
 
 LISTED = "listed"  # the feature that says which nodes have a row
@@ -42,7 +42,8 @@ def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
         table.columns = [str(name) for name in table.columns]
     else:
         table = held(edges, list(dict.fromkeys(columns)))
-    return as_names(table[columns[0]]), as_names(table[columns[1]])
+    first, second = (as_names(table[column]) for column in columns)
+    return first.where(~is_empty(first), None), second.where(~is_empty(second), None)
 
 
 def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:

@@ -27,7 +27,7 @@ from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns, TableOptions
 from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
-from calirare.graph.table_files import as_names, mixed_types, place, read_table
+from calirare.graph.table_files import as_names, is_empty, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import check_parts, labels_of, nothing_known, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
@@ -354,7 +354,7 @@ def _column(
 
 def _ids(column: Any, path: Source, faults: list[str]) -> Any:
     """Returns the names of the nodes, each there once."""
-    empty = np.flatnonzero(column.isna().to_numpy())
+    empty = np.flatnonzero(is_empty(column))
     if len(empty):
         faults.append(
             f"{path}: every node must have a name, but {column.name!r} is empty in {place(int(empty[0]), path)}: fill "

@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import cut
 from calirare.graph.columns import Column
-from calirare.graph.table_files import as_float, as_names, days_of, place
+from calirare.graph.table_files import as_float, as_names, days_of, is_empty, place
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import DRESSED, written_numbers
 
@@ -108,8 +108,8 @@ class NodeCells:
 
     def _as_known(self, name: str, column: Any, kind: str) -> NumpyArray:
         """Returns a column of text as the numbers or dates that a run knows it to hold; other cells are faults."""
-        cells = column.astype(str).where(column.notna(), None)
-        here = column.notna().to_numpy()
+        cells = _text(column)
+        here = cells.notna().to_numpy()
         values = days_of(cells) if kind == "date" else as_float(cells.str.lower().replace(TRUTH))
         odd = here & np.isnan(values)
         written = written_numbers(cells) if kind == "numeric" and odd.any() else None
@@ -129,8 +129,8 @@ class NodeCells:
 
     def _of_text(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column of text."""
-        cells = column.astype(str).where(column.notna(), None)
-        here = column.notna().to_numpy()
+        cells = _text(column)
+        here = cells.notna().to_numpy()
         lower = cells[here].str.lower()
         if lower.isin(("true", "false")).all():
             return "numeric", (), cells.str.lower().map({"true": 1.0, "false": 0.0}).to_numpy(dtype=np.float64)
@@ -222,9 +222,14 @@ def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray) -> list[str
     ]
 
 
+def _text(column: Any) -> Any:
+    """Returns the cells of a column as text, None where empty."""
+    return column.astype(str).where(~is_empty(column), None)
+
+
 def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
     """Returns the numbers of names, NaN where there is none."""
-    here = cells.notna().to_numpy()
+    here = ~is_empty(cells)
     names, codes = np.unique(cells[here].to_numpy().astype(str), return_inverse=True)
     numbers = np.full(len(cells), np.nan)
     numbers[here] = codes

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -325,3 +327,31 @@ def test_what_a_run_has_as_numbers_is_read_as_numbers():
     assert read_as(["2024", "2024-01-02", None]).x[:2, 0].tolist() == [8766, 8767]
     with pytest.raises(InputError, match=r"'v' holds 'soon' where the run has dates, in row 2"):
         read_as(["2024", "2024-01-02", "soon"])
+
+
+@pytest.mark.parametrize("how", ["parquet", "arrow", "category", "one_hot", "string"])
+def test_text_without_a_letter_is_a_missing_value(how, tmp_path):
+    edges = pd.DataFrame({"source": ["a"], "target": ["b"]})
+    nodes = pd.DataFrame({"id": list("abcd"), "c": ["", "x", "y", None], "v": ["1", "", "2.5", "7"]})
+    options = {"one_hot": ("c",)} if how == "one_hot" else {}
+    if how == "parquet":
+        nodes.to_parquet(tmp_path / "nodes.parquet")
+        graph = Graph.from_tables(edges, pyarrow.parquet.read_table(tmp_path / "nodes.parquet"))
+    elif how == "arrow":
+        graph = Graph.from_tables(edges, pyarrow.Table.from_pandas(nodes))
+    else:
+        nodes["c"] = nodes["c"].astype({"one_hot": object}.get(how, how))
+        graph = Graph.from_tables(edges, nodes, **options)
+    assert graph.columns == (Column("c", "categorical", ("x", "y")), Column("v"))
+    want = np.array([[np.nan, 1], [0, np.nan], [1, 2.5], [np.nan, 7]], np.float32)
+    assert np.array_equal(graph.x.numpy(), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_an_end_or_a_node_without_a_letter_has_no_name(in_blocks):
+    table = pyarrow.Table.from_pandas if in_blocks else lambda frame: frame
+    nodes, edges = {"id": ["a", "b"], "v": [1, 2]}, {"source": ["a", "b"], "target": ["b", ""]}
+    with pytest.raises(InputError, match="both ends of an edge must be given, but 'target' is empty in row 1"):
+        Graph.from_tables(table(pd.DataFrame(edges)), table(pd.DataFrame(nodes)), unknown_ends="add")
+    with pytest.raises(InputError, match="every node must have a name, but 'id' is empty in row 1"):
+        Graph.from_tables(table(pd.DataFrame(edges)), table(pd.DataFrame(nodes | {"id": ["a", ""]})))
