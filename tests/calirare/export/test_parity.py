@@ -8,6 +8,7 @@ import sqlite3
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -220,3 +221,33 @@ def test_rows_to_score_of_a_graph_read_in_python_are_known_too(tmp_path):
         scorer = Scorer.of(calirare.train(graph, model="gcn", **QUICK))
     assert scorer.settings.data.scored is None
     assert parity(scorer, graph, "duckdb", nodes=nodes, edges=edges) <= PARITY
+
+
+def kept(nodes: pd.DataFrame) -> pa.Table:
+    """Returns a table whose floats are NaN where it has none, not NULL."""
+    return pa.table(
+        {name: pa.array(cells.to_numpy(), from_pandas=cells.dtype.kind != "f") for name, cells in nodes.items()}
+    )
+
+
+def coded(codes: list[float], n: int = 70) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The stranger's tables with codes that are numbers, some of which are missing."""
+    nodes, edges = tables(n)
+    rng = np.random.default_rng(4)
+    return nodes.assign(code=np.where(rng.random(n) < 0.2, np.nan, rng.choice(codes, n))), edges
+
+
+def of_codes(nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[Scorer, calirare.Graph]:
+    """Returns a run of these tables, and its graph."""
+    graph = calirare.Graph.from_tables(edges, nodes, "label", one_hot=("code",)).rare("fraud")
+    graph = graph.with_split(share_split(graph.original_y, seed=0))
+    with rough_runs():
+        return Scorer.of(calirare.train(graph, model="trees", **QUICK)), graph
+
+
+def test_nan_is_a_missing_value_as_null_is():
+    nodes, edges = coded([10.5, 20.5, 30.5])
+    scorer, graph = of_codes(nodes, edges)
+    table = kept(nodes)
+    assert table["gaps"].null_count == table["code"].null_count == 0
+    assert parity(scorer, graph, "duckdb", nodes=table, edges=edges) <= PARITY

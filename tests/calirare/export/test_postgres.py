@@ -55,3 +55,10 @@ def test_a_time_with_a_zone_is_in_utc_whatever_the_session_says(server, zone):
         query = f"SET TimeZone = '{zone}'; SELECT node, {casted} AS p_rare FROM times"
         found = postgres.in_postgres(server, query, times=rows)
         assert (found["p_rare"] - rows["at"].map(wanted).to_numpy()).abs().max() < SECOND
+
+
+@pytest.mark.slow
+def test_nan_is_null_there(server):
+    frame = pd.DataFrame({"node": ["a", "b"], "v": ["NaN", "1.5"]})
+    query = f"SELECT node, {DIALECTS['postgres'].known('CAST(v AS double precision)')} AS p_rare FROM numbers"
+    assert postgres.in_postgres(server, query, numbers=frame)["p_rare"].isna().tolist() == [True, False]

@@ -26,16 +26,30 @@ def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     for i, column in enumerate(features.inputs):
         given = nodes.column(script, features, i)
         if column.kind == "categorical":
-            made.append(_as_words(f"NULLIF(CAST({given} AS {d.text}), '')", column.categories, d))
+            made.append(_as_words(_named(given, column.categories, d), column.categories, d))
         elif column.kind == "date":
             script_days = d.days.format(x=given)
             made.append(f"{number(features.newest[i])} - {d.as_single(d.as_double(script_days))}")
         else:
-            made.append(d.as_single(d.as_double(given)))
+            made.append(d.as_single(d.known(d.as_double(given))))
     called = numbered(len(made))
     node = (nodes.node, "node")
     part = script.select("raw", [node, *zip(made, called, strict=True)], f"FROM {nodes.rows}")
     return Columns(part, called)
+
+
+def _named(given: str, categories: Sequence[str], dialect: Dialect) -> str:
+    """Returns a category as text, NULL where it is missing; among numbers NaN is too."""
+    text = f"NULLIF(CAST({given} AS {dialect.text}), '')"
+    return f"NULLIF({text}, {dialect.string(dialect.nan)})" if dialect.nan and _are_numbers(categories) else text
+
+
+def _are_numbers(names: Sequence[str]) -> bool:
+    """Returns whether all names are finite numbers, as codes are."""
+    try:
+        return bool(np.isfinite([float(name) for name in names]).all())
+    except ValueError:
+        return False
 
 
 def _as_words(text: str, categories: Sequence[str], dialect: Dialect) -> str:

@@ -35,6 +35,7 @@ class Dialect:
         salted: whether a hop's join may be spread over more keys.
         few_groups: whether the engine takes every GROUP BY for so few rows that it joins them without an index.
         told: what to tell the engine before the query; empty where there is nothing.
+        nan: how the engine writes NaN as text, which equals itself as a number there; empty where there is none.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Dialect:
     salted: bool = False
     few_groups: bool = False
     told: str = ""
+    nan: str = ""
 
     def name_of(self, word: str) -> str:
         """Returns one name, quoted.
@@ -78,6 +80,10 @@ class Dialect:
         """Returns an expression as float64."""
         return f"CAST({x} AS {self.double})"
 
+    def known(self, x: str) -> str:
+        """Returns a float64 column, NULL where it is NaN: the run knows of one way to be missing."""
+        return f"NULLIF({x}, {self.as_double(self.string(self.nan))})" if self.nan else x
+
     def as_single(self, x: str) -> str:
         """Returns a float64 column, rounded to what float32 holds, as float64."""
         if self.single:
@@ -97,6 +103,7 @@ DIALECTS = {
             f"(CASE WHEN regexp_matches(CAST({{x}} AS VARCHAR), '{ZONED}') "
             "THEN epoch(CAST(CAST({x} AS VARCHAR) AS TIMESTAMPTZ)) ELSE epoch(CAST({x} AS TIMESTAMP)) END) / 86400.0e0 "
             "- 10957.0e0",
+            nan="nan",
         ),
         Dialect(
             "sqlite",
@@ -119,6 +126,7 @@ DIALECTS = {
             "THEN EXTRACT(EPOCH FROM CAST(CAST({x} AS text) AS timestamptz)) "
             "ELSE EXTRACT(EPOCH FROM CAST({x} AS timestamp)) END AS double precision) / 86400.0 - 10957.0",
             told="SET jit = off;",
+            nan="NaN",
         ),
         Dialect(
             "spark",
@@ -132,6 +140,7 @@ DIALECTS = {
             arrays=True,
             escapes=True,
             salted=True,
+            nan="NaN",
         ),
     )
 }
