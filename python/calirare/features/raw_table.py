@@ -15,7 +15,16 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
-from calirare.graph import Column, Graph, named, nameless, numbered, numbers_named
+from calirare.graph import (
+    Column,
+    Graph,
+    named,
+    nameless,
+    numbered,
+    numbers_named,
+    places_of_names,
+    plain_name,
+)
 
 Say = Callable[[str], None]
 TRUTH = {"true": "1", "false": "0"}  # as tables have them
@@ -190,11 +199,11 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
 
 def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
     """Returns the map's number of each category, the number after its last for one it does not know."""
-    number = {name: i for i, name in enumerate(wanted.categories)}
+    number = places_of_names(wanted.categories)
     unknown = len(wanted.categories)
     if here.kind == "categorical":
         values = np.arange(len(here.categories))
-        codes = [number.get(name, unknown) for name in here.categories]
+        codes = [number.get(name, number.get(plain_name(name), unknown)) for name in here.categories]
     else:
         values = torch.unique(numbers).cpu().numpy()
         values = values[~np.isnan(values)]

@@ -1,6 +1,7 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
 
 from calirare.graph.arrays import as_features, csr_of_scipy, matrix_named, named_tensors, rows_of, scipy_of_csr
+from calirare.graph.category_names import places_of_names, plain_name, plain_names
 from calirare.graph.checksum import fingerprint, same_but_labels
 from calirare.graph.columns import (
     NEIGHBOURS,
@@ -129,6 +130,9 @@ __all__ = [
     "of_names",
     "one_class",
     "place",
+    "places_of_names",
+    "plain_name",
+    "plain_names",
     "propagated_features",
     "propagation",
     "raise_label_rate",

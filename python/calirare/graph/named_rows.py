@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare.graph.category_names import BLANK, places_of_names, plain_name
 from calirare.graph.columns import Column, named
 from calirare.graph.graph import Graph
 from calirare.graph.table_files import days_of
@@ -77,24 +78,25 @@ def _records(x: Any) -> list[dict[str, Any]]:
 def _is_missing(cell: Any) -> bool:
     import pandas as pd
 
-    return bool(pd.isna(cell)) if np.ndim(cell) == 0 and not isinstance(cell, str) else cell == ""
+    return bool(pd.isna(cell)) if np.ndim(cell) == 0 and not isinstance(cell, str) else not str(cell).strip(BLANK)
 
 
 def _read(column: Column, cells: list[Any], where: str) -> tuple[Column, list[float]]:
     """Returns a column with the categories that its cells have, and the cells as numbers."""
     if column.kind == "categorical":
-        names = [None if cell is None else _name(cell) for cell in cells]
-        new = [name for name in dict.fromkeys(names) if name is not None and name not in column.categories]
+        names = ["" if cell is None else _name(cell) for cell in cells]
+        place = places_of_names(column.categories)
+        new = [name for name in dict.fromkeys(names) if name and name not in place]
+        place |= {name: len(column.categories) + k for k, name in enumerate(new)}
         column = replace(column, categories=(*column.categories, *new)) if new else column
-        place = {name: k for k, name in enumerate(column.categories)}
-        return column, [math.nan if name is None else place[name] for name in names]
+        return column, [place[name] if name else math.nan for name in names]
     numbers = [math.nan if cell is None else _number(column, cell, where) for cell in cells]
     return column, numbers
 
 
 def _name(cell: Any) -> str:
-    """Returns the name of a category as tables give it: a whole number has no point."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    """Returns the name of a category as tables give it."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else plain_name(str(cell))
 
 
 def _number(column: Column, cell: Any, where: str) -> float:

@@ -11,6 +11,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
+from calirare.graph.category_names import plain_name, plain_names
 from calirare.graph.columns import Column, named
 from calirare.graph.table_ends import header_of
 from calirare.graph.table_files import as_names, held, is_empty, loosely, read_table
@@ -126,14 +127,14 @@ def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Ten
         faults: takes what is wrong.
     """
     column, _, values = wanted.partition("=")
-    words = [value.strip() for value in values.split(",") if value.strip()]
+    words = list(filter(None, map(plain_name, values.split(","))))
     if column not in table.columns or not words:
         faults.append(
             f"{path}: which nodes are scored must be a column and its values, such as kind=account, got {wanted!r}; "
             f"the columns are {named([str(name) for name in table.columns], MOST_SHOWN)} (command line: --scored)"
         )
         return None
-    cells = as_names(table[column])
+    cells = plain_names(as_names(table[column]))
     absent = [word for word in words if not (cells == word).any()]
     if absent:
         there = named(sorted(cells.dropna().unique().tolist())[: MOST_SHOWN + 1], MOST_SHOWN)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import cut
+from calirare.graph.category_names import BLANK, plain_names
 from calirare.graph.columns import Column
-from calirare.graph.table_files import as_float, as_names, days_of, is_empty, place
+from calirare.graph.table_files import as_float, as_names, days_of, place
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import DRESSED, written_numbers
 
@@ -223,13 +224,15 @@ def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray) -> list[str
 
 
 def _text(column: Any) -> Any:
-    """Returns the cells of a column as text, None where empty."""
-    return column.astype(str).where(~is_empty(column), None)
+    """Returns the cells of a column as text without blanks around it, None where empty."""
+    cells = column.astype(str).str.strip(BLANK)
+    return cells.where(column.notna() & (cells != ""), None)
 
 
 def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
     """Returns the numbers of names, NaN where there is none."""
-    here = ~is_empty(cells)
+    cells = plain_names(cells)
+    here = cells.notna().to_numpy()
     names, codes = np.unique(cells[here].to_numpy().astype(str), return_inverse=True)
     numbers = np.full(len(cells), np.nan)
     numbers[here] = codes

@@ -1,5 +1,6 @@
 """Tables with text, dates and gaps: what each column is taken for, and what is refused."""
 
+import decimal
 import gzip
 import os
 from pathlib import Path
@@ -15,7 +16,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.datasets import load_dataset
 from calirare.features import FeatureMap
 from calirare.features.raw_table import read_table
-from calirare.graph import Column, Graph, normalize_features
+from calirare.graph import Column, Graph, normalize_features, of_names
 from calirare.graph.typed_columns import NodeCells
 
 NODES = """id,amount,city,joined,vip,region,label
@@ -355,3 +356,23 @@ def test_an_end_or_a_node_without_a_letter_has_no_name(in_blocks):
         Graph.from_tables(table(pd.DataFrame(edges)), table(pd.DataFrame(nodes)), unknown_ends="add")
     with pytest.raises(InputError, match="every node must have a name, but 'id' is empty in row 1"):
         Graph.from_tables(table(pd.DataFrame(edges)), table(pd.DataFrame(nodes | {"id": ["a", ""]})))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_names_of_categories_have_one_spelling(suffix, tmp_path):
+    code = ["10.0", "10", " 10 ", "1.50", "v1.0", "", "  ", None, "True", "true", " x"]
+    nodes = pd.DataFrame({"id": range(11), "code": code, "float": [10.0, 20.0, np.nan, 10.0] + [20.5] * 7})
+    path = tmp_path / f"nodes{suffix}"
+    nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path)
+    pd.DataFrame({"source": [0], "target": [1]}).to_csv(tmp_path / "edges.csv", index=False)
+    graph = Graph.from_edges(tmp_path / "edges.csv", path, one_hot=("code", "float"))
+    cells = zip(graph.columns, graph.x.numpy().T, strict=True)
+    names = [[None if np.isnan(code) else column.categories[int(code)] for code in x] for column, x in cells]
+    assert names[0] == ["10", "10", "10", "1.50", "v1.0", None, None, None, "true", "true", "x"]
+    assert names[1] == ["10", "20", None, "10"] + ["20.5"] * 7
+    record, columns = of_names([{"code": cell, "float": 10} for cell in code], graph)
+    assert columns == graph.columns
+    assert np.array_equal(record[:, 0], graph.x[:, 0], equal_nan=True)
+    for cell in (10, 10.0, np.float32(10), "10.0", decimal.Decimal("10.00")):
+        assert of_names({"code": cell, "float": cell}, graph)[0].tolist() == [graph.x[0].tolist()]
+    assert of_names({"code": True, "float": 20.5}, graph)[0].tolist() == [graph.x[8].tolist()]

@@ -237,17 +237,52 @@ def coded(codes: list[float], n: int = 70) -> tuple[pd.DataFrame, pd.DataFrame]:
     return nodes.assign(code=np.where(rng.random(n) < 0.2, np.nan, rng.choice(codes, n))), edges
 
 
-def of_codes(nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[Scorer, calirare.Graph]:
+def of_codes(nodes: pd.DataFrame, edges: pd.DataFrame, one_hot=("code",)) -> tuple[Scorer, calirare.Graph]:
     """Returns a run of these tables, and its graph."""
-    graph = calirare.Graph.from_tables(edges, nodes, "label", one_hot=("code",)).rare("fraud")
+    graph = calirare.Graph.from_tables(edges, nodes, "label", one_hot=one_hot).rare("fraud")
     graph = graph.with_split(share_split(graph.original_y, seed=0))
     with rough_runs():
         return Scorer.of(calirare.train(graph, model="trees", **QUICK)), graph
 
 
 def test_nan_is_a_missing_value_as_null_is():
-    nodes, edges = coded([10.5, 20.5, 30.5])
+    nodes, edges = coded([10.0, 20.0, 30.5])
     scorer, graph = of_codes(nodes, edges)
     table = kept(nodes)
     assert table["gaps"].null_count == table["code"].null_count == 0
     assert parity(scorer, graph, "duckdb", nodes=table, edges=edges) <= PARITY
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_codes_are_the_same_however_they_are_written(engine):
+    nodes, edges = coded([10.0, 20.0, 30.5])
+    scorer, graph = of_codes(nodes, edges)
+    assert scorer.features.inputs[-1].categories == ("10", "20", "30.5")
+    for way in ("{:.1f}", "{:g}", " {:g} "):
+        told = nodes.assign(code=[None if np.isnan(code) else way.format(code) for code in nodes["code"]])
+        assert parity(scorer, graph, engine, nodes=told, edges=edges) <= PARITY
+    assert parity(scorer, graph, engine, nodes=nodes, edges=edges) <= PARITY
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("with_text", [False, True])
+def test_truth_is_the_same_name_however_it_is_written(engine, with_text):
+    nodes, edges = tables()
+    known = nodes["amount"] > nodes["amount"].median()
+    nodes["known"] = np.where(known, "true", "false")
+    if with_text:
+        nodes.loc[::5, "known"] = "not asked"
+    scorer, graph = of_codes(nodes, edges, ("known",))
+    told = nodes.assign(known=nodes["known"].str.upper().where(nodes["known"] != "not asked", " not asked"))
+    assert parity(scorer, graph, engine, nodes=told, edges=edges) <= PARITY
+    if not with_text:
+        assert parity(scorer, graph, engine, nodes=nodes.assign(known=known), edges=edges) <= PARITY
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_blanks_around_a_name_are_none_of_it(engine):
+    nodes, edges = tables()
+    nodes["city"] = np.where(np.arange(70) % 4 > 0, nodes["kind"].where(nodes["kind"] != "a'b", "Bern"), None)
+    scorer, graph = of_codes(nodes, edges, ())
+    told = nodes.assign(city=" " + nodes["city"].fillna(" ") + "  ")
+    assert parity(scorer, graph, engine, nodes=told, edges=edges) <= PARITY

@@ -23,7 +23,9 @@ from calirare.export.sql.query import edge_reading
 from calirare.export.sql.ranks import normal_score, rank_of, reduced
 from calirare.export.sql.script import MOST_COLUMNS, Script, linear
 from calirare.export.sql.terms import Term
+from calirare.export.sql.words import named
 from calirare.features.numeric import Ranked
+from calirare.graph import plain_name
 from calirare.run import Data, Settings
 from tests.helpers.warehouse import ENGINES
 
@@ -147,6 +149,33 @@ def test_edges_that_a_query_cannot_read_are_refused():
         Names(salt=0)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_name_of_a_query_is_the_plain_name(engine):
+    cells = [
+        "10.0",
+        "-7.00",
+        "+5.0",
+        "1.50",
+        "10.",
+        "a.0",
+        "1.0.0",
+        "100",
+        "0.0",
+        " x ",
+        "-",
+        ".0",
+        "1e5",
+        "",
+        " ",
+        "TRUE",
+    ]
+    names = ["10", "-7", "+5", "true", "other"]
+    query = f"SELECT node, {named('n.c', names, DIALECTS[engine])} AS name FROM rows n"
+    nodes = [f"n{i:02d}" for i in range(len(cells))]
+    found = ENGINES[engine](query, rows=pd.DataFrame({"node": nodes, "c": cells}))
+    assert found["name"].where(found["name"].notna(), "").tolist() == [plain_name(cell) for cell in cells]
+
+
 def test_more_columns_than_engines_take_are_refused():
     columns = [("1", f"c{i}") for i in range(2 * MOST_COLUMNS + 2)]
     with pytest.raises(InputError, match="columns of a node"):
@@ -155,7 +184,7 @@ def test_more_columns_than_engines_take_are_refused():
 
 @pytest.mark.parametrize(
     ("value", "cells"),
-    [("2", [2, 1]), ("2", [2.0, np.nan]), ("True", [True, False]), ("b c", ["b c", "b"]), ("-2", [-2.0, 2.0])],
+    [("2", [2, 1]), ("2", [2.0, np.nan]), ("True", [True, False]), ("b c", [" b c", "b"]), ("-2", [-2.0, 2.0])],
 )
 @pytest.mark.parametrize("engine", ENGINES)
 def test_scored_rows_are_found_however_an_engine_writes_the_value(engine, value, cells):

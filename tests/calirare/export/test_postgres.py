@@ -7,6 +7,8 @@ import pytest
 
 import calirare
 from calirare.export import DIALECTS, Names, query_of
+from calirare.export.sql.words import named
+from calirare.graph import plain_name
 from calirare.run import Scorer
 from tests.helpers import postgres
 from tests.helpers.command import rough_runs
@@ -62,3 +64,13 @@ def test_nan_is_null_there(server):
     frame = pd.DataFrame({"node": ["a", "b"], "v": ["NaN", "1.5"]})
     query = f"SELECT node, {DIALECTS['postgres'].known('CAST(v AS double precision)')} AS p_rare FROM numbers"
     assert postgres.in_postgres(server, query, numbers=frame)["p_rare"].isna().tolist() == [True, False]
+
+
+@pytest.mark.slow
+def test_a_name_is_the_plain_name_there(server):
+    cells = ["10.0", "-7.00", "1.50", "10.", "1.0.0", " x ", "TRUE"]
+    frame = pd.DataFrame({"node": [f"n{i}" for i in range(len(cells))], "c": cells})
+    name = named("n.c", ["10", "-7", "true", "other"], DIALECTS["postgres"])
+    said = "".join(f" WHEN {DIALECTS['postgres'].string(plain_name(cell))} THEN {i}" for i, cell in enumerate(cells))
+    found = postgres.in_postgres(server, f"SELECT node, CASE {name}{said} END AS p_rare FROM names n", names=frame)
+    assert found["p_rare"].tolist() == list(range(len(cells)))

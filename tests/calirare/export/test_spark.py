@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
 import pytest
 
 import calirare
 from calirare.export import DIALECTS, Names, query_of
+from calirare.export.sql.words import named
+from calirare.graph import plain_name
 from calirare.run import Scorer
 from tests.calirare.export.test_parity import PARITY, QUICK, words
 from tests.helpers import spark
@@ -49,3 +54,13 @@ def test_spark_lets_ends_without_a_row_join(engine, tmp_path):
         scorer, graph, frames = joined(tmp_path, "gcn", "kind=two words,a'b", **QUICK)
     found = spark.in_spark(engine, query_of(scorer, DIALECTS["spark"], Names(salt=2)), **frames)
     assert error(scorer, graph, found) <= PARITY
+
+
+def test_a_name_is_the_plain_name_there_and_nan_is_null(engine):
+    cells = ["10.0", "-7.00", "1.50", "10.", "1.0.0", " x ", "TRUE", " "]
+    frame = pd.DataFrame({"node": [f"n{i}" for i in range(len(cells))], "c": cells, "v": [math.nan, *range(1, 8)]})
+    name = named("n.c", ["10", "-7", "true", "other"], DIALECTS["spark"])
+    query = f"SELECT node, {name} AS name, {DIALECTS['spark'].known('n.v')} AS v FROM names n"
+    found = spark.in_spark(engine, query, names=frame)
+    assert found["name"].fillna("").tolist() == [plain_name(cell) for cell in cells]
+    assert found["v"].isna().tolist() == [True] + [False] * 7

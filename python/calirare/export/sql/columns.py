@@ -14,9 +14,9 @@ from calirare.export.sql.nodes import Nodes
 from calirare.export.sql.ranks import normal_score, rank_of, reduced
 from calirare.export.sql.script import Columns, Script, numbered, total
 from calirare.export.sql.terms import Term
+from calirare.export.sql.words import named
 from calirare.features import AsIs, FeatureMap, Kept, Ranked, RowSums
-
-TRUTHS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"))
+from calirare.graph import places_of_names, plain_name
 
 
 def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
@@ -26,7 +26,7 @@ def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     for i, column in enumerate(features.inputs):
         given = nodes.column(script, features, i)
         if column.kind == "categorical":
-            made.append(_as_words(_named(given, column.categories, d), column.categories, d))
+            made.append(named(given, [plain_name(name) for name in column.categories], d))
         elif column.kind == "date":
             script_days = d.days.format(x=given)
             made.append(f"{number(features.newest[i])} - {d.as_single(d.as_double(script_days))}")
@@ -36,34 +36,6 @@ def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     node = (nodes.node, "node")
     part = script.select("raw", [node, *zip(made, called, strict=True)], f"FROM {nodes.rows}")
     return Columns(part, called)
-
-
-def _named(given: str, categories: Sequence[str], dialect: Dialect) -> str:
-    """Returns a category as text, NULL where it is missing; among numbers NaN is too."""
-    text = f"NULLIF(CAST({given} AS {dialect.text}), '')"
-    return f"NULLIF({text}, {dialect.string(dialect.nan)})" if dialect.nan and _are_numbers(categories) else text
-
-
-def _are_numbers(names: Sequence[str]) -> bool:
-    """Returns whether all names are finite numbers, as codes are."""
-    try:
-        return bool(np.isfinite([float(name) for name in names]).all())
-    except ValueError:
-        return False
-
-
-def _as_words(text: str, categories: Sequence[str], dialect: Dialect) -> str:
-    """Returns a category as text; where all are words for true and false, booleans stand for them too.
-
-    Engines read `yes` and `no` of a CSV as booleans, unless told otherwise, and write these as true and false.
-    """
-    words = {name.lower(): name for name in categories}
-    pair = next((pair for pair in TRUTHS if set(words) <= set(pair)), None)
-    if pair is None or len(words) < len(categories):
-        return text
-    both = zip(TRUTHS[0], pair, strict=True)
-    cases = [f"WHEN {dialect.string(said)} THEN {dialect.string(words[word])}" for said, word in both if word in words]
-    return f"CASE {text} {' '.join(cases)} ELSE {text} END"
 
 
 def mapped(script: Script, source: Columns, features: FeatureMap) -> Columns:
@@ -156,8 +128,10 @@ class _Writer(ColumnWriter[Term, list[Term]]):
     def _cases(self, x: Term, known: Sequence[str], values: Sequence[float]) -> Term:
         """Returns the value of a category, the last two being those of an unknown one and of a missing one."""
         *each, other, gone = values
+        places = places_of_names(known)
+        plain = [(plain_name(name), i) for i, name in enumerate(known)]
         parts = [f"WHEN {x} IS NULL THEN {number(gone)}"] if gone != other else []
-        texts = zip(known, each, strict=True)
+        texts = [(name, each[i]) for name, i in plain if places[name] == i]
         parts += [f"WHEN {x} = {x.dialect.string(text)} THEN {number(v)}" for text, v in texts if v != other]
         return x.written(f"CASE {' '.join(parts)} ELSE {number(other)} END" if parts else number(other))
 

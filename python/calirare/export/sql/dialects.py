@@ -10,6 +10,7 @@ from calirare._util.errors import InputError
 SINGLE = "CAST(CAST({x} AS {type}) AS {double})"
 # A time that says how far it is from UTC, in text: else an engine takes it for one of its session, or forgets how far.
 ZONED = ":[0-9][0-9]([.][0-9]+)?[ ]?(Z|[+-][0-9][0-9](:?[0-9][0-9])?(:[0-9][0-9])?)$"
+WHOLE = "^([-+]?[0-9]+)[.]0+$"  # a whole number with a point
 # SQLite has no float32: Veltkamp's splitting (1968) leaves the first 53 - 29 = 24 binary digits, rounded to nearest.
 ROUNDED = "({x} * 536870913.0 - ({x} * 536870913.0 - {x}))"
 
@@ -36,6 +37,9 @@ class Dialect:
         few_groups: whether the engine takes every GROUP BY for so few rows that it joins them without an index.
         told: what to tell the engine before the query; empty where there is nothing.
         nan: how the engine writes NaN as text, which equals itself as a number there; empty where there is none.
+        trim: text `{x}` without blanks around it.
+        whole: text `{x}`, of whole numbers without a point.
+        truths: how true and false are written as text.
     """
 
     name: str
@@ -54,6 +58,9 @@ class Dialect:
     few_groups: bool = False
     told: str = ""
     nan: str = ""
+    trim: str = "TRIM(BOTH ' ' FROM {x})"
+    whole: str = f"regexp_replace({{x}}, '{WHOLE}', '\\1')"
+    truths: tuple[tuple[str, ...], tuple[str, ...]] = (("true",), ("false",))
 
     def name_of(self, word: str) -> str:
         """Returns one name, quoted.
@@ -115,6 +122,12 @@ DIALECTS = {
             low="MIN",
             high="MAX",
             few_groups=True,
+            trim="TRIM({x}, ' ')",
+            whole=(
+                "CASE WHEN RTRIM({x}, '0') GLOB '*[0-9].' AND LTRIM(RTRIM(RTRIM({x}, '0'), '.'), '+-') NOT GLOB "
+                "'*[^0-9]*' AND {x} NOT GLOB '*.' THEN RTRIM(RTRIM({x}, '0'), '.') ELSE {x} END"
+            ),
+            truths=(("true", "1", "1.0"), ("false", "0", "0.0")),
         ),
         Dialect(
             "postgres",
@@ -141,6 +154,7 @@ DIALECTS = {
             escapes=True,
             salted=True,
             nan="NaN",
+            whole=f"regexp_replace({{x}}, '{WHOLE}', '$1')",
         ),
     )
 }

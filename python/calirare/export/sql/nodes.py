@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from calirare.export.sql.names import Names
 from calirare.export.sql.script import Script
+from calirare.export.sql.words import named
 from calirare.features import FeatureMap
-from calirare.graph import LISTED
+from calirare.graph import LISTED, plain_name
 from calirare.run import Scorer
 
 
@@ -68,13 +69,6 @@ def scored_rows(script: Script, wanted: str | None) -> str:
     if not wanted:
         return ""
     column, _, values = wanted.partition("=")
-    words = [value.strip() for value in values.split(",") if value.strip()]
+    words = list(filter(None, map(plain_name, values.split(","))))
     d = script.dialect
-    ways = dict.fromkeys(way for word in words for way in _ways(word))
-    return f"CAST(n.{d.name_of(column)} AS {d.text}) IN ({', '.join(map(d.string, ways))})"
-
-
-def _ways(word: str) -> list[str]:
-    """Returns how engines write a value: whole numbers with a point too, truth in small letters or as 1 and 0."""
-    truth = {"True": ["true", "1"], "False": ["false", "0"]}
-    return [word, *truth.get(word, [f"{word}.0"] if word.removeprefix("-").isdigit() else [])]
+    return f"{named(f'n.{d.name_of(column)}', words, d)} IN ({', '.join(map(d.string, words))})"
