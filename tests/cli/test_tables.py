@@ -258,3 +258,22 @@ def test_a_run_finds_its_own_table_again_in_another_format(tmp_path):
     saved = calirare.load(tmp_path / "run")
     assert saved.kinds["zip"] == "numeric"
     assert saved.graph(tmp_path / "other" / "edges.parquet").n_nodes == 260
+
+
+def test_nodes_without_features_are_scored_beside_columns_that_the_run_does_not_know(tmp_path):
+    edges, later = write_tables(tmp_path), tmp_path / "later"
+    nodes = pd.read_csv(tmp_path / "nodes.csv")
+    nodes[["node", "label", "split"]].to_csv(tmp_path / "nodes.csv", index=False)
+    trained = call("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
+    assert trained.code == 0, trained.err
+    later.mkdir()
+    edges.rename(later / "edges.csv")
+    nodes.drop(columns=["label", "split"]).to_csv(later / "nodes.csv", index=False)
+    for out in (("--out", tmp_path / "p.csv"), ("--scores-only", "--out", tmp_path / "s.parquet")):
+        said = call("predict", "--run", tmp_path / "run", "--graph", later / "edges.csv", *out)
+        assert said.code == 0, said.err
+        assert "note: left out, as the run has no such feature: f0, f1, f2, f3, f4, f5" in said.err
+        assert "number of neighbours, which is counted here: 'neighbours'" in said.err
+    own = pd.read_csv(tmp_path / "run" / "predictions.csv")["p_rare"]
+    for scored in (pd.read_csv(tmp_path / "p.csv"), pd.read_parquet(tmp_path / "s.parquet")):
+        assert np.allclose(scored["p_rare"], own, rtol=0, atol=1e-6)

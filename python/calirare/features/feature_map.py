@@ -19,7 +19,16 @@ from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
-from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered, numbers_named
+from calirare.graph import (
+    Column,
+    Graph,
+    check_nodes,
+    columns_of_text,
+    columns_to_text,
+    numbered,
+    numbers_named,
+    with_counted,
+)
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
@@ -203,6 +212,7 @@ class FeatureMap:
 
     def _placed(self, graph: Graph, say: Say) -> Graph:
         """Returns a graph with its features in the order of the map's own, and no others."""
+        graph = with_counted(graph, [column.name for column in self._columns], say)
         places = places_of(graph, self._columns, say)
         if places == tuple(range(graph.n_features)):
             return graph

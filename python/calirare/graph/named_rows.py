@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,9 @@ def of_names(x: Any, graph: Graph, where: str = "new nodes") -> tuple[Tensor, tu
     """Returns features float32 [b, d] in the order of a graph's columns, and the columns: new categories come behind.
 
     Args:
-        x: see `is_named`. Numbers, names of categories, and dates as pandas reads them or as text in ISO 8601; None,
-            NaN and empty text are missing values. What the graph has no column for is not read.
+        x: see `is_named`. Numbers, names of categories, and dates as pandas reads them or as text in ISO 8601,
+            durations, which are days; None, NaN and empty text are missing values. What the graph has no column for
+            is not read.
         graph: whose columns they are.
         where: put in front of a message.
 
@@ -108,6 +110,7 @@ def _number(column: Column, cell: Any, where: str) -> float:
         what = "a date, such as 2024-01-31"
     else:
         what = "a number"
+        cell = np.timedelta64(cell) / np.timedelta64(1, "D") if isinstance(cell, timedelta | np.timedelta64) else cell
         try:
             found = float({"true": 1, "false": 0}.get(str(cell).lower(), cell))
         except (TypeError, ValueError):

@@ -15,6 +15,7 @@ from calirare.graph.category_names import BLANK, plain_names
 from calirare.graph.columns import Column
 from calirare.graph.table_files import as_float, as_names, days_of, place
 from calirare.graph.table_sources import Source
+from calirare.graph.validation import MAX_FEATURE
 from calirare.graph.written_numbers import DRESSED, written_numbers
 
 SECONDS = 86_400  # of a day
@@ -72,7 +73,13 @@ class NodeCells:
         return torch.from_numpy(values), () if plain else tuple(columns)
 
     def _check(self, name: str, numbers: NumpyArray, single: NumpyArray) -> None:
-        """Notes an infinite or, where none may be, a missing number."""
+        """Notes a number that is too large or, where none may be, a missing number."""
+        far = np.abs(single) > MAX_FEATURE
+        if far.any() and not np.isinf(single).any():
+            at = int(np.argmax(far))
+            held = f"column {name!r} holds {numbers[at]:g} in"
+            mend = "mend the cell, or scale the column before (a sum of squares would leave float32)"
+            self._fault(f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but {held}", at, far, mend)
         wrong = np.isinf(single) | (np.isnan(single) if not self.gaps else False)
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])

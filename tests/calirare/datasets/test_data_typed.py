@@ -1,5 +1,6 @@
 """Tables with text, dates and gaps: what each column is taken for, and what is refused."""
 
+import datetime
 import decimal
 import gzip
 import os
@@ -91,6 +92,22 @@ def test_durations_are_days():
     graph = in_memory(open=pd.to_timedelta(["1h", "2 days", None, "36h"]))
     assert graph.columns == (Column("open"),)
     assert np.array_equal(graph.x[:, 0].numpy(), np.float32([1 / 24, 2, np.nan, 1.5]), equal_nan=True)
+
+
+@pytest.mark.parametrize("hours", [pd.Timedelta("36h"), datetime.timedelta(hours=36), np.timedelta64(36, "h"), 1.5])
+def test_durations_of_records_are_days_too(hours):
+    graph = in_memory(wait=pd.to_timedelta(["12h", None, None, "1h"]))
+    assert of_names({"wait": hours}, graph)[0].tolist() == [[1.5]]
+
+
+def test_a_number_beyond_the_range_of_squares_is_named_with_its_line(write):
+    path = write(NODES.replace("c,3,", "c,1e25,"))
+    with pytest.raises(InputError) as error:
+        read(path)
+    assert str(error.value) == (
+        f"{path.with_name('nodes.csv')}: features must be from -1e+19 to 1e+19, but column 'amount' holds 1e+25 in "
+        "line 4 (node c): mend the cell, or scale the column before (a sum of squares would leave float32)"
+    )
 
 
 @pytest.mark.parametrize("cell", [[1.0, 2.0], np.ones(2), {"a": 1}, 1j, b"\xff\x00"])
