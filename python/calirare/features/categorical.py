@@ -128,7 +128,7 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
 
 
 def of_now(each: ColumnMap, columns: Sequence[Column]) -> ColumnMap:
-    """Returns a stored map with text without a letter as a missing value, which was a category to earlier releases.
+    """Returns a stored map by which a missing value is as text without a letter, a category to earlier releases.
 
     Args:
         each: the map.
@@ -144,7 +144,7 @@ def of_now(each: ColumnMap, columns: Sequence[Column]) -> ColumnMap:
         return replace(each, place=place)
     value = each.value.copy()
     value[gone] = value[blank]
-    return replace(each, value=value, codes=np.where(each.codes == blank, gone, each.codes))
+    return replace(each, value=value)
 
 
 def n_common(table: RawTable, i: int) -> int:

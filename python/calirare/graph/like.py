@@ -1,4 +1,4 @@
-"""A graph with the types of edges that another has, and with the one feature of nodes that have none."""
+"""A graph made like another: with its types of edges, its names of categories, or the one feature where it has none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.columns import NEIGHBOURS, named, nameless, with_neighbours
+from calirare.graph.category_names import places_of_names
+from calirare.graph.columns import NEIGHBOURS, Column, named, nameless, with_neighbours
 from calirare.graph.graph import Graph
 from calirare.graph.relations import Relation
 from calirare.graph.table_scored import LISTED
@@ -63,3 +64,30 @@ def with_counted(graph: Graph, names: Sequence[str], say: Callable[[str], None])
     parts = {name: getattr(graph, name) for name in ("adjacency", "x", "feature_names", "columns")}
     made = with_neighbours(parts)
     return replace(graph, **{name: made[name] for name in ("x", "feature_names", "columns")}, trusted=True)
+
+
+def with_categories_of(graph: Graph, columns: Sequence[Column]) -> Graph:
+    """Returns a graph with the names of another's categories, where they are its own but for how they are written.
+
+    So a table is again the graph that an earlier release made of it, which had "10.0" and "True" for 10 and true, and
+    text without a letter for a name.
+
+    Args:
+        graph: any.
+        columns: of the other, in the same order.
+    """
+    if not isinstance(graph.x, Tensor) or [each.name for each in graph.columns] != [each.name for each in columns]:
+        return graph
+    x, made = graph.x.clone(), list(graph.columns)
+    for i, (here, then) in enumerate(zip(graph.columns, columns, strict=True)):
+        if here == then or {here.kind, then.kind} != {"categorical"}:
+            continue
+        places = places_of_names(then.categories)
+        if not all(name in places for name in here.categories):
+            return graph
+        known = ~x[:, i].isnan()
+        numbers = torch.tensor([places[name] for name in here.categories], dtype=x.dtype, device=x.device)
+        x[known, i] = numbers[x[known, i].long()]
+        x[~known, i] = places.get("", torch.nan)
+        made[i] = then
+    return replace(graph, x=x, columns=tuple(made), trusted=True)

@@ -27,7 +27,16 @@ from calirare._util.run_files import RECALIBRATION, check_as_written
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, source_exists, with_drawn_rest
+from calirare.graph import (
+    PARTS,
+    Graph,
+    Split,
+    fingerprint,
+    known_rare,
+    source_exists,
+    with_categories_of,
+    with_drawn_rest,
+)
 from calirare.models import PYG, need_pyg
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
@@ -112,6 +121,8 @@ class SavedRun:
             graph = known_rare(graph, settings.data.minority)
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
             graph = self._relabelling(settings.data).relabelled(data)
+        if fingerprint(graph) != self.fingerprint:
+            graph = with_categories_of(graph, self.scorer.features.inputs)
         if fingerprint(graph) != self.fingerprint:
             read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.features)))
             mend = "its data have changed since: give those of then, or train again"
