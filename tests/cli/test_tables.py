@@ -273,7 +273,7 @@ def test_nodes_without_features_are_scored_beside_columns_that_the_run_does_not_
         said = call("predict", "--run", tmp_path / "run", "--graph", later / "edges.csv", *out)
         assert said.code == 0, said.err
         assert "note: left out, as the run has no such feature: f0, f1, f2, f3, f4, f5" in said.err
-        assert "number of neighbours, which is counted here: 'neighbours'" in said.err
+        assert "nodes: those of the run have no features, the number of neighbours is one: 'neighbours'" in said.err
     own = pd.read_csv(tmp_path / "run" / "predictions.csv")["p_rare"]
     for scored in (pd.read_csv(tmp_path / "p.csv"), pd.read_parquet(tmp_path / "s.parquet")):
         assert np.allclose(scored["p_rare"], own, rtol=0, atol=1e-6)

@@ -27,7 +27,6 @@ from calirare.graph import (
     columns_to_text,
     numbered,
     numbers_named,
-    with_counted,
 )
 from calirare_ext import Csr
 
@@ -212,7 +211,6 @@ class FeatureMap:
 
     def _placed(self, graph: Graph, say: Say) -> Graph:
         """Returns a graph with its features in the order of the map's own, and no others."""
-        graph = with_counted(graph, [column.name for column in self._columns], say)
         places = places_of(graph, self._columns, say)
         if places == tuple(range(graph.n_features)):
             return graph

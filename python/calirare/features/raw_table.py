@@ -24,7 +24,6 @@ from calirare.graph import (
     numbers_named,
     places_of_names,
     plain_name,
-    with_counted,
 )
 
 Say = Callable[[str], None]
@@ -134,9 +133,7 @@ def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, floa
         raise InputError(
             f"features: graph {graph.name!r} must have dense features, as those of the run's graph, got sparse"
         )
-    graph = with_counted(graph, [column.name for column in columns], say)
     x, here = graph.x, columns_of(graph)
-    assert isinstance(x, Tensor)
     places = places_of(graph, columns, say)
     faults = [
         f"{column.name!r} is {_seen(here[place])} where the run's is {column.kind}"

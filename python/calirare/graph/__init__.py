@@ -35,7 +35,7 @@ from calirare.graph.labelled import (
     check_training_labels,
     relabelled,
 )
-from calirare.graph.like import with_categories_of, with_counted, with_relations
+from calirare.graph.like import with_categories_of, with_relations
 from calirare.graph.log import GraphLog
 from calirare.graph.named_rows import is_named, is_one, of_names
 from calirare.graph.on_disk import GraphOnDisk
@@ -151,7 +151,6 @@ __all__ = [
     "stem_of",
     "unnamed_table",
     "with_categories_of",
-    "with_counted",
     "with_drawn_rest",
     "with_relations",
 ]

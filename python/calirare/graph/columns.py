@@ -39,8 +39,13 @@ class Column:
     categories: tuple[str, ...] = ()
 
 
-def with_neighbours(parts: Parts) -> Parts:
-    """Returns the parts of a graph whose nodes have no features with one, their number of neighbours, and a note."""
+def with_neighbours(parts: Parts, whose: str = "they") -> Parts:
+    """Returns the parts of a graph with the feature of nodes that have none, their number of neighbours, and a note.
+
+    Args:
+        parts: of the graph.
+        whose: nodes have none, as the note says.
+    """
     degrees = parts["adjacency"].indptr.diff().float()[:, None]
     x, names, columns = parts["x"], parts.get("feature_names", ()), parts.get("columns", ())
     return parts | {
@@ -49,7 +54,7 @@ def with_neighbours(parts: Parts) -> Parts:
         "columns": (Column(NEIGHBOURS), *columns) if len(columns) == x.shape[1] else (),
         "notes": (
             *parts.get("notes", ()),
-            f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}",
+            f"nodes: {whose} have no features, the number of neighbours is one: {NEIGHBOURS!r}",
         ),
     }
 

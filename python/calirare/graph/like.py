@@ -1,4 +1,4 @@
-"""A graph made like another: with its types of edges, its names of categories, or the one feature where it has none."""
+"""A graph made like another: with its types of edges, or its names of categories."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.graph.category_names import places_of_names
-from calirare.graph.columns import NEIGHBOURS, Column, named, nameless, with_neighbours
+from calirare.graph.columns import Column, named
 from calirare.graph.graph import Graph
 from calirare.graph.relations import Relation
-from calirare.graph.table_scored import LISTED
 from calirare_ext import Csr
 
 
@@ -47,23 +46,6 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
     no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=graph.device), graph.n_nodes)
     found = tuple(here.get(name) or Relation(name, no_edge, no_edge) for name in names)
     return replace(graph, relations=found, trusted=True)
-
-
-def with_counted(graph: Graph, names: Sequence[str], say: Callable[[str], None]) -> Graph:
-    """Returns a graph with the number of neighbours as a feature, where another's nodes have no other one.
-
-    Args:
-        graph: any; it may have other features.
-        names: of the other's features.
-        say: takes a note where the feature is made.
-    """
-    here = graph.feature_names
-    if set(names) - {LISTED} != {NEIGHBOURS} or NEIGHBOURS in here or nameless(here) or not isinstance(graph.x, Tensor):
-        return graph
-    say(f"the run's nodes have no features but the number of neighbours, which is counted here: {NEIGHBOURS!r}")
-    parts = {name: getattr(graph, name) for name in ("adjacency", "x", "feature_names", "columns")}
-    made = with_neighbours(parts)
-    return replace(graph, **{name: made[name] for name in ("x", "feature_names", "columns")}, trusted=True)
 
 
 def with_categories_of(graph: Graph, columns: Sequence[Column]) -> Graph:

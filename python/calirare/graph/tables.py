@@ -19,7 +19,7 @@ import numpy as np
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
-from calirare.graph.columns import with_neighbours
+from calirare.graph.columns import NEIGHBOURS, with_neighbours
 from calirare.graph.edge_features import not_read, with_carried
 from calirare.graph.edge_notes import mended
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
@@ -103,6 +103,8 @@ def read_tables(
         raise FaultsError(faults)
     if not set(parts["feature_names"]) - {LISTED}:
         parts = with_neighbours(parts)
+    elif set(options.kinds or ()) - {LISTED} == {NEIGHBOURS} and NEIGHBOURS not in parts["feature_names"]:
+        parts = with_neighbours(parts, "those of the run")
     return parts | {
         "name": edges.name.split(".")[0] or edges.name,
         "where": str(edges),
