@@ -72,14 +72,18 @@ class NodeCells:
         plain = all(column.kind == "numeric" for column in columns) and not np.isnan(values).any()
         return torch.from_numpy(values), () if plain else tuple(columns)
 
+    def check_range(self, names: Sequence[str], x: Tensor) -> None:
+        """Notes numbers, float32 [n, d] of the named columns, that are finite and no features."""
+        for name, values in zip(names, x.numpy().T, strict=True):
+            far = (np.abs(values) > MAX_FEATURE) & np.isfinite(values)
+            if far.any():
+                at = int(np.argmax(far))
+                must = f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but column {name!r} holds"
+                mend = "mend the cell, or scale the column before (a sum of squares would leave float32)"
+                self._fault(f"{must} {values[at]:g} in", at, far, mend)
+
     def _check(self, name: str, numbers: NumpyArray, single: NumpyArray) -> None:
-        """Notes a number that is too large or, where none may be, a missing number."""
-        far = np.abs(single) > MAX_FEATURE
-        if far.any() and not np.isinf(single).any():
-            at = int(np.argmax(far))
-            held = f"column {name!r} holds {numbers[at]:g} in"
-            mend = "mend the cell, or scale the column before (a sum of squares would leave float32)"
-            self._fault(f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but {held}", at, far, mend)
+        """Notes an infinite or, where none may be, a missing number."""
         wrong = np.isinf(single) | (np.isnan(single) if not self.gaps else False)
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])

@@ -285,5 +285,5 @@ def test_a_number_that_is_too_large_is_told_by_names(tmp_path):
     column = next(name for name in nodes.columns if pd.api.types.is_float_dtype(NODES[name].dtype))
     nodes.loc[1, column] = 1e30
     nodes.to_csv(tmp_path / "n.csv", index=False)
-    with pytest.raises(InputError, match=rf"got 1e\+30 at node {nodes.node[1]}, column '{column}'"):
+    with pytest.raises(InputError, match=rf"column '{column}' holds 1e\+30 in line 3 \(node {nodes.node[1]}\)"):
         load_dataset(tmp_path / "e.csv", features=tmp_path / "n.csv", minority="fraud")
