@@ -1,7 +1,7 @@
 """Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
 from calirare.models.acquaintance import acquainted
-from calirare.models.columns import HopColumns
+from calirare.models.columns import HopColumns, keeps_words
 from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
@@ -77,6 +77,7 @@ __all__ = [
     "fit_of",
     "fold_converged",
     "fold_network",
+    "keeps_words",
     "log_shares",
     "logits_on_disk",
     "mixture_of",

@@ -25,6 +25,7 @@ from calirare.models import (
     TreesDetector,
     TreesTraining,
     fold_converged,
+    keeps_words,
     mixture_of,
     train_folds,
 )
@@ -33,6 +34,7 @@ from calirare.run import Choice, Row
 from calirare.training import FoldFitted, class_weights
 
 FOLDS = 5
+REACH = 2  # hops of the columns with the graph
 N_CANDIDATES = 9  # six with the graph, three without
 SPREADING = "spreading"
 MOST_KEPT = 1 << 30  # bytes that spreading may keep with the run: 22 million nodes of two classes
@@ -40,6 +42,7 @@ FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of ev
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
+WORDS_DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  # of columns whose rows are shorter: a hop's words have norm 1 together
 HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
 GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
@@ -85,6 +88,34 @@ class Task:
         return self.nodes.numel() <= SCARCE
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns of one reach.
+
+    Attributes:
+        reduced: of features, or of words reduced to a few directions.
+        linear: what linear models read: those, or all words where labels are few and the words are no more than fit.
+    """
+
+    reduced: HopColumns
+    linear: HopColumns
+
+    @classmethod
+    def fit(cls, task: Task, hops: int, like: Columns | None = None) -> Columns:
+        """Returns the columns of a task's graph; `like`: of another reach, see `HopColumns.fit`."""
+        before = None if like is None else like.reduced
+        reduced = HopColumns.fit(task.graph, hops, task.seed, task.nodes, before)
+        if not (task.scarce and keeps_words(task.graph, REACH)):
+            return cls(reduced, reduced)
+        before = None if like is None else like.linear
+        return cls(reduced, HopColumns.fit(task.graph, hops, task.seed, task.nodes, before, words=True))
+
+    @property
+    def decays(self) -> tuple[float, ...]:
+        """Weight decays that suit a linear model."""
+        return LINEAR_DECAYS if self.linear is self.reduced else WORDS_DECAYS
+
+
 def fit_auto(job: Job) -> Trained:
     """Returns the mixture of all candidates, with what each would say of its labels and whether the graph helps."""
     graph = job.graph
@@ -98,8 +129,8 @@ def fit_auto(job: Job) -> Trained:
         names.append(name)
 
     task = Task(graph, job.nodes, weights, job.settings.seed, say, tree_weights(job))
-    with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
-    alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
+    with_graph = Columns.fit(task, REACH)
+    alone = Columns.fit(task, 0, like=with_graph)
     without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)
@@ -122,11 +153,11 @@ def tree_weights(job: Job) -> Tensor | None:
     return class_weights(targets, job.graph.n_classes)[targets].float()
 
 
-def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
+def candidates(task: Task, columns: Columns) -> Iterator[tuple[str, FoldFitted]]:
     """Yields every candidate that reads the graph by its name."""
     yield from tabular(task, columns)
     task.say("hops")
-    yield "hops", perceptron(task, columns)
+    yield "hops", perceptron(task, columns.reduced)
     task.say("gcn")
     yield "gcn", convolution(task)
     spread = SpreadingDetector(task.n_folds, task.seed)
@@ -137,35 +168,35 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
             yield SPREADING, fitted
 
 
-def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
+def tabular(task: Task, columns: Columns) -> Iterator[tuple[str, FoldFitted]]:
     """Yields the candidates that are cheap on columns of any kind."""
-    _, labels = TreesDetector(columns=columns).read(task.graph, task.nodes)
+    _, labels = TreesDetector(columns=columns.reduced).read(task.graph, task.nodes)
     for name, kind in TREES.items():
         task.say(name)
         growing = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed)
         if kind == "extra" and not task.scarce:
             growing = dataclasses.replace(growing, rounds=MANY_TREES)
-        detector = TreesDetector(growing, columns=columns, labels=labels)
+        detector = TreesDetector(growing, columns=columns.reduced, labels=labels)
         yield name, detector.fit(task.graph, task.nodes, sample_weights=task.tree_weights)
     task.say("linear")
     yield "linear", linear(task, columns)
 
 
-def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
+def linear(task: Task, columns: Columns) -> FoldedNetwork:
     """Returns logistic regression on columns, its weight decay the one of the lowest leave-one-out loss.
 
     It is trained to its minimum, where leave-one-out in closed form holds for every weight decay.
     """
 
     def trained(decay: float) -> tuple[float, GcnFit, HopsTraining]:
-        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns)
+        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns.linear)
         fitted, _ = detector.fit_to_convergence(
             task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
         )
         fitted = fitted.as_dtype(task.graph, torch.float32)
         return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted, detector
 
-    _, fitted, detector = min(map(trained, LINEAR_DECAYS), key=lambda trial: trial[0])
+    _, fitted, detector = min(map(trained, columns.decays), key=lambda trial: trial[0])
     return fold_converged(detector, task.graph, fitted, task.n_folds)
 
 
