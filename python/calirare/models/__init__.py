@@ -18,6 +18,7 @@ from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTrain
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
+from calirare.models.spanned import Spanned
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.stream_run import logits_on_disk
 from calirare.models.streaming import read_ahead
@@ -63,6 +64,7 @@ __all__ = [
     "PygFit",
     "PygTraining",
     "SageTraining",
+    "Spanned",
     "SpreadingDetector",
     "SpreadingFit",
     "Steps",

@@ -21,6 +21,7 @@ from calirare.models import (
     HopsTraining,
     Member,
     Mixture,
+    Spanned,
     SpreadingDetector,
     TreesDetector,
     TreesTraining,
@@ -31,7 +32,7 @@ from calirare.models import (
 )
 from calirare.pipeline.job import Job, Trained
 from calirare.run import Choice, Row
-from calirare.training import FoldFitted, class_weights
+from calirare.training import FoldFitted, class_weights, converge
 
 FOLDS = 5
 REACH = 2  # hops of the columns with the graph
@@ -111,9 +112,9 @@ class Columns:
         return cls(reduced, HopColumns.fit(task.graph, hops, task.seed, task.nodes, before, words=True))
 
     @property
-    def decays(self) -> tuple[float, ...]:
-        """Weight decays that suit a linear model."""
-        return LINEAR_DECAYS if self.linear is self.reduced else WORDS_DECAYS
+    def all_words(self) -> bool:
+        """Whether linear models read all words."""
+        return self.linear is not self.reduced
 
 
 def fit_auto(job: Job) -> Trained:
@@ -187,17 +188,21 @@ def linear(task: Task, columns: Columns) -> FoldedNetwork:
 
     It is trained to its minimum, where leave-one-out in closed form holds for every weight decay.
     """
+    detector = HopsTraining(n_layers=1, seed=task.seed, columns=columns.linear)
+    start = detector.start(task.graph, task.nodes, task.weights)
+    spanned = Spanned(start) if columns.all_words and columns.linear.n_features > task.nodes.numel() else None
+    first = start if spanned is None else spanned.small
 
-    def trained(decay: float) -> tuple[float, GcnFit, HopsTraining]:
-        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns.linear)
-        fitted, _ = detector.fit_to_convergence(
-            task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
-        )
+    def trained(decay: float) -> tuple[float, GcnFit]:
+        here = dataclasses.replace(first, weight_decay=decay)
+        fitted, _ = converge(here, task.graph, tolerance=1e-5, max_steps=300)
         fitted = fitted.as_dtype(task.graph, torch.float32)
-        return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted, detector
+        return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted
 
-    _, fitted, detector = min(map(trained, columns.decays), key=lambda trial: trial[0])
-    return fold_converged(detector, task.graph, fitted, task.n_folds)
+    decays = WORDS_DECAYS if columns.all_words else LINEAR_DECAYS
+    _, fitted = min(map(trained, decays), key=lambda trial: trial[0])
+    folded = fold_converged(detector, task.graph, fitted, task.n_folds)
+    return folded if spanned is None else spanned.whole(folded)
 
 
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:

@@ -19,6 +19,7 @@ from calirare.models import (
     HopsTraining,
     KnownGraph,
     NewEdges,
+    Spanned,
     Streams,
     TreesDetector,
     TreesTraining,
@@ -29,7 +30,7 @@ from calirare.models import (
     mixture_of,
     streams_of,
 )
-from calirare.training import class_weights
+from calirare.training import class_weights, converge
 from calirare_ext import Csr
 from tests.calirare.models.test_streaming import on_disk
 from tests.helpers.tasks import rare_task
@@ -172,6 +173,32 @@ def test_leave_one_out_in_closed_form_is_that_of_retraining():
     closed, truth = (leave_one_out(fitted, graph, how).own.flatten() for how in (ALO(), Retrain()))
     assert float(torch.corrcoef(torch.stack([closed, truth]))[0, 1]) > 0.99
     assert float((closed - truth).norm() / truth.norm()) < 0.1
+
+
+def test_a_model_in_the_coordinates_of_its_labels_is_the_model_on_all_words():
+    graph, nodes = words_task(), torch.cat([rare_task().split.train, torch.tensor([7])]).unique()
+    words = graph.x.to_dense()
+    words[nodes[0]] = words[nodes[1]]  # and node 7 has none: their rows span two directions less
+    graph = dataclasses.replace(graph, x=Csr.from_dense(words), trusted=True)
+    training = HopsTraining(n_layers=1, weight_decay=1e-3, columns=HopColumns.fit(graph, 0, words=True))
+    start = training.start(graph, nodes)
+    spanned = Spanned(start)
+    assert spanned.small.model.n_features == nodes.numel() - 2 < N_WORDS
+    tight = {"tolerance": 1e-9, "max_steps": 300}
+    direct, _ = converge(start, graph, **tight)
+    small, told = converge(spanned.small, graph, **tight)
+    assert told.converged
+    own = [OwnLogits(each.linearisation)(1e-3) for each in (direct, small)]
+    assert float((own[0] - own[1]).abs().max()) < LEVEL
+    whole = spanned.whole(fold_converged(training, graph, small, 3))
+    folded = fold_converged(training, graph, direct, 3)
+    assert whole.network.weight_decay == 1e-3
+    assert (
+        float((whole.network.logits_of(graph) - direct.as_dtype(graph, torch.float32).logits_of(graph)).abs().max())
+        < LEVEL
+    )
+    assert float((whole.own_logits - folded.own_logits).abs().max()) < 100 * LEVEL  # of folds' looser minima
+    assert_identical(whole.network.field.features, start.field.features)
 
 
 def test_shares_are_told_by_the_names_of_words_and_add_up():
