@@ -61,9 +61,8 @@ class HopColumns:
             hops: K.
             seed: of the maps, and of the sample.
             labelled: the nodes that a model learns from, int64 [m]; None: not known.
-            like: columns of another reach, fitted on the same graph: words are reduced to the same directions.
-            words: whether all words are kept, see `keeps_words`; a linear model learns them from few labels, others
-                are better off with directions.
+            like: columns of another reach, fitted on the same graph with the same `words`: they have the same map.
+            words: whether words, where there are more than `DIRECTIONS`, are kept and not reduced: for linear models.
 
         Raises:
             InputError: the features cannot be mapped.
@@ -73,17 +72,16 @@ class HopColumns:
         if _wide(ready):
             own = _of_words(ready, words, seed) if like is None else like.own
             ready = ready if own is None else own.transform(ready)
+        widths = _widths(ready, hops) if words else None
         if not blockwise(ready, hops):
             raw = _raw(ready, hops)
-            columns = cls(hops, own, _scaled(raw, _widths(ready, hops) if words else None, seed))
+            columns = cls(hops, own, _scaled(raw, widths, seed))
             _KEPT.setdefault(graph, WeakKeyDictionary())[columns] = columns.scaled.transform(raw)
             return columns
         rows, nodes = ColumnRows(ready, hops), _sample(graph.n_nodes, seed).to(graph.device)
         if labelled is not None:
             nodes = torch.unique(torch.cat([nodes, labelled]))
-        columns = cls(
-            hops, own, _scaled(_alone(rows.at(nodes), rows.names), _widths(ready, hops) if words else None, seed)
-        )
+        columns = cls(hops, own, _scaled(_alone(rows.at(nodes), rows.names), widths, seed))
         _ROWS.setdefault(graph, WeakKeyDictionary())[columns] = ScaledRows(rows, columns.scaled)
         return columns
 

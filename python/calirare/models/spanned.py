@@ -18,6 +18,7 @@ from calirare.models.hops import HopsFit
 from calirare_ext import ReceptiveField, as_dense
 
 NOTHING = 1e-12  # of the largest eigenvalue of X X^T: one that rounding makes of 0
+TINY = 1e-300  # stands in for an eigenvalue of 0
 TOGETHER = 4096  # columns that are in double precision at a time
 
 
@@ -39,7 +40,8 @@ class Spanned:
         assert isinstance(gram, Tensor)
         values, vectors = torch.linalg.eigh(gram)
         kept = values > NOTHING * values[-1]
-        root = values[kept].sqrt()
+        kept[-1] = True  # where all rows are 0
+        root = values[kept].clamp(min=TINY).sqrt()
         self._back = vectors[:, kept] / root  # U S^-1/2
         field = ReceptiveField(fit.field.rows, vectors[:, kept] * root, ())
         self.small = replace(fit, model=_network(int(kept.sum()), fit.model).double(), field=field)

@@ -40,10 +40,10 @@ LEVEL = 1e-5  # of logits in float32: sums in another order
 N_WORDS = 150
 
 
-def words_task(**changes) -> Graph:
+def words_task(n_classes: int = 2, **changes) -> Graph:
     """A rare-class task with counts of words, of which the class shifts a few; node 7 has none, and no one word 149."""
-    graph, rng = rare_task(), np.random.default_rng(0)
-    rate = 0.05 + 0.3 * (np.arange(N_WORDS) < 8) * graph.y.numpy()[:, None]
+    graph, rng = rare_task(n_classes=n_classes), np.random.default_rng(0)
+    rate = 0.05 + 0.3 * (np.arange(N_WORDS) // 8 == graph.y.numpy()[:, None] - 1)
     counts = rng.poisson(rate).astype(np.float32)
     counts[7], counts[:, -1] = 0, 0
     names = tuple(f"word {i}" for i in range(N_WORDS))
@@ -175,8 +175,10 @@ def test_leave_one_out_in_closed_form_is_that_of_retraining():
     assert float((closed - truth).norm() / truth.norm()) < 0.1
 
 
-def test_a_model_in_the_coordinates_of_its_labels_is_the_model_on_all_words():
-    graph, nodes = words_task(), torch.cat([rare_task().split.train, torch.tensor([7])]).unique()
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_model_in_the_coordinates_of_its_labels_is_the_model_on_all_words(n_classes):
+    graph = words_task(n_classes)
+    nodes = torch.cat([graph.split.train, torch.tensor([7])]).unique()
     words = graph.x.to_dense()
     words[nodes[0]] = words[nodes[1]]  # and node 7 has none: their rows span two directions less
     graph = dataclasses.replace(graph, x=Csr.from_dense(words), trusted=True)
@@ -199,6 +201,17 @@ def test_a_model_in_the_coordinates_of_its_labels_is_the_model_on_all_words():
     )
     assert float((whole.own_logits - folded.own_logits).abs().max()) < 100 * LEVEL  # of folds' looser minima
     assert_identical(whole.network.field.features, start.field.features)
+
+
+def test_labels_without_a_word_have_a_model_too():
+    graph = words_task()
+    words, nodes = graph.x.to_dense(), graph.split.train
+    words[nodes] = 0
+    graph = dataclasses.replace(graph, x=Csr.from_dense(words), trusted=True)
+    training = HopsTraining(n_layers=1, columns=HopColumns.fit(graph, 0, words=True))
+    spanned = Spanned(training.start(graph, nodes))
+    whole = spanned.whole(fold_converged(training, graph, converge(spanned.small, graph)[0], 3))
+    assert float(whole.network.logits_of(graph).diff(dim=1).abs().max()) < LEVEL  # classes weigh alike
 
 
 def test_shares_are_told_by_the_names_of_words_and_add_up():
