@@ -44,7 +44,7 @@ class DetectorWriter(ABC, Generic[Layer, Answer]):
             case FoldedNetwork():
                 return self.of(fit.network)
             case HopsFit():
-                return self.perceptron(fit)
+                return self.network(fit.model, self.columns(fit.columns))
             case GcnFit():
                 return self.network(fit.model, self.features)
             case TreesFit():
@@ -75,10 +75,6 @@ class DetectorWriter(ABC, Generic[Layer, Answer]):
             hops = (model.hops if i == 0 else 1) if model.hops else 0
             h = self.layer(h if i == 0 else self.active(h), weight, bias, hops)
         return self.answer(h)
-
-    def perceptron(self, fit: HopsFit) -> Answer:
-        """Returns what a perceptron on hop columns says."""
-        return self.network(fit.model, self.columns(fit.columns))
 
     @abstractmethod
     def hop_columns(self, columns: HopColumns) -> Layer:

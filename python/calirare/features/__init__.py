@@ -1,6 +1,5 @@
 """What raw features become before a model sees them: fitted on one graph, stored with the run, applied to any."""
 
-from calirare.features.blocks import fit_blocks
 from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.feature_map import FeatureMap, How
 from calirare.features.fitting import Impute, Missing
@@ -29,7 +28,6 @@ __all__ = [
     "TargetEncoded",
     "TfIdf",
     "WholeMap",
-    "fit_blocks",
     "hashed_names",
     "ties",
     "together",

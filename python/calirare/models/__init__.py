@@ -1,7 +1,7 @@
 """Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
 from calirare.models.acquaintance import acquainted
-from calirare.models.columns import HopColumns, keeps_words
+from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
@@ -18,7 +18,6 @@ from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTrain
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
-from calirare.models.spanned import Spanned
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.stream_run import logits_on_disk
 from calirare.models.streaming import read_ahead
@@ -64,7 +63,6 @@ __all__ = [
     "PygFit",
     "PygTraining",
     "SageTraining",
-    "Spanned",
     "SpreadingDetector",
     "SpreadingFit",
     "Steps",
@@ -79,7 +77,6 @@ __all__ = [
     "fit_of",
     "fold_converged",
     "fold_network",
-    "keeps_words",
     "log_shares",
     "logits_on_disk",
     "mixture_of",

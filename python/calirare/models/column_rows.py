@@ -29,7 +29,7 @@ class ColumnRows:
 
     def __init__(self, graph: Graph, hops: int) -> None:
         self.graph, self.hops = graph, hops
-        self.x = _dense(graph.x) if isinstance(graph.x, Csr) else graph.x
+        self.x = graph.x.to_dense() if isinstance(graph.x, Csr) else graph.x
         self._levels = [self.x]  # M^l x of all nodes, as far as they were asked for
 
     @cached_property
@@ -98,15 +98,6 @@ class ColumnRows:
         """Returns log(1 + number of neighbours), [r, 1]."""
         degree = matrix.indptr.diff()
         return torch.log1p((degree if nodes is None else degree[nodes]).to(self.x))[:, None]
-
-
-def _dense(x: Csr) -> Tensor:
-    """Returns sparse features as float32 [n, d], in a file where they take too much memory."""
-    out = scratch(*x.shape, x.device)
-    for rows in blocks_of(x.n_rows):
-        out[rows] = rows_of(x, rows).to_dense()
-        release(out)
-    return out
 
 
 def blocks_of(n: int, size: int = BLOCK) -> Iterator[slice]:

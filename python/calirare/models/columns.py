@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from calirare.features import FeatureMap, fit_blocks
+from calirare.features import FeatureMap
 from calirare.graph import Graph, normalize_features
 from calirare.models.column_rows import BLOCK, ColumnRows
 from calirare.training import State, prefixed, unprefixed
@@ -28,8 +28,7 @@ class HopColumns:
     A node's own features stay apart from its neighbours', so that a model may weigh them where neighbours are unlike
     (SIGN, Frasca et al. 2020; XGBGraph of GADBench, Tang et al. 2023). Of a graph with typed or directed relations each
     adds the means over the neighbours that a node's edges lead to and come from, and their numbers. Sparse features are
-    reduced to their leading singular directions first, or all words are kept: then those of each hop are divided by one
-    number, and not column by column. Scaling is fitted on one graph and applied to any.
+    reduced to their leading singular directions first. Scaling is fitted on one graph and applied to any.
 
     Attributes:
         hops: K >= 0; 0 are the features alone.
@@ -49,7 +48,6 @@ class HopColumns:
         seed: int = 0,
         labelled: Tensor | None = None,
         like: HopColumns | None = None,
-        words: bool = False,
     ) -> Self:
         """Returns the columns with maps fitted on a graph; no label is read.
 
@@ -61,27 +59,25 @@ class HopColumns:
             hops: K.
             seed: of the maps, and of the sample.
             labelled: the nodes that a model learns from, int64 [m]; None: not known.
-            like: columns of another reach, fitted on the same graph with the same `words`: they have the same map.
-            words: whether words, where there are more than `DIRECTIONS`, are kept and not reduced: for linear models.
+            like: columns of another reach, fitted on the same graph: words are reduced to the same directions.
 
         Raises:
             InputError: the features cannot be mapped.
         """
         ready, own = normalize_features(graph), None
-        words = words and _wide(ready)
-        if _wide(ready):
-            own = _of_words(ready, words, seed) if like is None else like.own
-            ready = ready if own is None else own.transform(ready)
-        widths = _widths(ready, hops) if words else None
-        if not blockwise(ready, hops):
+        if isinstance(ready.x, Csr) and ready.n_features > DIRECTIONS:
+            own = FeatureMap.fit(ready, "svd", seed=seed) if like is None else like.own
+            assert own is not None
+            ready = own.transform(ready)
+        if not blockwise(graph, hops):
             raw = _raw(ready, hops)
-            columns = cls(hops, own, _scaled(raw, widths, seed))
+            columns = cls(hops, own, FeatureMap.fit(raw, "auto", seed=seed))
             _KEPT.setdefault(graph, WeakKeyDictionary())[columns] = columns.scaled.transform(raw)
             return columns
         rows, nodes = ColumnRows(ready, hops), _sample(graph.n_nodes, seed).to(graph.device)
         if labelled is not None:
             nodes = torch.unique(torch.cat([nodes, labelled]))
-        columns = cls(hops, own, _scaled(_alone(rows.at(nodes), rows.names), widths, seed))
+        columns = cls(hops, own, FeatureMap.fit(_alone(rows.at(nodes), rows.names), "auto", seed=seed))
         _ROWS.setdefault(graph, WeakKeyDictionary())[columns] = ScaledRows(rows, columns.scaled)
         return columns
 
@@ -99,7 +95,7 @@ class HopColumns:
 
     def blockwise(self, graph: Graph) -> bool:
         """Returns whether the columns of a graph are made of some nodes at a time, see `blockwise`."""
-        return blockwise(graph, self.hops, None if self.own is None else self.own.n_features)
+        return blockwise(graph, self.hops)
 
     def parts_of(self, graph: Graph, nodes: Tensor | None) -> list[Tensor | None]:
         """Returns the nodes that are asked for (None: all) in parts whose columns are made together."""
@@ -162,20 +158,9 @@ class HopColumns:
         return cls(int(facts["hops"]), maps.get("own"), maps["scaled"])
 
 
-def keeps_words(graph: Graph, hops: int) -> bool:
-    """Returns whether a graph has words that `HopColumns.fit` would reduce, and so few that all can be kept."""
-    return _wide(graph) and not blockwise(graph, hops)
-
-
-def blockwise(graph: Graph, hops: int, n_features: int | None = None) -> bool:
-    """Returns whether hop columns are made of some nodes at a time, as all of them would take over `IN_MEMORY`.
-
-    Args:
-        graph: the graph.
-        hops: K.
-        n_features: number of those that are propagated; None: those of the graph.
-    """
-    d = graph.n_features if n_features is None else n_features
+def blockwise(graph: Graph, hops: int) -> bool:
+    """Returns whether hop columns are made of some nodes at a time, as all of them would take over `IN_MEMORY`."""
+    d = min(graph.n_features, DIRECTIONS) if isinstance(graph.x, Csr) else graph.n_features
     width = d + hops * d + (1 + 2 * len(graph.relations) * (d + 1) if hops else 0)
     return 2 * 4 * graph.n_nodes * width > IN_MEMORY
 
@@ -201,30 +186,6 @@ class ScaledRows:
         if self._last is None or not torch.equal(self._last[0], nodes):
             self._last = nodes, self.scaled.of_numbers(self.rows.at(nodes))
         return self._last[1]
-
-
-def _wide(graph: Graph) -> bool:
-    """Returns whether features are words, so many that they are reduced."""
-    return isinstance(graph.x, Csr) and graph.n_features > DIRECTIONS
-
-
-def _of_words(graph: Graph, kept: bool, seed: int) -> FeatureMap | None:
-    """Returns what words become before they are propagated; None: they are kept, and as they are for some are < 0."""
-    assert isinstance(graph.x, Csr)
-    if kept and bool((graph.x.values < 0).any()):
-        return None
-    return FeatureMap.fit(graph, "tfidf" if kept else "svd", seed=seed)
-
-
-def _widths(graph: Graph, hops: int) -> list[int]:
-    """Returns how many columns the features, each hop of them, each degree and each relation's means have."""
-    d = graph.n_features
-    return [d] * (hops + 1) + ([1] + [d, 1] * (2 * len(graph.relations)) if hops else [])
-
-
-def _scaled(raw: Graph, widths: list[int] | None, seed: int) -> FeatureMap:
-    """Returns the map of raw columns: of each block where their widths are given, else of each column."""
-    return FeatureMap.fit(raw, "auto", seed=seed) if widths is None else fit_blocks(raw, widths)
 
 
 def _alone(raw: Tensor | Csr, names: tuple[str, ...]) -> Graph:

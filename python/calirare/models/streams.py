@@ -126,42 +126,23 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
         return Pooled(alone, fitted) if isinstance(alone, Passes | Streams) else str(alone)
     if not isinstance(fitted, TreesFit | Mixture):
         return passes_of(fitted, features)
-    members, fits = list[StreamedMember](), _networks(fitted)
-    reading = [each.columns for each in fits if isinstance(each, TreesFit | HopsFit)]
-    first = next((each.columns for each in fits if isinstance(each, TreesFit)), reading[0] if reading else None)
-    for each in fits:
-        member = _member(each, features, first)
+    members = list[StreamedMember]()
+    for each in [fitted] if isinstance(fitted, TreesFit) else [member.fitted for member in fitted.members]:
+        network = each.network if isinstance(each, FoldedNetwork) else each
+        direct = network if isinstance(network, TreesFit | HopsFit | SpreadingFit) else None
+        member = passes_of(each, features) if direct is None else direct
         if isinstance(member, str):
             return member
         members.append(_threaded(member) if isinstance(member, TreesFit) else member)
     columns = tuple(dict.fromkeys(each.columns for each in members if isinstance(each, TreesFit | HopsFit)))
-    if not all(_alike(each, first) for each in columns):
+    owns = [each.own for each in columns]
+    if len({key_of(() if own is None else tuple(own.state()[0].values())) for own in owns}) > 1:
         return "its detectors reduce the features in more than one way"
-    read = mapped(features, None if first is None else first.own)
+    read = mapped(features, owns[0] if owns else None)
     d = read.maps[-1].n_features
     if any(each.scaled.n_inputs != (each.hops + 1) * d + (each.hops > 0) for each in columns):
         return "its graph has typed or directed relations"
     return Streams(fitted, features, tuple(members), columns, read)
-
-
-def _networks(fitted: TreesFit | Mixture) -> list[Fitted]:
-    """Returns the detectors themselves, without those of folds."""
-    every = [fitted] if isinstance(fitted, TreesFit) else [member.fitted for member in fitted.members]
-    return [each.network if isinstance(each, FoldedNetwork) else each for each in every]
-
-
-def _member(fit: Fitted, features: FeatureMap, read: HopColumns | None) -> StreamedMember | str:
-    """Returns a detector as passes, or itself where it reads files of columns whose features are those of `read`."""
-    if isinstance(fit, TreesFit | SpreadingFit) or (isinstance(fit, HopsFit) and _alike(fit.columns, read)):
-        return fit
-    return passes_of(fit, features)
-
-
-def _alike(one: HopColumns, other: HopColumns | None) -> bool:
-    """Returns whether columns have the same map before propagation."""
-    owns = (None if each is None else each.own for each in (one, other))
-    keys = [key_of(() if own is None else tuple(own.state()[0].values())) for own in owns]
-    return keys[0] == keys[1]
 
 
 def _threaded(fit: TreesFit) -> TreesFit:

@@ -21,21 +21,18 @@ from calirare.models import (
     HopsTraining,
     Member,
     Mixture,
-    Spanned,
     SpreadingDetector,
     TreesDetector,
     TreesTraining,
     fold_converged,
-    keeps_words,
     mixture_of,
     train_folds,
 )
 from calirare.pipeline.job import Job, Trained
 from calirare.run import Choice, Row
-from calirare.training import FoldFitted, class_weights, converge
+from calirare.training import FoldFitted, class_weights
 
 FOLDS = 5
-REACH = 2  # hops of the columns with the graph
 N_CANDIDATES = 9  # six with the graph, three without
 SPREADING = "spreading"
 MOST_KEPT = 1 << 30  # bytes that spreading may keep with the run: 22 million nodes of two classes
@@ -43,7 +40,6 @@ FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of ev
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
-WORDS_DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  # of columns whose rows are shorter: a hop's words have norm 1 together
 HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
 GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
@@ -89,34 +85,6 @@ class Task:
         return self.nodes.numel() <= SCARCE
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Columns of one reach.
-
-    Attributes:
-        reduced: of features, or of words reduced to a few directions.
-        linear: what linear models read: those, or all words where labels are few and the words are no more than fit.
-    """
-
-    reduced: HopColumns
-    linear: HopColumns
-
-    @classmethod
-    def fit(cls, task: Task, hops: int, like: Columns | None = None) -> Columns:
-        """Returns the columns of a task's graph; `like`: of another reach, see `HopColumns.fit`."""
-        before = None if like is None else like.reduced
-        reduced = HopColumns.fit(task.graph, hops, task.seed, task.nodes, before)
-        if not (task.scarce and keeps_words(task.graph, REACH)):
-            return cls(reduced, reduced)
-        before = None if like is None else like.linear
-        return cls(reduced, HopColumns.fit(task.graph, hops, task.seed, task.nodes, before, words=True))
-
-    @property
-    def all_words(self) -> bool:
-        """Whether linear models read all words."""
-        return self.linear is not self.reduced
-
-
 def fit_auto(job: Job) -> Trained:
     """Returns the mixture of all candidates, with what each would say of its labels and whether the graph helps."""
     graph = job.graph
@@ -130,8 +98,8 @@ def fit_auto(job: Job) -> Trained:
         names.append(name)
 
     task = Task(graph, job.nodes, weights, job.settings.seed, say, tree_weights(job))
-    with_graph = Columns.fit(task, REACH)
-    alone = Columns.fit(task, 0, like=with_graph)
+    with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
+    alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
     without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)
@@ -154,11 +122,11 @@ def tree_weights(job: Job) -> Tensor | None:
     return class_weights(targets, job.graph.n_classes)[targets].float()
 
 
-def candidates(task: Task, columns: Columns) -> Iterator[tuple[str, FoldFitted]]:
+def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
     """Yields every candidate that reads the graph by its name."""
     yield from tabular(task, columns)
     task.say("hops")
-    yield "hops", perceptron(task, columns.reduced)
+    yield "hops", perceptron(task, columns)
     task.say("gcn")
     yield "gcn", convolution(task)
     spread = SpreadingDetector(task.n_folds, task.seed)
@@ -169,40 +137,36 @@ def candidates(task: Task, columns: Columns) -> Iterator[tuple[str, FoldFitted]]
             yield SPREADING, fitted
 
 
-def tabular(task: Task, columns: Columns) -> Iterator[tuple[str, FoldFitted]]:
+def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
     """Yields the candidates that are cheap on columns of any kind."""
-    _, labels = TreesDetector(columns=columns.reduced).read(task.graph, task.nodes)
+    _, labels = TreesDetector(columns=columns).read(task.graph, task.nodes)
     for name, kind in TREES.items():
         task.say(name)
         growing = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed)
         if kind == "extra" and not task.scarce:
             growing = dataclasses.replace(growing, rounds=MANY_TREES)
-        detector = TreesDetector(growing, columns=columns.reduced, labels=labels)
+        detector = TreesDetector(growing, columns=columns, labels=labels)
         yield name, detector.fit(task.graph, task.nodes, sample_weights=task.tree_weights)
     task.say("linear")
     yield "linear", linear(task, columns)
 
 
-def linear(task: Task, columns: Columns) -> FoldedNetwork:
+def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
     """Returns logistic regression on columns, its weight decay the one of the lowest leave-one-out loss.
 
     It is trained to its minimum, where leave-one-out in closed form holds for every weight decay.
     """
-    detector = HopsTraining(n_layers=1, seed=task.seed, columns=columns.linear)
-    start = detector.start(task.graph, task.nodes, task.weights)
-    spanned = Spanned(start) if columns.all_words and columns.linear.n_features > task.nodes.numel() else None
-    first = start if spanned is None else spanned.small
 
-    def trained(decay: float) -> tuple[float, GcnFit]:
-        here = dataclasses.replace(first, weight_decay=decay)
-        fitted, _ = converge(here, task.graph, tolerance=1e-5, max_steps=300)
+    def trained(decay: float) -> tuple[float, GcnFit, HopsTraining]:
+        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns)
+        fitted, _ = detector.fit_to_convergence(
+            task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
+        )
         fitted = fitted.as_dtype(task.graph, torch.float32)
-        return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted
+        return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted, detector
 
-    decays = WORDS_DECAYS if columns.all_words else LINEAR_DECAYS
-    _, fitted = min(map(trained, decays), key=lambda trial: trial[0])
-    folded = fold_converged(detector, task.graph, fitted, task.n_folds)
-    return folded if spanned is None else spanned.whole(folded)
+    _, fitted, detector = min(map(trained, LINEAR_DECAYS), key=lambda trial: trial[0])
+    return fold_converged(detector, task.graph, fitted, task.n_folds)
 
 
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:

@@ -20,7 +20,7 @@ from calirare.export.sql.neighbours import Neighbours
 from calirare.export.sql.script import Columns, Script, linear, numbered, total
 from calirare.export.sql.sparse import Sparse
 from calirare.export.sql.terms import Term
-from calirare.models import TREE_SHRINKAGE, HopColumns, HopsFit, TreesFit
+from calirare.models import TREE_SHRINKAGE, HopColumns, TreesFit
 
 
 class Detectors(DetectorWriter[Columns | Sparse, str]):
@@ -50,30 +50,6 @@ class Detectors(DetectorWriter[Columns | Sparse, str]):
         if len(hops.names) != columns.scaled.n_inputs:
             raise InputError(DIRECTED)
         return mapped(self.script, hops, columns.scaled)
-
-    def perceptron(self, fit: HopsFit) -> str:
-        """Returns the part of a perceptron; of a linear one on words without a column for each word."""
-        x, columns = self.features, fit.columns
-        if isinstance(x, Sparse) and columns.own is not None:
-            x = x.mapped(columns.own)
-        if isinstance(x, Sparse) and fit.model.n_layers == 1 and not columns.scaled.curved():
-            return self._linear(x, fit)
-        return super().perceptron(fit)
-
-    def _linear(self, words: Sparse, fit: HopsFit) -> str:
-        """Returns the part of x W_0 + M (x W_1 + M (x W_2)) + log(1 + degree) u + b."""
-        hops, (weights, u, b) = fit.columns.hops, _weights(fit, len(words.keys))
-        product = words.times(weights)
-        part, last = product.part, product.names[hops]
-        for hop in range(hops - 1, -1, -1):
-            source = f"FROM {product.part} x LEFT JOIN {self.neighbours.means(part, [last])} m ON m.node = x.node"
-            made = [("x.node", "node"), (f"x.{product.names[hop]} + COALESCE(m.{last}, 0)", "s")]
-            part, last = self.script.select("nearer", made, source), "s"
-        if not hops:
-            return self._logit(f"{last} + {number(b)}", part)
-        said = [("x.node", "node"), (f"x.s + {number(b)} + {number(u)} * LN(1 + COALESCE(g.n, 0))", "d")]
-        source = f"FROM {part} x LEFT JOIN {self.neighbours.degrees} g ON g.node = x.node"
-        return self.script.select("logit", said, source)
 
     def _hops(self, x: Columns, hops: int) -> Columns:
         """Returns [x, M x, .., M^K x, log(1 + degree)]."""
@@ -155,25 +131,6 @@ class Detectors(DetectorWriter[Columns | Sparse, str]):
         part = self.script.select("members", columns, f"FROM {members[0][2]} m0{joins}")
         odds = [(weight, Term(dialect, f"d{i}")) for i, (weight, _, _) in enumerate(members)]
         return self._logit(mixed(odds).text, part)
-
-
-def _weights(fit: HopsFit, d: int) -> tuple[NumpyArray, float, float]:
-    """Returns what a linear model on affine hop columns is of raw ones, class 1 less class 0.
-
-    Returns:
-        W of each hop [d, K + 1], of log(1 + degree), and the bias.
-
-    Raises:
-        InputError: there are columns of relations.
-    """
-    hops, scaled, ((weight, bias),) = fit.columns.hops, fit.columns.scaled, fit.model.layers()
-    if scaled.n_inputs != (hops + 1) * d + (hops > 0):
-        raise InputError(DIRECTED)
-    both = [(part[..., 1] - part[..., 0]).detach().double() for part in (weight, bias)]
-    source, factor, offset = scaled.affine()
-    of_raw = both[0].new_zeros(scaled.n_inputs).index_add_(0, source, both[0] * factor).numpy()
-    u = float(of_raw[-1]) if hops else 0.0
-    return of_raw[: (hops + 1) * d].reshape(hops + 1, d).T, u, float(both[1] + both[0] @ offset)
 
 
 def _tree(node: dict[str, Any], columns: Sequence[str]) -> str:
