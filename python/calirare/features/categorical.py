@@ -128,7 +128,7 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
 
 
 def of_now(each: ColumnMap, columns: Sequence[Column]) -> ColumnMap:
-    """Returns a stored map by which a missing value is as text without a letter, a category to earlier releases.
+    """Returns a stored map by which a missing value is as empty text, a category to earlier releases.
 
     Args:
         each: the map.

@@ -103,7 +103,7 @@ class RawTable:
             if i in self.recoded:
                 here = ~np.isnan(values[:, j])
                 values[here, j] = self.recoded[i](values[here, j])
-            if "" in self.columns[i].categories:  # of an earlier release, to which text without a letter was a name
+            if "" in self.columns[i].categories:  # of an earlier release, to which empty text was a name
                 values[np.isnan(values[:, j]), j] = self.columns[i].categories.index("")
             elif i in self.newest:
                 values[:, j] = self.newest[i] - values[:, j]

@@ -52,7 +52,7 @@ def with_categories_of(graph: Graph, columns: Sequence[Column]) -> Graph:
     """Returns a graph with the names of another's categories, where they are its own but for how they are written.
 
     So a table is again the graph that an earlier release made of it, which had "10.0" and "True" for 10 and true, and
-    text without a letter for a name.
+    empty text for a name.
 
     Args:
         graph: any.

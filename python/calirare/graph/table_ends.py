@@ -125,7 +125,7 @@ class _Found:
 
 
 def _is_empty(names: Any) -> NumpyArray:
-    """Returns which names are missing or text without a letter, bool [n]."""
+    """Returns which names are missing or empty text, bool [n]."""
     import pyarrow.compute
     from pyarrow import types
 

@@ -89,7 +89,7 @@ def as_names(column: Any) -> Any:
 
 
 def is_empty(column: Any) -> NumpyArray:
-    """Returns which cells of a column are missing, bool [n]: nothing, or text without a letter."""
+    """Returns which cells of a column are missing, bool [n]: nothing, or empty text."""
     import pandas as pd
 
     missing = np.asarray(column.isna().to_numpy())
