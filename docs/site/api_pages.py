@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 from unittest import mock
 
-HELP_WIDTH = 88  # characters of a line
+HELP_WIDTH = 74  # characters of a line
 
 TITLES = {
     "calirare.graph": "graphs, splits, features",
