@@ -19,15 +19,7 @@ from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
-from calirare.graph import (
-    Column,
-    Graph,
-    check_nodes,
-    columns_of_text,
-    columns_to_text,
-    numbered,
-    numbers_named,
-)
+from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered, numbers_named
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]

@@ -16,6 +16,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
 from calirare.graph import (
+    TRUTH,
     Column,
     Graph,
     named,
@@ -27,7 +28,6 @@ from calirare.graph import (
 )
 
 Say = Callable[[str], None]
-TRUTH = {"true": "1", "false": "0"}  # as tables have them
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
 
 

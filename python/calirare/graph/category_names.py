@@ -8,7 +8,7 @@ from typing import Any
 
 BLANK = " "  # no other white space: engines of queries cut this one alone unasked
 POINT = re.compile(r"([-+]?[0-9]+)\.0+")  # of a whole number: a gap alone makes floats of a column of whole numbers
-TRUTHS = ("true", "false")
+TRUTH = {"true": "1", "false": "0"}  # and the numbers that stand for them
 
 
 def plain_name(name: str) -> str:
@@ -24,7 +24,7 @@ def plain_name(name: str) -> str:
     whole = POINT.fullmatch(name)
     if whole is not None:
         return whole[1]
-    return name.lower() if name.lower() in TRUTHS else name
+    return name.lower() if name.lower() in TRUTH else name
 
 
 def plain_names(cells: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.category_names import BLANK, places_of_names, plain_name
+from calirare.graph.category_names import BLANK, TRUTH, places_of_names, plain_name
 from calirare.graph.columns import Column, named
 from calirare.graph.graph import Graph
 from calirare.graph.table_files import days_of
@@ -112,7 +112,7 @@ def _number(column: Column, cell: Any, where: str) -> float:
         what = "a number"
         cell = np.timedelta64(cell) / np.timedelta64(1, "D") if isinstance(cell, timedelta | np.timedelta64) else cell
         try:
-            found = float({"true": 1, "false": 0}.get(str(cell).lower(), cell))
+            found = float(TRUTH.get(str(cell).lower(), cell))
         except (TypeError, ValueError):
             found = math.nan
     if not math.isfinite(found):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import cut
-from calirare.graph.category_names import BLANK, plain_names
+from calirare.graph.category_names import BLANK, TRUTH, plain_names
 from calirare.graph.columns import Column
 from calirare.graph.table_files import as_float, as_names, days_of, place
 from calirare.graph.table_sources import Source
@@ -21,7 +21,6 @@ from calirare.graph.written_numbers import DRESSED, written_numbers
 SECONDS = 86_400  # of a day
 ROUNDED = 1e-3  # of the standard deviation of a column: more is lost in float32 than noise
 WHAT = {"numeric": "numbers", "date": "dates"}
-TRUTH = {"true": "1", "false": "0"}
 MOST_LETTERS = 30  # of a cell in a message
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
@@ -145,7 +144,7 @@ class NodeCells:
         here = cells.notna().to_numpy()
         lower = cells[here].str.lower()
         if lower.isin(("true", "false")).all():
-            return "numeric", (), cells.str.lower().map({"true": 1.0, "false": 0.0}).to_numpy(dtype=np.float64)
+            return "numeric", (), cells.str.lower().map(TRUTH).to_numpy(dtype=np.float64)
         if not cells[here].str.fullmatch(r"0\d+").any():
             numbers = as_float(cells)
             odd = here & np.isnan(numbers)
