@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph import Graph
+from calirare.graph import Graph, normalize_features
 from calirare.leave_one_out import OwnLogits
 from calirare.models import (
     FoldedNetwork,
@@ -31,6 +31,7 @@ from calirare.models import (
 from calirare.pipeline.job import Job, Trained
 from calirare.run import Choice, Row
 from calirare.training import FoldFitted, class_weights
+from calirare_ext import Csr
 
 FOLDS = 5
 N_CANDIDATES = 9  # six with the graph, three without
@@ -40,6 +41,7 @@ FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of ev
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
+SHARES = (1e-6, 1e-5, 1e-4, 1e-3)  # the same of propagated features, whose columns have no scale: of |x|^2
 HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
 GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
@@ -152,21 +154,36 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
 
 
 def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
-    """Returns logistic regression on columns, its weight decay the one of the lowest leave-one-out loss.
+    """Returns the logistic regression, and its weight decay, of the lowest leave-one-out loss.
 
-    It is trained to its minimum, where leave-one-out in closed form holds for every weight decay.
+    It reads the columns or, where these reach neighbours and labels are few, features as one graph convolution or two
+    propagate them, all words among them (SGC, Wu et al. 2019). It is trained to its minimum, where leave-one-out in
+    closed form holds for every weight decay.
     """
+    reading = HopsTraining(n_layers=1, seed=task.seed, columns=columns)
+    readers: list[GcnTraining] = [dataclasses.replace(reading, weight_decay=decay) for decay in LINEAR_DECAYS]
+    if columns.hops and task.scarce:
+        length = _mean_squared_length(task)
+        convolutions = [GcnTraining(n_layers=1, hops=hops, seed=task.seed) for hops in range(1, columns.hops + 1)]
+        readers += [dataclasses.replace(each, weight_decay=share * length) for each in convolutions for share in SHARES]
 
-    def trained(decay: float) -> tuple[float, GcnFit, HopsTraining]:
-        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns)
+    def trained(detector: GcnTraining) -> tuple[float, GcnFit, GcnTraining]:
         fitted, _ = detector.fit_to_convergence(
             task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
         )
-        fitted = fitted.as_dtype(task.graph, torch.float32)
-        return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted, detector
+        own = OwnLogits(fitted.as_dtype(task.graph, torch.float32).linearisation)
+        return mean_loss(own(fitted.weight_decay), task), fitted, detector
 
-    _, fitted, detector = min(map(trained, LINEAR_DECAYS), key=lambda trial: trial[0])
+    _, fitted, detector = min(map(trained, readers), key=lambda trial: trial[0])
+    fitted = fitted.as_dtype(task.graph, torch.float32)  # without the products that were made to choose it
     return fold_converged(detector, task.graph, fitted, task.n_folds)
+
+
+def _mean_squared_length(task: Task) -> float:
+    """Returns the mean of |x|^2 over the labels, x as a graph convolution reads features; 1 where all are 0."""
+    x = normalize_features(task.graph).x
+    rows = x.select_rows(task.nodes).values if isinstance(x, Csr) else x[task.nodes]
+    return float(rows.double().square().sum()) / task.nodes.numel() or 1.0
 
 
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:
