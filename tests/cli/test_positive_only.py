@@ -72,6 +72,35 @@ def test_p_is_that_of_fraud_and_not_of_being_known(run, accounts):
     assert table["y"].tolist() == np.where(others, -1, 1).tolist()
 
 
+def test_what_labels_judge_is_called_being_known(run, tmp_path):
+    folder, said = run
+    assert "of them known" in said.out
+    for words in (
+        "mean P(known) / its share",
+        "ECE of P(known)",
+        "predictions.csv has P(rare), which no label can judge",
+    ):
+        assert words in said.out
+    assert "ECE of P(rare)" not in said.out
+    page = tmp_path / "page.html"
+    assert call("report", "--run", folder, "--out", page).code == 0
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert "Known nodes and drawn ones can judge P(known) alone" in text
+    assert "hidden ones count as the rest" in text
+    for words in ("ECE of P(rare)", 'The column "population" is the one in predictions.csv', "operating point"):
+        assert words not in text
+
+
+def test_measures_of_known_nodes_are_not_set_beside_those_of_labels(run, tables, accounts, tmp_path):
+    every = accounts.assign(label=np.where(accounts["fraud"], "fraud", "rest")).drop(columns="fraud")
+    every.to_csv(tmp_path / "nodes.csv", index=False)
+    words = ("--dataset", tables / "edges.csv", "--features", tmp_path / "nodes.csv", "--minority", "fraud")
+    assert call("train", *words, "--model", "trees", "--out", tmp_path / "other").code == 0
+    page = tmp_path / "page.html"
+    assert call("report", "--run", run[0], "--against", tmp_path / "other", "--out", page).code == 0
+    assert "measures of the two say nothing of each other" in " ".join(page.read_text(encoding="utf-8").split())
+
+
 def test_no_node_without_a_label_is_scored_by_a_model_that_took_it_for_the_rest(run, accounts):
     folder, _ = run
     saved = calirare.load(folder)

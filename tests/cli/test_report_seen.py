@@ -68,6 +68,11 @@ def test_columns_are_sorted_from_the_keyboard(seen):
         assert done["up"][0] != done["down"][0] or len(set(done["up"])) == 1
 
 
+def test_numbers_are_sorted_as_what_they_are(seen):
+    for told in seen[1].values():
+        assert told["numbers"] == ["1072", "3", "10.2", "1.8", "-0.5", "1e-7", "NaN", "NaN", "NaN"]
+
+
 def test_it_prints(page, tmp_path):
     run("--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'page.pdf'}", page.as_uri())
     printed = (tmp_path / "page.pdf").read_bytes()

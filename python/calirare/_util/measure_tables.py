@@ -6,6 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
+KNOWN_OR_DRAWN = "known or drawn"  # nodes that a run with positive labels alone is judged on: P(known) is all they tell
+
 
 def detection_table(found: dict[str, Any], title: str = "") -> Table:
     """Returns a table of `metrics.detection_report`: values, intervals, and what a random order would read."""
@@ -42,14 +44,21 @@ def budget_name(budget: float, nodes: float) -> str:
 
 def rare_rows(reports: list[dict[str, Any]]) -> list[list[str]]:
     """Returns the rows of a table of `metrics.rare_report`s side by side, the first cell of each its label."""
+    p = event_of(reports)
     ends = [f"{r['mean_p_over_share_lower']:.2g} to {r['mean_p_over_share_upper']:.2g}" for r in reports]
     return [
-        ["mean P(rare) / its share", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
+        [f"mean {p} / its share", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
         ["  interval", *ends],
-        ["ECE of P(rare) (floor)", *(f"{r['ece']:.3f}{floor_of(r['ece_noise_floor'])}" for r in reports)],
-        ["slope of P(rare)", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],
-        ["log loss of P(rare)", *(f"{r['log_loss']:.3f}" for r in reports)],
+        [f"ECE of {p} (floor)", *(f"{r['ece']:.3f}{floor_of(r['ece_noise_floor'])}" for r in reports)],
+        [f"slope of {p}", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],
+        [f"log loss of {p}", *(f"{r['log_loss']:.3f}" for r in reports)],
     ]
+
+
+def event_of(reports: list[dict[str, Any]]) -> str:
+    """Returns what reports of P are about: P(rare), P(known) where known rare nodes are the only labels, or either."""
+    known = {report.get("judged_on") == KNOWN_OR_DRAWN for report in reports}
+    return "P" if len(known) > 1 else "P(known)" if known == {True} else "P(rare)"
 
 
 def floor_of(value: float) -> str:

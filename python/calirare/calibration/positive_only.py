@@ -70,10 +70,12 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
     steady = beyond >= min(STEADY, int(beyond.max()))
     low, high = min(share / reach, float((ratio * np.exp(-BELOW * error))[steady].min())), share * reach
     if high > RARE or reach**2 > WIDEST:
+        alike = f"the {m} known ones look too much like the others or are too few"
+        apart = f"the {m} known ones are few, or hardly another looks like them, as where the easiest to find are known"
         raise InputError(
             "labels positive-only: the share of rare nodes among those without a label cannot be told, any from "
-            f"{low:.2g} to {min(high, 1):.2g} fits, because the {m} known ones look too much like the others or are "
-            "too few: give it (--prevalence, in Python prevalence), or label more"
+            f"{low:.2g} to {min(high, 1):.2g} fits, because {alike if high > RARE else apart}: give it "
+            "(--prevalence, in Python prevalence), or label more"
         )
     return Prevalence(share, low, high, "known rare nodes")
 

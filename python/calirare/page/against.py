@@ -11,7 +11,7 @@ import pandas as pd
 from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
-from calirare._util.measure_tables import rare_rows
+from calirare._util.measure_tables import KNOWN_OR_DRAWN, rare_rows
 from calirare._util.run_files import check_as_written
 from calirare.page.content import ALERTS, side_of
 from calirare.run import SavedRun
@@ -165,6 +165,11 @@ def _caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool) -> st
     if here["graph"]["rare_class"] != there["graph"]["rare_class"]:
         return f"The other run looks for {there['graph']['rare_class']}, this one for {here['graph']['rare_class']}."
     shown = [side_of(run["detection"], run) for run in (here, there)]
+    if len({each["judged_on"] == KNOWN_OR_DRAWN for each in shown}) > 1:
+        return (
+            "One run has positive labels alone and is judged by P(known), with hidden rare nodes among the rest: "
+            "measures of the two say nothing of each other."
+        )
     alike = all(shown[0][key] == shown[1][key] for key in ("n", "n_rare", "judged_on"))
     if not alike or not (same_tests or shown[0]["judged_on"] != "test"):
         return "The runs are judged on different nodes: small differences of the measures mean nothing."

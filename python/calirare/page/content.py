@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calirare._util.amounts import amount, class_words
-from calirare._util.measure_tables import budgets_of, floor_of, rare_rows
+from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, rare_rows
 from calirare.explain.audit import Audit
 from calirare.run import Choice
 
@@ -22,6 +22,10 @@ PICTURES = (
     ("intervals.png", "P(rare) with its jackknife interval"),
     ("budget.png", "Rare nodes to expect among the likeliest alerts, for every budget"),
 )
+OF_KNOWN = {
+    "p_rare.png": "Reliability of P(known): observed share against predicted, points with 95 % binomial intervals",
+    "precision_recall.png": "Precision against recall of the known nodes",
+}
 EARLIER = (
     "The maps were fitted anew on fresh labels after the run: its numbers, alerts and pictures are of the maps before, "
     "the reasons of alerts and what calirare predict says of the new ones."
@@ -38,7 +42,8 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     """Returns what a reader who has half a minute should know, plain sentences."""
     graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
     rare = class_words(graph["rare_class"])
-    judged = f"{amount(found['n'], found['judged_on'] + ' node')}, {found['n_rare']:,} of them {rare}"
+    known = "known, and hidden ones count as the rest" if of_known(metrics) else rare
+    judged = f"{amount(found['n'], found['judged_on'] + ' node')}, {found['n_rare']:,} of them {known}"
     scored = "" if graph["scored_nodes"] == graph["nodes"] else f" ({graph['scored_nodes']:,} scored)"
     lines = [
         f"A graph of {amount(graph['nodes'], 'node')}{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
@@ -88,10 +93,27 @@ def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
     rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
     for budget in budgets_of(found):
-        size = f"{amount(max(round(budget['nodes']), 1), 'node')} looked at"
+        size = f"{_looked_at(budget['nodes'])} looked at"
         rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
         rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
     return rows
+
+
+def _looked_at(nodes: float) -> str:
+    """Returns a number of nodes, which a share of them need not make a whole one."""
+    return amount(round(nodes), "node") if nodes == round(nodes) else f"{nodes:,.3g} nodes"
+
+
+def of_known(metrics: dict[str, Any]) -> bool:
+    """Returns whether the run is judged by what positive labels alone tell: P(known), and not P(rare)."""
+    return bool(metrics["judged_on"] == KNOWN_OR_DRAWN)
+
+
+def pictures(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Returns each picture's file and what it shows."""
+    if not of_known(metrics):
+        return PICTURES
+    return tuple((name, OF_KNOWN.get(name, words)) for name, words in PICTURES)
 
 
 def probability_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -64,12 +64,12 @@ def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str,
         values |= {"doubts": table[table["flag"] == 1].head(content.DOUBTS).to_dict("records")}
         values |= {"doubt": content.doubt_sentence(audit)}
     except InputError as error:
-        values |= {"doubt": str(error)}
+        values |= {"doubt": content.sentence(str(error).removeprefix("audit: "))}
     try:
         found = saved.explain(graph=graph, top=content.EXPLAINED)
         values |= {"reasons": [(each.name, each.sentences) for each in found.each], "reason": ""}
     except InputError as error:
-        values |= {"reason": str(error)}
+        values |= {"reason": content.sentence(str(error).removeprefix("explain: "))}
     return values
 
 
@@ -82,6 +82,8 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
     return {
         "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
         "rare": class_words(graph["rare_class"]),
+        "covered": f"{metrics['interval_coverage']['wanted']:.0%}",
+        "of_known": content.of_known(metrics),
         "verdict": verdict,
         "verdict_class": verdict and verdict.split()[0],
         "lead": content.lead(metrics) + [content.EARLIER] * (saved.folder / RECALIBRATION).is_file(),
@@ -96,7 +98,8 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
         "pictures": [
-            (words, embedded(saved.folder / name), name not in content.NARROW) for name, words in content.PICTURES
+            (words, embedded(saved.folder / name), name not in content.NARROW)
+            for name, words in content.pictures(metrics)
         ],
         "config": read_text(saved.folder / "config.yaml"),
         "versions": versions_of(saved.folder),

@@ -305,7 +305,8 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
     return (
         f"positive labels alone: {SCAR} (selected completely at random), {taken:.0%} of them ({least:.0%} to "
         f"{most:.0%}), so that {share.share:.2%} ({share.low:.2%} to {share.high:.2%}) of the nodes without a label "
-        "are rare, fewer where even the likeliest are of both classes; no label checks this, some drawn at random would"
+        "are rare, fewer where even the likeliest are of both classes, and more, even many times, where the easiest to "
+        "find are known; no label checks this, some drawn at random would"
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare._util.device import choose_device
+from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.explain import Explainer, Explanations
@@ -38,7 +39,6 @@ from calirare.run.model_file import save_model
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import Prevailing, p_rare
 from calirare.run.report import (
-    KNOWN_OR_DRAWN,
     evaluated_logits,
     evaluated_nodes,
     judged_intervals,
@@ -263,7 +263,8 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     if data.on == "test":  # in double precision as the decision is made: a node may lie at its threshold
         chosen = chosen._replace(p=p_rare(outcome.logits[data.nodes], outcome.calibrators).detach().cpu())
     title = f"{outcome.graph.name}: finding {rare} {where}"
-    operating = outcome.decision.threshold if outcome.decision.threshold <= 1 else None
+    decided = outcome.decision.threshold <= 1 and data.on != KNOWN_OR_DRAWN  # by P(rare): of P(known) it is no place
+    operating = outcome.decision.threshold if decided else None
     precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, n_draws=draws, title=title)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
@@ -232,7 +233,6 @@ def judged_intervals(outcome: RunResult, own: Tensor, nodes: Tensor) -> tuple[Te
     return p, torch.minimum(*ends) + moved, torch.maximum(*ends) + moved
 
 
-KNOWN_OR_DRAWN = "known or drawn"  # nodes that a run with positive labels alone is judged on: P(known) is all they tell
 FOLDS = 10  # in which a map is fitted without the nodes it is judged on
 # Resamples and draws: as many as go through so many samples in all, and no fewer than give an interval.
 WORK, RESAMPLES, DRAWS, LEAST = 20_000_000, 1000, 200, 50

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calirare._util.amounts import amount
-from calirare._util.measure_tables import detection_table, floor_of, rare_rows
+from calirare._util.measure_tables import KNOWN_OR_DRAWN, detection_table, event_of, floor_of, rare_rows
 from calirare.run.choice import Choice
 from calirare.run.deciding import REVIEW_BEGINS_WITH
 
@@ -25,13 +25,16 @@ ROWS = (
 )
 WIDTH = 80  # characters, where there is no terminal; the tables need no more
 FLOORS = {"ace_minority", "macro_ace", "ece"}
+STAR = "* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
+STAR_OF_KNOWN = "* what labels tell of the map is P(known); predictions.csv has P(rare), which no label can judge"
 
 
 def summary_of(metrics: dict[str, Any], width: int = WIDTH) -> str:
     """Returns the summary of a run's metrics (`run.report`) for a terminal of some width."""
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False)
-    judged = f"{metrics['n_judged']:,} {metrics['judged_on']} nodes, {metrics['n_judged_rare']} of them rare"
+    of_them = "known" if metrics["judged_on"] == KNOWN_OR_DRAWN else "rare"
+    judged = f"{metrics['n_judged']:,} {metrics['judged_on']} nodes, {metrics['n_judged_rare']} of them {of_them}"
     title = f"{metrics['graph']['name']}: {judged}"
     if "detection" in metrics:  # of a run's folder that was written before there was such a thing: not
         found = metrics["detection"].get("population", metrics["detection"]["raw"])
@@ -73,13 +76,12 @@ def _table(metrics: dict[str, Any], title: str) -> Table:
 def _lines(metrics: dict[str, Any]) -> list[str]:
     lines = ["(floor): what a perfectly calibrated model scores on as many nodes by chance"]
     if len(_sides(metrics)) > 1:
-        lines.append(
-            "* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
-        )
+        lines.append(STAR_OF_KNOWN if metrics["judged_on"] == KNOWN_OR_DRAWN else STAR)
     if "p_rare" in metrics:
         raw = metrics["p_rare"]["raw"]
         if raw["n"] != metrics["n_judged"]:
-            lines.append(f"P(rare) and detection: {raw['n']:,} {raw['judged_on']} nodes that represent the population")
+            p = event_of([raw])
+            lines.append(f"{p} and detection: {raw['n']:,} {raw['judged_on']} nodes that represent the population")
     covered = metrics["interval_coverage"]
     shown = ", ".join(f"{name} {covered[name]:.1%}" for name in ("all", "rare", "rest") if covered[name] is not None)
     lines.append(f"intervals hold the label: {shown} (wanted {covered['wanted']:.0%})")
