@@ -58,6 +58,10 @@ def post(server, rest, headers=None, **fields):
     return ask(server, rest, method="POST", body=urlencode(fields), headers=FORM | (headers or {}))
 
 
+def heading(text):
+    return re.search(r'<h1 tabindex="-1"[^>]*>([^<]*)</h1>', text)[1]
+
+
 def answers(server):
     return {name: said.answer for name, said in server.desk.verdicts.latest().items()}
 
@@ -79,7 +83,8 @@ def test_a_node_is_shown_with_what_the_run_says_of_it_and_why(shared, trained_qu
     status, headers, text = ask(shared)
     first = pd.read_csv(trained_quickly / "review.csv").iloc[0]
     assert (status, headers.get_content_type()) == (200, "text/html")
-    assert f"<h1>{first['node']}</h1>" in text
+    assert heading(text) == str(first["node"])
+    assert f"<title>{first['node']} – Review of " in text
     assert "P(class 1) <strong>0." in text
     assert "0 of 100 decided" in text
     why = load(trained_quickly).explain([str(first["node"])])[0]
@@ -116,11 +121,12 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
         assert (status, headers["Location"]) == (303, f"/{server.token}/")
     assert answers(server) == dict(zip(names, (RARE, SKIP, UNSURE), strict=False))
     text = ask(server)[2]
-    assert f"<h1>{names[3]}</h1>" in text
+    assert heading(text) == names[3]
     assert "2 of 100 decided: 1 class 1, 0 rest, 1 unsure; 1 skipped" in text
     number = re.search(r'name="number" value="(\d+)"', text)[1]
     first = server.desk.verdicts.latest()[names[0]].number
-    assert post(server, "undo", number=first)[1]["Location"] == f"/{server.token}/", "not the last answer any more"
+    assert post(server, "undo", number=first)[1]["Location"] == f"/{server.token}/later", "not the last answer any more"
+    assert "Nothing was taken back: another answer came since" in ask(server, "later")[2]
     assert len(answers(server)) == 3
     assert post(server, "undo", number=number)[1]["Location"] == f"/{server.token}/node/2"
     assert answers(server) == {names[0]: RARE, names[1]: SKIP}
@@ -131,7 +137,7 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     assert answers(server)[names[0]] == REST, "the last answer counts"
     for place in range(2, len(names)):
         server.desk.verdicts.say(names[place], REST)
-    assert f"<h1>{names[1]}</h1>" in ask(server)[2], "the one that was skipped"
+    assert heading(ask(server)[2]) == names[1], "the one that was skipped"
     server.desk.verdicts.say(names[1], UNSURE)
     assert "All 100 nodes are decided" in ask(server)[2]
     overview = ask(server, "all")[2]
@@ -307,9 +313,20 @@ def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):
         assert verdicts.latest()["a"].answer == UNSURE
         with pytest.raises(ValueError, match="answer must be one of"):
             verdicts.say("a", "fraud")
-    for other in (("another", facts[1]), (facts[0], ("rest", "spam"))):
-        with pytest.raises(InputError, match="another graph or other classes"):
-            Verdicts(path, *other)
+    with pytest.raises(InputError, match="about other classes"):
+        Verdicts(path, facts[0], ("rest", "spam"))
+    with pytest.raises(InputError, match="another graph than the run's, and the run's nodes have no names"):
+        Verdicts(path, "another", facts[1])
+    with pytest.raises(InputError, match="'a' and 0 more are none of its nodes"):
+        Verdicts(path, "another", facts[1], lambda: {"b", "c"})
+    with Verdicts(path, "another", facts[1], lambda: {"b", "c"}, every=True) as verdicts:
+        assert list(verdicts.latest()) == ["a"], "what was answered can be read"
+    with Verdicts(path, "another", facts[1], lambda: {"a", "b"}) as verdicts:
+        assert list(verdicts.latest()) == ["a"]
+    with Verdicts(path, "another", facts[1]) as verdicts:
+        assert list(verdicts.latest()) == ["a"], "it is that graph's from now on"
+    with Verdicts(path, *facts, lambda: {"a"}):
+        pass
     with contextlib.closing(sqlite3.connect(tmp_path / "foreign.sqlite")) as base, base:
         base.execute("CREATE TABLE mine (x)")
     foreign = (tmp_path / "foreign.sqlite").read_bytes()
@@ -331,8 +348,8 @@ def test_what_cannot_be_used_is_refused(quick_run, tmp_path, trained_quickly):
     for words, told in (
         (("--out", quick_run / "a.sqlite"), "lies in a run's folder, which is replaced as a whole"),
         (("--out", tmp_path), "is no file, a file is wanted"),
-        (("--port", 70000), "--port must be at most 65535, got 70000"),
-        (("--port", -1), "--port must be"),
+        (("--port", 70000), "--port must be from 0 (any that is free) to 65535, got 70000"),
+        (("--port", -1), "65535, got -1"),
         (("--export", tmp_path / "labels.txt"), "--export must end in .csv"),
         (("--export", tmp_path / "labels.csv"), "is not there, so there are no answers yet"),
         (("--graph", tmp_path / "gone.npz"), "gone.npz"),

@@ -10,7 +10,7 @@ from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
 from calirare.page import Desk, ReviewServer, Verdicts, export
-from calirare.run import SavedRun, load, load_classes, of_classes
+from calirare.run import SavedRun, load, load_classes, node_names, of_classes
 
 SUFFIX = ".review.sqlite"
 HIGHEST_PORT = 65535
@@ -39,7 +39,7 @@ def run(
             to be exported, or the port cannot be had.
     """
     if not 0 <= port <= HIGHEST_PORT:
-        raise InputError(f"review: --port must be at most {HIGHEST_PORT}, got {port}")
+        raise InputError(f"review: --port must be from 0 (any that is free) to {HIGHEST_PORT}, got {port}")
     of_many = load_classes(folder) if of_classes(folder) else None
     saved, own = of_many.run if of_many else load(folder), folder.resolve()
     n_classes = len(saved.scorer.class_names)
@@ -55,7 +55,11 @@ def run(
     explainer = None if there is None else partial(saved.explainer, there)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with claimed(path, f"review: {path}"), Verdicts(path, saved.fingerprint, saved.scorer.class_names) as verdicts:
+        names = partial(node_names, own)
+        with (
+            claimed(path, f"review: {path}"),
+            Verdicts(path, saved.fingerprint, saved.scorer.class_names, names) as verdicts,
+        ):
             _serve(Desk(of_many or saved, verdicts, explainer, why), port, path)
     except OSError as error:
         raise InputError(f"review: {path} cannot be written: {error.strerror or error}: take another --out") from error
@@ -69,7 +73,7 @@ def _export(saved: SavedRun, path: Path, to: Path, overwrite: bool) -> None:
         raise InputError(f"review: {path} is not there, so there are no answers yet: review first, or name it by --out")
     check_free([to], "review", overwrite=overwrite)
     names = saved.scorer.class_names
-    with Verdicts(path, saved.fingerprint, names) as verdicts:
+    with Verdicts(path, saved.fingerprint, names, partial(node_names, saved.folder), every=True) as verdicts:
         n = export(verdicts.latest(), names, to)
     print(f"{amount(n, 'label')} for `calirare update --labels`:")
     print(to)

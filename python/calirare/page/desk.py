@@ -23,6 +23,8 @@ from calirare.run import SavedClasses, SavedRun, read_review
 TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
 FEW = 4  # answers that stand in one row
+LONGEST_NAME = 200  # characters of a node's name above its page; of a longer one its ends
+OWN_WORDS = {UNSURE: "unsure, no label", SKIP: "skip, later"}  # where a class has the name of one of our buttons
 OF_RARE = "Reasons are told of a rare class alone."
 Values = dict[str, Any]
 
@@ -169,15 +171,37 @@ class Desk:
         with TemporaryDirectory() as folder:
             return draw(why, self._made.subject, Path(folder) / "picture.png").read_bytes()
 
-    def page(self, case: Case | None, nonce: str, up: str = "") -> str:
-        """Returns the page of a node, None: that all are decided; `up` leads from its address to the first page."""
+    def page(self, case: Case | None, nonce: str, up: str = "", notice: str = "") -> str:
+        """Returns the page of a node, None: that all are decided.
+
+        Args:
+            case: the node.
+            nonce: of the page's script and style.
+            up: leads from its address to the first page.
+            notice: what its reader must know first, a sentence or nothing.
+        """
         answers = self.verdicts.latest()
-        values: Values = {"case": case, "up": up or "./"}
+        values: Values = {"case": case, "up": up or "./", "notice": notice}
         if case is not None:
-            why = self.explanation(case)
+            why, values["known"] = self.explanation(case), self.number(case, answers)
             values |= {"why": why, "tables": [] if why is None else [_narrow(*each) for each in tables_of(why)]}
             values |= {"said": self._words(answers.get(case.node))}
         return self._rendered(answers, nonce, values)
+
+    def number(self, case: Case, answers: dict[str, Said]) -> int:
+        """Returns the number of a node's answer, 0 of one that has none."""
+        return answers[case.node].number if case.node in answers else 0
+
+    def meanwhile(self, case: Case) -> str:
+        """Returns that a node was answered since its page was shown, in two sentences."""
+        said = self.verdicts.latest().get(case.node)
+        if said is None:
+            return "Meanwhile its answer was taken back, elsewhere. Yours was not saved: give it again."
+        when = said.time[:19].replace("T", " ")
+        return (
+            f"Meanwhile it was answered elsewhere: {self._words(said)}, at {when} UTC. Yours was not saved: give it "
+            "again to put it in the place of that one."
+        )
 
     def overview(self, nonce: str) -> str:
         """Returns the page with the whole queue."""
@@ -186,7 +210,8 @@ class Desk:
         return self._rendered(answers, nonce, {"every": every})
 
     def _rendered(self, answers: dict[str, Said], nonce: str, given: Values) -> str:
-        values: Values = {"every": None, "case": None, "why": None, "tables": [], "said": None, "up": "./"} | given
+        values: Values = {"every": None, "case": None, "why": None, "tables": [], "said": None, "up": "./"}
+        values |= {"notice": ""} | given
         counts, last = self.counts(answers), next(reversed(answers.values()), None)
         keys = enumerate(self.keys.items(), 1)  # of few answers each has its number too
         numbers = len(self.keys) <= FEW
@@ -208,13 +233,15 @@ class Desk:
             exported=amount(labels, "label"),
             untold=OF_RARE if self.what is None else f"Why it has this {self.what} is not here: {self.why_not}",
             nonce=nonce,
+            most=LONGEST_NAME,
         )
 
     def _words(self, said: Said | None) -> str | None:
         return None if said is None else {SKIP: "skipped"}.get(said.answer, self._words_of(said.answer))
 
     def _words_of(self, answer: str) -> str:
-        return self.words.get(answer, answer)
+        clash = answer not in self.words and answer in self.words.values()
+        return OWN_WORDS[answer] if clash else self.words.get(answer, answer)
 
 
 def _narrow(head: Any, rows: Any) -> tuple[list[str], list[list[str]]]:

@@ -21,6 +21,7 @@ from calirare.page.desk import Desk
 from calirare.page.verdicts import csv_of, labels_of
 
 HOST = "127.0.0.1"
+NOT_LAST = "Nothing was taken back: another answer came since that page was shown. The last one now is told above."
 MOST = 4096  # bytes of an answer
 DRAINED = 1 << 16  # bytes read of a request that is refused, so that the refusal arrives
 LONGEST = 512  # characters of an address
@@ -149,12 +150,15 @@ class _Handler(BaseHTTPRequestHandler):
             return desk.page(desk.next(desk.verdicts.latest()), nonce)
         if rest == "all":
             return desk.overview(nonce)
-        if not rest.startswith("node/"):
+        if rest == "later":
+            return desk.page(desk.next(desk.verdicts.latest()), nonce, "", NOT_LAST)
+        kind, _, place = rest.partition("/")
+        if kind not in ("node", "meanwhile"):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-        case = desk.case(_number(rest.removeprefix("node/")))
+        case = desk.case(_number(place))
         if case is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such node in the queue")
-        return desk.page(case, nonce, "../")
+        return desk.page(case, nonce, "../", desk.meanwhile(case) if kind == "meanwhile" else "")
 
     def _picture(self, place: str) -> None:
         """Sends a node of the queue among its neighbours."""
@@ -191,11 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.SEE_OTHER, "", PLAIN, more={"Location": f"/{self.server.token}/{where}"})
 
     def _say(self, given: dict[str, str]) -> str:
-        """Saves an answer and returns where it goes on."""
+        """Saves an answer and returns where it goes on; not where the node has another than its page knew."""
         desk = self.server.desk
         case, answer = desk.case(_number(given.get("place", ""))), given.get("answer", "")
         if case is None or answer not in desk.verdicts.answers:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "an answer names a place in the queue and what is said")
+        if "known" in given and _number(given["known"]) != desk.number(case, desk.verdicts.latest()):
+            return f"meanwhile/{case.place}"
         desk.verdicts.say(case.node, answer)
         return ""
 
@@ -203,8 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Takes the last answer back, where it is the one that was shown, and returns the address of its node."""
         desk, number = self.server.desk, _number(given.get("number", ""))
         last = desk.verdicts.latest_said()
-        taken = desk.verdicts.undo(number)
-        place = desk.place(last.node) if last is not None and taken else None
+        if not desk.verdicts.undo(number):
+            return "later"
+        place = None if last is None else desk.place(last.node)
         return "" if place is None else f"node/{place}"
 
     def _form(self) -> dict[str, str]:
