@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.ranks import Ranks, join, leave
 from calirare.datasets import read_graph
-from calirare.graph import Graph, GraphOnDisk, id_column_of, is_table, stem_of
+from calirare.graph import Graph, GraphOnDisk, id_column_of, is_table, note_weights, stem_of
 from calirare.models import streams_of
 from calirare.run import (
     IntervalNodes,
@@ -210,6 +210,8 @@ def _source(
         if ranks.rank == 0:
             saved.scorer.note_on(reporter.say)
         part = _own_part(graph, own, ranks)
+        if ranks.rank == 0 and saved.scorer.weighted:
+            note_weights(True, part.weighted, lambda note: reporter.say(f"note: {note}"))
         return Streamed(saved.scorer, part, detector, blocks, ranks, lambda note: reporter.say(f"note: {note}"))
     if ranks.size > 1:
         raise InputError(

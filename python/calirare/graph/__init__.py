@@ -35,7 +35,7 @@ from calirare.graph.labelled import (
     check_training_labels,
     relabelled,
 )
-from calirare.graph.like import with_categories_of, with_relations
+from calirare.graph.like import note_weights, weighs, with_categories_of, with_relations
 from calirare.graph.log import GraphLog
 from calirare.graph.named_rows import is_named, is_one, of_names
 from calirare.graph.on_disk import GraphOnDisk
@@ -125,6 +125,7 @@ __all__ = [
     "new_folder",
     "no_label_column",
     "normalize_features",
+    "note_weights",
     "nothing_known",
     "numbered",
     "numbers_named",
@@ -151,6 +152,7 @@ __all__ = [
     "standardized",
     "stem_of",
     "unnamed_table",
+    "weighs",
     "with_categories_of",
     "with_drawn_rest",
     "with_relations",

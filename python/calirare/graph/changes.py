@@ -33,6 +33,7 @@ KEYS = {
     "remove edge": {"do", "edge"},
     "set features": {"do", "node", "x"},
 }
+MAY_SAY = {"add node": {"scored"}}  # and what such a change may say beside
 
 
 class Changes:
@@ -56,6 +57,7 @@ class Changes:
         self.n_ever = graph.n_nodes
         self.n_changes = 0
         self._gone: set[int] = set()
+        self._unscored: set[int] = set()  # of those that were added
         self._rows: dict[int, NumpyArray | Row] = {}
         self._edges: dict[tuple[int, int], float | None] = {}
         self._added: list[str] = []
@@ -73,7 +75,7 @@ class Changes:
             InputError: the change cannot be made.
         """
         does = record.get("do") if isinstance(record, dict) else None
-        if not isinstance(does, str) or record.keys() != KEYS.get(does):
+        if not isinstance(does, str) or record.keys() - MAY_SAY.get(does, set()) != KEYS.get(does):
             raise InputError(f"{self.where}: a change must be one of {', '.join(KEYS)} with its parts, got another")
         step: Step = getattr(self, f"_{does.replace(' ', '_')}")(record)
         return partial(self._make, step)
@@ -107,7 +109,8 @@ class Changes:
         }
         scored = before.scored
         if scored is not None:
-            scored = torch.cat([scored[kept], torch.ones(len(unknown), dtype=torch.bool)])
+            told = [n not in self._unscored for n in range(before.n_nodes, self.n_ever)]
+            scored = torch.cat([scored[kept], torch.tensor(told, dtype=torch.bool)[new]])
         return dataclasses.replace(
             before,
             adjacency=self._adjacency(numbers),
@@ -190,11 +193,20 @@ class Changes:
                 f"{self.where}: a new node must name each neighbour once, but {twice!r} is there twice: add up the "
                 "weights instead"
             )
-        weights = [self._weight(weight) for _, weight in given]
-        return partial(self._put_node, row, name, dict(zip(ends, weights, strict=True)))
+        weights, scored = [self._weight(weight) for _, weight in given], record.get("scored", True)
+        if not isinstance(scored, bool):
+            raise InputError(f"{self.where}: scored must be true or false, got {scored!r}")
+        if not scored and self.before.scored is None:
+            raise InputError(
+                f"{self.where}: every node of this graph is scored, so a new one is too: leave scored out, or train on "
+                "a graph that says which nodes are scored"
+            )
+        return partial(self._put_node, row, name, dict(zip(ends, weights, strict=True)), scored)
 
-    def _put_node(self, row: NumpyArray | Row, name: str | None, edges: dict[int, float]) -> None:
+    def _put_node(self, row: NumpyArray | Row, name: str | None, edges: dict[int, float], scored: bool) -> None:
         node, self.n_ever = self.n_ever, self.n_ever + 1
+        if not scored:
+            self._unscored.add(node)
         self._rows[node] = row
         self._edges |= {(end, node): weight for end, weight in edges.items()}
         if name is not None:

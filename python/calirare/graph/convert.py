@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
+UNREAD = ("edge_type", "node_type", "edge_time", "node_time", "time")  # of a `Data`, though they matter
+
+
 def parts_of_arrays(
     edges: Any, features: Any, labels: Any = None, *, weight: Any, rules: EdgeRules, where: str
 ) -> Parts:
@@ -105,14 +108,22 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     where = f"graph {name!r}"
     x = getattr(data, "x", None)
     features = torch.empty(_n_nodes(data, where), 0) if x is None else _rows(x, where)
-    n = features.shape[0]
+    n, said = features.shape[0], data.to_dict().get("num_nodes") if hasattr(data, "to_dict") else None
+    if x is not None and said is not None and int(said) != n:
+        raise InputError(f"{where}: data.num_nodes must be the number of rows of x, {n}, got {int(said)}: leave it out")
     edges, weights = _edges_of_data(data, n, where)
     parts = parts_of_arrays(
-        edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
+        edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules.of(where, edge_options), where=where
     )
     notes = parts.get("notes", ())
     if hasattr(data, "src") and hasattr(data, "msg"):
         notes = (*notes, "a TemporalData has no labels; its times t and messages msg are left out")
+    left = [each for each in UNREAD if getattr(data, each, None) is not None]
+    if left:
+        notes = (
+            *notes,
+            f"attributes not read: {', '.join(left)} (a HeteroData or an edge table tells types and times)",
+        )
     return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name, "notes": notes}
 
 
@@ -282,9 +293,13 @@ def parts_of_networkx(
         read.update(features)
         features = _feature_columns(graph, features, where)
     if isinstance(labels, str):
+        if not any(labels in held for _, held in graph.nodes(data=True)):
+            raise InputError(
+                f"{where}: labels must name an attribute that some node has, got {labels!r}, which none has"
+            )
         labels = [graph.nodes[node].get(labels) for node in nodes]
     parts = {
-        "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where, naming),
+        "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules.of(where, edge_options), where, naming),
         "x": torch.empty(len(nodes), 0) if features is None else _rows(features, where),
         **parts_of_labels(labels, where),
         "name": name,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.graph.category_names import plain_names
 from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
 from calirare.graph.table_ends import NO_NUMBER, EndColumn
@@ -100,7 +101,7 @@ class EdgeCells:
                 f"{self.path}: every edge must have a type, but column {column!r} is empty in "
                 f"{place(int(np.flatnonzero(empty)[0]), self.path)}{_more(empty)}: fill it in or remove the edge"
             )
-        return cells.astype(str).to_numpy().astype(str)
+        return plain_names(cells.astype(str)).to_numpy().astype(str)
 
     def until(self, column: str | None, as_of: str | None) -> NumpyArray:
         """Returns which rows are not after a time, bool.

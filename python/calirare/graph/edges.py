@@ -70,6 +70,18 @@ class EdgeRules:
     duplicates: Literal["error", "drop", "sum"] | None = None
     self_loops: Literal["error", "drop", "keep"] | None = None
 
+    @classmethod
+    def of(cls, where: str, options: Mapping[str, Any]) -> EdgeRules:
+        """Returns the rules of options; TypeError names one that there is not."""
+        wrong = next((name for name in options if name not in EdgeOptions.__annotations__), None)
+        if wrong is not None:
+            close = get_close_matches(wrong, list(EdgeOptions.__annotations__), 1)
+            mend = f"did you mean {close[0]!r}?" if close else "leave it out"
+            raise TypeError(
+                f"{where}: options of edges are {', '.join(EdgeOptions.__annotations__)}, got {wrong!r}: {mend}"
+            )
+        return cls(**options)
+
     def for_table(self, *, weighted: bool) -> EdgeRules:
         """Returns the rules with what was left open as tables of events need it: every edge counts once, both ways.
 

@@ -13,6 +13,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_features
 from calirare.graph.columns import Column, named, with_neighbours
 from calirare.graph.convert import edges_of_adjacency, parts_of_labels, split_of_masks
+from calirare.graph.edge_notes import mended
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
@@ -64,12 +65,18 @@ def parts_of_hetero(
     n, n_scored = sum(sizes), sizes[0]
     x, columns = _features(data, types, sizes, where)
     ends, weights, kinds, notes = _edges(data, first, dict(zip(types, sizes, strict=True)), where)
-    rules = EdgeRules(**edge_options).for_table(weighted=weights is not None)
+    asked = EdgeRules.of(where, edge_options)
+    rules = asked.for_table(weighted=weights is not None)
     naming = Naming(lambda i: _name(i, first), lambda i: f"edge {i}")
     if relations:
         adjacency = typed_adjacency(ends, weights, kinds, n, rules, where, naming)
     else:
         adjacency = build_adjacency(ends, weights, n, rules, where, naming)
+    notes += [
+        f"edges: {note}"
+        for note in mended(ends, weights, asked, rules, n, adjacency.nnz, kinds if relations else None)
+        if note.startswith(("left out", "repetitions"))
+    ]
     labels = parts_of_labels(getattr(data[scored], "y", None), where)
     known = labels["y"]
     if known is not None and known.shape != (n_scored,):
@@ -126,6 +133,11 @@ def _features(data: HeteroData, types: list[str], sizes: list[int], where: str) 
             continue
         own = as_features(given, f"{where}, type {kind!r}")
         own = own.to_dense() if isinstance(own, Csr) else own
+        if own.ndim != 2:
+            raise InputError(
+                f"{where}: x of {kind!r} must be a table with a row per node, got shape {tuple(own.shape)}: x[:, None] "
+                "makes one column of one number per node"
+            )
         if len(own) != sizes[number]:
             raise InputError(f"{where}: x of {kind!r} must have one row per node, {sizes[number]}, got {len(own)}")
         block = torch.full((sum(sizes), own.shape[1]), torch.nan)
@@ -146,6 +158,11 @@ def _edges(
         index, weight = _edges_of_type(data[kind], relation, (sizes[target], sizes[source]), where, notes)
         if index.ndim != 2 or index.shape[0] != 2:
             raise InputError(f"{where}: edge_index of {relation!r} must have shape [2, m], got {index.shape}")
+        if weight is not None and len(weight) != index.shape[1]:
+            raise InputError(
+                f"{where}: edge_weight of {relation!r} must be one number per edge, {index.shape[1]}, got {len(weight)}"
+            )
+        index = index if index.size else index.astype(np.int64)  # an empty tensor has floats
         for row, end in zip(index, (source, target), strict=True):
             if row.size and not 0 <= row.min() <= row.max() < sizes[end]:
                 raise InputError(
@@ -155,6 +172,8 @@ def _edges(
         ends.append(index.T + np.array([first[source], first[target]]))
         weights.append(weight)
         kinds.append(np.full(index.shape[1], " ".join(kind)))
+    if len({" ".join(kind) for kind in data.edge_types}) < len(data.edge_types):
+        raise InputError(f"{where}: types of edges must differ in their words, but two read alike: rename one")
     if not ends:
         raise InputError(f"{where}: there must be edges of some type, got none")
     filled = [np.ones(len(e)) if w is None else w for e, w in zip(ends, weights, strict=True)]
@@ -182,4 +201,11 @@ def _edges_of_type(
                 "it in edge_weight"
             )
     weights = None if weight is None else as_array(weight, f"edge_weight of {relation!r}", where)
+    if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if weights is not None and weights.ndim != 1:
+        raise InputError(
+            f"{where}: edge_weight of {relation!r} must be one number per edge, got shape {weights.shape}: keep "
+            "one column"
+        )
     return as_array(index, f"edge_index of {relation!r}", where), weights

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.category_names import places_of_names
+from calirare.graph.category_names import places_of_names, plain_name
 from calirare.graph.columns import Column, named
 from calirare.graph.graph import Graph
 from calirare.graph.relations import Relation
@@ -27,9 +27,11 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
     Raises:
         InputError: the other has relations, and this graph knows of none.
     """
-    here = {relation.name: relation for relation in graph.relations}
-    if names is None or names == tuple(here):
+    if names is None or names == tuple(relation.name for relation in graph.relations):
         return graph
+    plain = {plain_name(name): name for name in names}  # of an earlier release: in another spelling
+    called = [plain.get(plain_name(relation.name), relation.name) for relation in graph.relations]
+    here = {name: replace(relation, name=name) for name, relation in zip(called, graph.relations, strict=True)}
     if names and not here and graph.n_edges:
         raise InputError(
             f"graph {graph.name!r}: its edges must have types or directions as those of the run's graph, "
@@ -46,6 +48,28 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
     no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=graph.device), graph.n_nodes)
     found = tuple(here.get(name) or Relation(name, no_edge, no_edge) for name in names)
     return replace(graph, relations=found, trusted=True)
+
+
+def weighs(graph: Graph) -> bool:
+    """Returns whether edges have weights other than 1."""
+    return bool((graph.adjacency.values != 1).any())
+
+
+def note_weights(weighted: bool | None, here: bool, say: Callable[[str], None]) -> None:
+    """Says where edges have weights and those of another graph had none, or the other way round.
+
+    Args:
+        weighted: whether edges of the other graph have weights other than 1; None: it is not known.
+        here: whether these have.
+        say: takes the note.
+    """
+    if weighted and not here:
+        say(
+            "no edge has a weight, but those of the run's graph have, so that P is of another graph: name the column "
+            "of weights (--weight COLUMN, edge_weight of a Data)"
+        )
+    if weighted is False and here:
+        say("edges have weights, but those of the run's graph have none, so that P is of another graph: leave them out")
 
 
 def with_categories_of(graph: Graph, columns: Sequence[Column]) -> Graph:

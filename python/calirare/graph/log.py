@@ -103,7 +103,13 @@ class GraphLog:
         return self._changes.n_changes
 
     def add_node(
-        self, x: Any, neighbours: Iterable[Any] = (), *, weights: Iterable[Any] | None = None, name: Any = None
+        self,
+        x: Any,
+        neighbours: Iterable[Any] = (),
+        *,
+        weights: Iterable[Any] | None = None,
+        name: Any = None,
+        scored: bool = True,
     ) -> str | int:
         """Adds a node without a label and returns what it is called from now on.
 
@@ -112,9 +118,12 @@ class GraphLog:
             neighbours: nodes that it has an edge to, added ones too.
             weights: of these edges, finite and above 0; None: 1.
             name: what it is called, where nodes have names.
+            scored: whether P(rare) is told of it; False: it carries edges alone, as a device does, which only a graph
+                that says which of its nodes are scored knows.
 
         Raises:
-            InputError: a neighbour is unknown or named twice, or features, weights or the name do not fit.
+            InputError: a neighbour is unknown or named twice, every node is scored, or features, weights or the name do
+                not fit.
         """
         ends = [self._called(node) for node in neighbours]
         given = [1.0] * len(ends) if weights is None else [_number(weight) for weight in weights]
@@ -123,7 +132,8 @@ class GraphLog:
         edges = [list(pair) for pair in zip(ends, given, strict=True)]
         with self._turn:
             number, name = self._changes.n_ever, None if name is None else str(name)
-            self._append({"do": "add node", "x": self._listed(x), "edges": edges, "name": name})
+            beyond = {} if scored else {"scored": False}
+            self._append({"do": "add node", "x": self._listed(x), "edges": edges, "name": name} | beyond)
         return number if name is None else name
 
     def remove_node(self, node: Any) -> None:

@@ -122,6 +122,6 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         float(facts["threshold"]),
         Reference.from_state(remembered, facts["reference"]),
         TableColumns(**facts["tables"]) if "tables" in facts else settings.data.tables(),
-        bool(facts.get("weighted", False)),
+        facts.get("weighted"),
         None if facts.get("relations") is None else tuple(facts["relations"]),
     )

@@ -16,7 +16,7 @@ from calirare._util.torch_state import plain_torch
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph, TableColumns, check_graph, with_relations
+from calirare.graph import Graph, TableColumns, check_graph, note_weights, weighs, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit, acquainted
@@ -58,7 +58,7 @@ class Scorer:
         threshold: of the run's decision.
         reference: what the run remembers of its graph.
         tables: columns of the tables of the run's graph.
-        weighted: whether edges of the run's graph have weights other than 1.
+        weighted: whether edges of the run's graph have weights other than 1; None where it is not known.
         relations: names of the types of edges of the run's graph; None where they are not known.
         anew: whether the maps were fitted on fresh labels, see `recalibrated`.
     """
@@ -73,7 +73,7 @@ class Scorer:
     threshold: float
     reference: Reference
     tables: TableColumns = NO_TABLES
-    weighted: bool = False
+    weighted: bool | None = None
     relations: tuple[str, ...] | None = None
     anew: bool = False
 
@@ -94,7 +94,7 @@ class Scorer:
             outcome.decision.threshold,
             outcome.reference,
             graph.tables or NO_TABLES,
-            bool((graph.adjacency.values != 1).any()),
+            weighs(graph),
             tuple(relation.name for relation in graph.relations),
         )
 
@@ -243,6 +243,8 @@ class Scorer:
                 "the run has logits that were given to it and no network to score with: give those of this graph to "
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
+        if graph.n_edges:
+            note_weights(self.weighted, weighs(graph), say)
         typed = with_relations(self._labelled(graph.to("cpu"), say), self.relations, say)
         return self.features.transform(typed, say)
 

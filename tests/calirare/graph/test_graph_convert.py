@@ -503,3 +503,25 @@ def test_an_adjacency_of_truths_has_edges_of_weight_one():
     adjacency = sp.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) > 0)
     graph = Graph.from_edges(adjacency, np.eye(3, 2), [0, 1, 0])
     assert graph.adjacency.values.tolist() == [1.0] * 4
+
+
+def test_what_a_data_tells_and_is_not_read_is_said(data_class):
+    data = data_class(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0, 1, -1]))
+    assert Graph.from_data(data).notes == ()
+    data.edge_type = torch.tensor([0, 1])
+    assert any("attributes not read: edge_type" in note for note in Graph.from_data(data).notes)
+
+
+def test_numbers_of_nodes_that_contradict_each_other_are_refused(data_class):
+    data = data_class(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=5)
+    with pytest.raises(InputError, match=r"data.num_nodes must be the number of rows of x, 3, got 5"):
+        Graph.from_data(data)
+
+
+def test_labels_that_no_node_of_networkx_has_are_refused():
+    networkx = pytest.importorskip("networkx")
+    made = networkx.path_graph(3)
+    networkx.set_node_attributes(made, {0: 1, 1: 0}, "label")
+    assert Graph.from_networkx(made, labels="label").y.tolist() == [1, 0, -1]
+    with pytest.raises(InputError, match="labels must name an attribute that some node has, got 'lable'"):
+        Graph.from_networkx(made, labels="lable")

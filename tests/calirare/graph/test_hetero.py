@@ -154,3 +154,47 @@ def test_transposed_adjacencies_are_edges(data):
     del data["account", "pays", "merchant"].edge_index
     with pytest.raises(InputError, match="edges of 'pays' must have edge_index or adj_t, but both are missing"):
         Graph.from_data(data)
+
+
+def test_weights_fit_type_by_type_and_not_in_sum(data):
+    data["account", "uses", "device"].edge_weight = torch.ones(2)
+    data["account", "pays", "merchant"].edge_weight = torch.ones(5)
+    with pytest.raises(InputError, match="edge_weight of 'uses' must be one number per edge, 5, got 2"):
+        Graph.from_data(data)
+
+
+def test_a_column_of_weights_is_weights_and_a_type_may_be_empty(data):
+    data["account", "uses", "device"].edge_weight = torch.arange(1.0, 6)[:, None]
+    data["account", "pays", "merchant"].edge_index = torch.empty(2, 0)
+    assert sorted(set(Graph.from_data(data).adjacency.values.tolist())) == [1, 2, 3, 4, 5]
+    data["account", "uses", "device"].edge_weight = torch.ones(5, 2)
+    with pytest.raises(InputError, match="edge_weight of 'uses' must be one number per edge, got shape"):
+        Graph.from_data(data)
+
+
+def test_features_of_one_dimension_are_named(data):
+    data["device"].x = torch.ones(3)
+    with pytest.raises(InputError, match=r"x of 'device' must be a table with a row per node, got shape \(3,\)"):
+        Graph.from_data(data)
+
+
+def test_types_that_read_alike_are_refused(data):
+    data["account", "uses device", "device"].edge_index = USES
+    data["account uses"].num_nodes = 2
+    data["account uses", "device", "device"].edge_index = torch.tensor([[0], [0]])
+    with pytest.raises(InputError, match="types of edges must differ in their words"):
+        Graph.from_data(data)
+
+
+def test_what_is_left_out_of_the_edges_is_told(data):
+    data["account", "uses", "device"].edge_index = torch.cat([USES, USES[:, :2]], 1)
+    data["account", "knows", "account"].edge_index = torch.tensor([[0, 1], [0, 2]])
+    notes = " ".join(Graph.from_data(data).notes)
+    assert "edges of a node to itself: 1" in notes
+    assert "repetitions among them: 2" in notes
+    assert Graph.from_data(data, duplicates="drop", self_loops="drop").notes == ()
+
+
+def test_an_option_that_there_is_not_is_named(data):
+    with pytest.raises(TypeError, match="got 'symmetrise': did you mean 'symmetrize'"):
+        Graph.from_data(data, symmetrise=True)

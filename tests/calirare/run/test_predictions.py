@@ -12,6 +12,8 @@ import torch
 import calirare
 from calirare.run import COLUMNS, Probabilities, predictions, write_predictions
 from calirare.run.tables import write_large_predictions, write_review
+from calirare_ext import Csr
+from tests.helpers.command import call, rough_runs
 from tests.helpers.tasks import rare_task
 
 
@@ -113,3 +115,28 @@ def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
     every = predictions(graph, outcome.for_tables(), outcome.jackknife, graph.split)
     assert (table["uncertainty"] - every["uncertainty"].to_numpy()[table["node"]]).abs().max() < 1e-6
     assert outcome.jackknife.review(p).numel() == graph.n_nodes
+
+
+def weighing(task, weight):
+    a = task.adjacency
+    values = torch.full((a.nnz,), weight)
+    return dataclasses.replace(task, adjacency=Csr(a.indptr, a.indices, values, a.n_cols), trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "words"), [(3.0, 1.0, "no edge has a weight"), (1.0, 3.0, "edges have weights")]
+)
+def test_weights_that_another_graph_lacks_or_has_are_told(own, other, words, tmp_path):
+    own, other = weighing(rare_task(), own), weighing(rare_task(), other)
+    with rough_runs():
+        calirare.train(own, model="hops", folds=2, epochs=5).save(tmp_path / "run")
+    saved, said = calirare.load(tmp_path / "run"), []
+    saved.score(own, say=said.append)
+    assert not any("weight" in note for note in said)
+    saved.score(other, say=said.append)
+    assert any(note.startswith(words) for note in said)
+    other.to_folder(tmp_path / "g")
+    told = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g", "--scores-only", "--out",
+                tmp_path / "scores.parquet")  # fmt: skip
+    assert told.code == 0, told.err
+    assert ("no edge has a weight" in told.out + told.err) is words.startswith("no")

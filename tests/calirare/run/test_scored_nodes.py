@@ -159,6 +159,24 @@ def test_new_nodes_are_scored_and_the_others_stay_as_they_were(tmp_path):
     assert bool(changed.scored[-1])
 
 
+def test_a_new_node_may_carry_edges_alone(tmp_path):
+    graph = calirare.Graph.from_edges(
+        np.array([[0, 1], [1, 0], [1, 2], [2, 1]]), np.ones((3, 1)), np.array([1, 0, -1]), duplicates="error"
+    )
+    some = dataclasses.replace(graph, scored=torch.tensor([True, True, False]), trusted=True)
+    for _ in range(2):
+        with GraphLog(some, tmp_path / "log") as log:
+            if not log.n_changes:
+                log.add_node([2.0], [0], scored=False)
+                log.add_node([3.0], [1])
+            assert log.graph().scored.tolist() == [True, True, False, False, True]
+    with (
+        GraphLog(graph, tmp_path / "every") as log,
+        pytest.raises(InputError, match="every node of this graph is scored"),
+    ):
+        log.add_node([2.0], [0], scored=False)
+
+
 def test_an_edge_to_a_node_that_is_not_scored_tells_of_the_labels_behind_it(outcome):
     graph = outcome.graph
     adjacency = graph.adjacency.to_dense() > 0

@@ -60,7 +60,7 @@ def _features(script: Script, names: Names, nodes: Nodes, features: FeatureMap) 
     return mapped(script, raw_columns(script, nodes, features), features)
 
 
-def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> EdgeReading:
+def edge_reading(settings: Settings, names: Names, weighted: bool | None = False) -> EdgeReading:
     """Returns what becomes of the rows of the edge table, as `calirare predict` reads tables.
 
     Args:
