@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,18 @@ from calirare.graph import share_split
 from calirare.run import Scorer
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import ENGINES, MOMENTS, NAMES, SECOND, ZONED_MOMENTS, joined, parity, tables, written
+from tests.helpers.warehouse import (
+    ENGINES,
+    MOMENTS,
+    NAMES,
+    NOON,
+    SECOND,
+    ZONED_MOMENTS,
+    joined,
+    parity,
+    tables,
+    written,
+)
 
 PARITY = 1e-5  # of P(rare): what is promised
 QUICK = {"epochs": 30, "folds": 2}
@@ -286,3 +298,50 @@ def test_blanks_around_a_name_are_none_of_it(engine):
     scorer, graph = of_codes(nodes, edges, ())
     told = nodes.assign(city=" " + nodes["city"].fillna(" ") + "  ")
     assert parity(scorer, graph, engine, nodes=told, edges=edges) <= PARITY
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_large_codes_are_the_same_in_a_column_of_floats(engine):
+    nodes, edges = coded([12345678.0, 2e15, 30.5])
+    scorer, graph = of_codes(nodes, edges)
+    assert "12345678" in scorer.features.inputs[-1].categories
+    assert parity(scorer, graph, engine, nodes=nodes, edges=edges) <= PARITY
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_truth_of_a_column_of_numbers_may_be_text(engine):
+    nodes, edges = tables()
+    nodes["known"] = nodes["amount"] > nodes["amount"].median()
+    scorer, graph = of_codes(nodes, edges, ())
+    assert scorer.reference.binary == {"known"}
+    for told in (nodes["known"], nodes["known"].map({True: "true", False: "FALSE"}), nodes["known"].astype(float)):
+        assert parity(scorer, graph, engine, nodes=nodes.assign(known=told), edges=edges) <= PARITY
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_numbers_of_nodes_are_the_same_whatever_type_an_end_has(engine, tmp_path):
+    nodes, edges = tables()
+    numbers = {name: 10 + i for i, name in enumerate(nodes["node"])}
+    nodes["node"], edges = nodes["node"].map(numbers), edges.apply(lambda ends: ends.map(numbers))
+    edges.loc[::4, "target"] += 500
+    path, given = written(tmp_path, nodes, edges), {"features": str(tmp_path / "nodes.csv"), "id": "node"}
+    with rough_runs():
+        outcome = calirare.train(dataset=str(path), model="gcn", unknown_ends="add", **given, **QUICK)
+    told = edges.assign(target=edges["target"].astype(float))
+    assert parity(Scorer.of(outcome), outcome.graph, engine, nodes=nodes, edges=told) <= PARITY
+
+
+def test_sqlite_reads_every_way_in_which_iso_writes_a_time():
+    ways = MOMENTS | {
+        "2024-01-31 12:00:00+00": NOON,
+        "2024-01-31 14:00:00+0200": NOON,
+        "2024-01-31 12:00:00 Z": NOON,
+        " 2024-01-31 12:00:00": NOON,
+        "20240131": NOON - 0.5,
+        "2024-02": NOON + 0.5,
+        "2024-01-31T12": NOON,
+    }
+    with closing(sqlite3.connect(":memory:")) as engine:
+        for text, days in ways.items():
+            found = engine.execute(f"SELECT {DIALECTS['sqlite'].days.format(x='?1')}", [text]).fetchone()[0]
+            assert abs(found - days) < SECOND, text

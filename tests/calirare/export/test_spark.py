@@ -64,3 +64,17 @@ def test_a_name_is_the_plain_name_there_and_nan_is_null(engine):
     found = spark.in_spark(engine, query, names=frame)
     assert found["name"].fillna("").tolist() == [plain_name(cell) for cell in cells]
     assert found["v"].isna().tolist() == [True] + [False] * 7
+
+
+def test_large_codes_have_no_exponent_there(engine):
+    frame = pd.DataFrame({"node": ["a", "b", "c"], "v": [12345678.0, 2e15, -3e15]})
+    name = named("n.v", ["12345678", "2000000000000000"], DIALECTS["spark"])
+    found = spark.in_spark(engine, f"SELECT node, {name} AS name FROM n", n=frame)
+    assert found["name"].tolist() == ["12345678", "2000000000000000", "-3000000000000000"]
+
+
+def test_booleans_and_their_words_are_numbers_there(engine):
+    frame = pd.DataFrame({"node": ["a", "b", "c"], "v": ["true", "FALSE", "0.5"], "w": [True, False, True]})
+    v, w = (DIALECTS["spark"].truth_or_number(name) for name in ("v", "w"))
+    found = spark.in_spark(engine, f"SELECT node, {v} AS v, {w} AS w FROM n", n=frame)
+    assert (found["v"].tolist(), found["w"].tolist()) == ([1, 0, 0.5], [1, 0, 1])

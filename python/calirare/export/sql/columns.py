@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -19,8 +19,15 @@ from calirare.features import AsIs, FeatureMap, Kept, Ranked, RowSums
 from calirare.graph import places_of_names, plain_name
 
 
-def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
-    """Returns a part with the columns of the node table that a map reads: numbers, ages in days, or text."""
+def raw_columns(script: Script, nodes: Nodes, features: FeatureMap, binary: Collection[str] = ()) -> Columns:
+    """Returns a part with the columns of the node table that a map reads: numbers, ages in days, or text.
+
+    Args:
+        script: the query.
+        nodes: where they are read.
+        features: the map.
+        binary: columns of zeros and ones alone, which a table may hold as true and false.
+    """
     d = script.dialect
     made = []
     for i, column in enumerate(features.inputs):
@@ -31,7 +38,8 @@ def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
             script_days = d.days.format(x=given)
             made.append(f"{number(features.newest[i])} - {d.as_single(d.as_double(script_days))}")
         else:
-            made.append(d.as_single(d.known(d.as_double(given))))
+            as_number = d.truth_or_number if column.name in binary else d.as_double
+            made.append(d.as_single(d.known(as_number(given))))
     called = numbered(len(made))
     node = (nodes.node, "node")
     part = script.select("raw", [node, *zip(made, called, strict=True)], f"FROM {nodes.rows}")

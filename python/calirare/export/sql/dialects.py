@@ -11,6 +11,18 @@ SINGLE = "CAST(CAST({x} AS {type}) AS {double})"
 # A time that says how far it is from UTC, in text: else an engine takes it for one of its session, or forgets how far.
 ZONED = ":[0-9][0-9]([.][0-9]+)?[ ]?(Z|[+-][0-9][0-9](:?[0-9][0-9])?(:[0-9][0-9])?)$"
 WHOLE = "^([-+]?[0-9]+)[.]0+$"  # a whole number with a point
+POWER = "^[-+]?[0-9]([.][0-9]+)?[eE][+]?[0-9]+$"  # a large one of a column of floats, as engines write it
+TINIEST = 1.2e-38  # below which float32 has no full precision
+# SQLite reads "+01:00" and "2024-01-31 12:00" alone of the ways in which ISO 8601 writes them.
+ISO = (
+    "CASE WHEN TRIM({x}) GLOB '*:*[+-][0-9][0-9]' THEN TRIM({x}) || ':00' "
+    "WHEN TRIM({x}) GLOB '*:*[+-][0-9][0-9][0-9][0-9]' "
+    "THEN SUBSTR(TRIM({x}), 1, LENGTH(TRIM({x})) - 2) || ':' || SUBSTR(TRIM({x}), -2) "
+    "WHEN TRIM({x}) GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]' THEN TRIM({x}) || '-01' "
+    "WHEN TRIM({x}) GLOB '[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]' "
+    "THEN SUBSTR(TRIM({x}), 1, 4) || '-' || SUBSTR(TRIM({x}), 5, 2) || '-' || SUBSTR(TRIM({x}), 7) "
+    "WHEN TRIM({x}) GLOB '*-[0-9][0-9][ T][0-9][0-9]' THEN TRIM({x}) || ':00' ELSE TRIM({x}) END"
+)
 # SQLite has no float32: Veltkamp's splitting (1968) leaves the first 53 - 29 = 24 binary digits, rounded to nearest.
 ROUNDED = "({x} * 536870913.0 - ({x} * 536870913.0 - {x}))"
 
@@ -39,6 +51,8 @@ class Dialect:
         nan: how the engine writes NaN as text, which equals itself as a number there; empty where there is none.
         trim: text `{x}` without blanks around it.
         whole: text `{x}`, of whole numbers without a point.
+        power: a condition on text `{x}`, that it is a number as `POWER`; and it as text without an exponent.
+        strict: whether a number too small for float32, and an exponential too small for float64, is an error.
         truths: how true and false are written as text.
     """
 
@@ -60,6 +74,11 @@ class Dialect:
     nan: str = ""
     trim: str = "TRIM(BOTH ' ' FROM {x})"
     whole: str = f"regexp_replace({{x}}, '{WHOLE}', '\\1')"
+    power: tuple[str, str] = (
+        f"regexp_matches({{x}}, '{POWER}')",
+        "CAST(CAST(CAST({x} AS DOUBLE) AS HUGEINT) AS VARCHAR)",
+    )
+    strict: bool = False
     truths: tuple[tuple[str, ...], tuple[str, ...]] = (("true",), ("false",))
 
     def name_of(self, word: str) -> str:
@@ -87,12 +106,20 @@ class Dialect:
         """Returns an expression as float64."""
         return f"CAST({x} AS {self.double})"
 
+    def truth_or_number(self, x: str) -> str:
+        """Returns a column as float64 that may hold true and false, as booleans or text."""
+        text = f"CAST({x} AS {self.text})"
+        other = self.as_double(text if self.strict else x)
+        return f"CASE LOWER({text}) WHEN 'true' THEN 1.0e0 WHEN 'false' THEN 0.0e0 ELSE {other} END"
+
     def known(self, x: str) -> str:
         """Returns a float64 column, NULL where it is NaN: the run knows of one way to be missing."""
         return f"NULLIF({x}, {self.as_double(self.string(self.nan))})" if self.nan else x
 
     def as_single(self, x: str) -> str:
         """Returns a float64 column, rounded to what float32 holds, as float64."""
+        if self.strict:
+            x = f"(CASE WHEN ABS({x}) < {TINIEST} THEN 0.0e0 ELSE {x} END)"
         if self.single:
             return SINGLE.format(x=x, type=self.single, double=self.double)
         return ROUNDED.format(x=x)
@@ -118,7 +145,7 @@ DIALECTS = {
             "REAL",
             "",
             "TEXT",
-            "(julianday({x}) - 2451544.5)",
+            f"(julianday({ISO}) - 2451544.5)",
             low="MIN",
             high="MAX",
             few_groups=True,
@@ -126,6 +153,10 @@ DIALECTS = {
             whole=(
                 "CASE WHEN RTRIM({x}, '0') GLOB '*[0-9].' AND LTRIM(RTRIM(RTRIM({x}, '0'), '.'), '+-') NOT GLOB "
                 "'*[^0-9]*' AND {x} NOT GLOB '*.' THEN RTRIM(RTRIM({x}, '0'), '.') ELSE {x} END"
+            ),
+            power=(
+                "{x} GLOB '[0-9]*e+[0-9]*' OR {x} GLOB '[-+][0-9]*e+[0-9]*'",
+                "CAST(CAST(CAST({x} AS REAL) AS INTEGER) AS TEXT)",
             ),
             truths=(("true", "1", "1.0"), ("false", "0", "0.0")),
         ),
@@ -135,11 +166,14 @@ DIALECTS = {
             "double precision",
             "real",
             "text",
-            f"CAST(CASE WHEN CAST({{x}} AS text) ~ '{ZONED}' "
+            "CAST(CASE WHEN CAST(pg_typeof({x}) AS text) = 'timestamp with time zone' "
+            f"OR CAST({{x}} AS text) ~ '{ZONED}' "
             "THEN EXTRACT(EPOCH FROM CAST(CAST({x} AS text) AS timestamptz)) "
             "ELSE EXTRACT(EPOCH FROM CAST({x} AS timestamp)) END AS double precision) / 86400.0 - 10957.0",
             told="SET jit = off;",
             nan="NaN",
+            power=(f"{{x}} ~ '{POWER}'", "CAST(CAST({x} AS numeric) AS text)"),
+            strict=True,
         ),
         Dialect(
             "spark",
@@ -155,6 +189,7 @@ DIALECTS = {
             salted=True,
             nan="NaN",
             whole=f"regexp_replace({{x}}, '{WHOLE}', '$1')",
+            power=(f"{{x}} RLIKE '{POWER}'", "CAST(CAST({x} AS DECIMAL(38, 0)) AS STRING)"),
         ),
     )
 }

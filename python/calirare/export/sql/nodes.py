@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calirare.export.sql.dialects import Dialect
 from calirare.export.sql.names import Names
 from calirare.export.sql.script import Script
 from calirare.export.sql.words import named
@@ -44,8 +45,8 @@ class Nodes:
         if "add" not in (scorer.settings.data.unknown_ends, scorer.tables.unknown_ends):
             said = f"node IN (SELECT {given} FROM {table} n WHERE {kept})" if kept else ""
             return cls(table, column, f"{table} n", given, None, said, False)
-        text = f"CAST({given} AS {d.text})"
-        each = (f"SELECT CAST(e.{d.name_of(end)} AS {d.text}) AS node FROM {d.table(names.edges)} e" for end in ends)
+        text = _as_name(d, given)
+        each = (f"SELECT {_as_name(d, f'e.{d.name_of(end)}')} AS node FROM {d.table(names.edges)} e" for end in ends)
         found = script.add("ends", f"SELECT a.node FROM ({' UNION '.join(each)}) a WHERE a.node <> ''")
         part = script.add("nodes", f"SELECT {text} AS node FROM {table} n UNION SELECT node FROM {found}")
         rows = f"{part} k LEFT JOIN {table} n ON {text} = k.node"
@@ -56,12 +57,17 @@ class Nodes:
     def end(self, script: Script, column: str) -> str:
         """Returns an end of an edge `e`, as names of nodes are compared."""
         given = f"e.{script.dialect.name_of(column)}"
-        return f"CAST({given} AS {script.dialect.text})" if self.as_text else given
+        return _as_name(script.dialect, given) if self.as_text else given
 
     def column(self, script: Script, features: FeatureMap, i: int) -> str:
         """Returns the raw column i of a map of features."""
         name = features.inputs[i].name
         return self.listed if self.listed and name == LISTED else f"n.{script.dialect.name_of(name)}"
+
+
+def _as_name(dialect: Dialect, given: str) -> str:
+    """Returns a column as names of nodes in text: of a whole number without a point, as a column with gaps has them."""
+    return f"({dialect.whole.format(x=f'CAST({given} AS {dialect.text})')})"
 
 
 def scored_rows(script: Script, wanted: str | None) -> str:

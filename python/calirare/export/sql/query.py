@@ -15,7 +15,6 @@ from calirare.export.sql.script import Columns, Script
 from calirare.export.sql.sparse import Sparse, sparse_features
 from calirare.export.sql.terms import Term
 from calirare.export.unlabelled import without_labels
-from calirare.features import FeatureMap
 from calirare.run import DRAWN, Scorer, Settings
 
 
@@ -42,7 +41,7 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
     script = Script(dialect, names.prefix())
     nodes = Nodes.of(script, names, scorer)
     neighbours = Neighbours(script, names, nodes, edge_reading(scorer.settings, names, scorer.weighted))
-    logits = Detectors(script, neighbours, _features(script, names, nodes, scorer.features)).of(scorer.fit)
+    logits = Detectors(script, neighbours, _features(script, names, nodes, scorer)).of(scorer.fit)
     d = Term(dialect, "d")
     said = log_odds(scorer.calibrators.get("population"), d)
     odds = script.select("odds", [("node", "node"), (said.text, "d")], f"FROM {logits}")
@@ -53,11 +52,12 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
     return script.text(f"SELECT node, p_rare, {alert} AS alert, {threshold} AS threshold\nFROM {p}{where}")
 
 
-def _features(script: Script, names: Names, nodes: Nodes, features: FeatureMap) -> Columns | Sparse:
+def _features(script: Script, names: Names, nodes: Nodes, scorer: Scorer) -> Columns | Sparse:
     """Returns the features as the detector takes them."""
+    features = scorer.features
     if names.features is not None:
         return sparse_features(script, names, features).mapped(features)
-    return mapped(script, raw_columns(script, nodes, features), features)
+    return mapped(script, raw_columns(script, nodes, features, scorer.reference.binary), features)
 
 
 def edge_reading(settings: Settings, names: Names, weighted: bool | None = False) -> EdgeReading:

@@ -56,6 +56,8 @@ class Term:
 
     def apply(self, operation: str) -> Term:
         """Returns what an operation of one argument makes of it: Log, Exp, Abs, .."""
+        if operation == "Exp" and self.dialect.strict:
+            return Term(self.dialect, f"EXP({self.at_least(-FAR)})")
         return Term(self.dialect, f"{NAMES.get(operation, operation.upper())}({self.text})")
 
     def at_most(self, bound: float) -> Term:

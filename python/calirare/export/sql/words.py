@@ -8,6 +8,7 @@ import numpy as np
 
 from calirare.export.sql.dialects import Dialect
 
+LONG = 7  # digits from which on some engine writes a whole number of a column of floats with an exponent
 TRUTHS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"))
 
 
@@ -22,8 +23,12 @@ def named(given: str, names: Sequence[str], dialect: Dialect) -> str:
         dialect: of the engine.
     """
     text = dialect.trim.format(x=f"CAST({given} AS {dialect.text})")
-    if any(name.lstrip("+-").isdigit() for name in names):
-        text = dialect.whole.format(x=text)
+    whole = [name.lstrip("+-") for name in names if name.lstrip("+-").isdigit()]
+    if whole:
+        plain = dialect.whole.format(x=text)
+        is_power, as_whole = (each.format(x=text) for each in dialect.power)
+        long = any(len(name) >= LONG for name in whole)
+        text = f"(CASE WHEN {is_power} THEN {as_whole} ELSE {plain} END)" if long else plain
     text = f"NULLIF({text}, '')"
     if dialect.nan and _are_numbers(names):
         text = f"NULLIF({text}, {dialect.string(dialect.nan)})"
