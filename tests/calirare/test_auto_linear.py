@@ -95,17 +95,19 @@ def test_weight_decay_follows_the_scale_of_features(graph):
     assert float(torch.corrcoef(said)[0, 1]) > 0.95, "the same but for the intercept's penalty"
 
 
-def test_neither_many_labels_nor_columns_without_neighbours_ask_for_it(graph, monkeypatch):
-    task = task_of(graph)
+def test_many_labels_columns_without_neighbours_and_numbers_do_not_ask_for_it(graph, monkeypatch):
+    task, numbers = task_of(graph), rare_task()
+    assert type(auto.linear(task_of(numbers), HopColumns.fit(numbers, 2, 0)).network) is HopsFit
     alone, near = HopColumns.fit(graph, 0, 0), HopColumns.fit(graph, 2, 0)
     assert type(auto.linear(task, alone).network) is HopsFit
     monkeypatch.setattr(auto, "SCARCE", task.nodes.numel() - 1)
     assert type(auto.linear(task, near).network) is HopsFit
 
 
-def test_features_of_nothing_but_zeros_have_a_linear_member(graph):
-    nothing = dataclasses.replace(graph, x=torch.zeros(graph.n_nodes, 3), feature_names=(), trusted=True)
-    assert bool(auto.linear(task_of(nothing), HopColumns.fit(nothing, 2, 0)).own_logits.isfinite().all())
+def test_words_that_are_all_0_have_a_linear_member(graph):
+    nothing = dataclasses.replace(graph, x=Csr.from_dense(torch.zeros(graph.n_nodes, N_WORDS)), trusted=True)
+    read = HopColumns.fit(graph, 2, 0)
+    assert bool(auto.linear(task_of(nothing), read).own_logits.isfinite().all())
 
 
 def test_a_run_of_words_has_a_linear_convolution_and_a_linear_model_without_edges(outcome):

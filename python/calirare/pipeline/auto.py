@@ -41,7 +41,7 @@ FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of ev
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
-SHARES = (1e-6, 1e-5, 1e-4, 1e-3)  # the same of propagated features, whose columns have no scale: of |x|^2
+SHARES = (1e-6, 1e-5, 1e-4, 1e-3)  # the same of propagated words, whose columns have no scale: of |x|^2
 HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
 GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
@@ -156,13 +156,13 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
 def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
     """Returns the logistic regression, and its weight decay, of the lowest leave-one-out loss.
 
-    It reads the columns or, where these reach neighbours and labels are few, features as one graph convolution or two
-    propagate them, all words among them (SGC, Wu et al. 2019). It is trained to its minimum, where leave-one-out in
-    closed form holds for every weight decay.
+    It reads the columns or, where these hold directions of words and reach neighbours and labels are few, all words as
+    one graph convolution or two propagate them (SGC, Wu et al. 2019). It is trained to its minimum, where leave-one-out
+    in closed form holds for every weight decay.
     """
     reading = HopsTraining(n_layers=1, seed=task.seed, columns=columns)
     readers: list[GcnTraining] = [dataclasses.replace(reading, weight_decay=decay) for decay in LINEAR_DECAYS]
-    if columns.hops and task.scarce:
+    if columns.hops and columns.own is not None and task.scarce:
         length = _mean_squared_length(task)
         convolutions = [GcnTraining(n_layers=1, hops=hops, seed=task.seed) for hops in range(1, columns.hops + 1)]
         readers += [dataclasses.replace(each, weight_decay=share * length) for each in convolutions for share in SHARES]
