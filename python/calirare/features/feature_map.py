@@ -198,15 +198,20 @@ class FeatureMap:
     def _of_matrix_x(self, graph: Graph, say: Say) -> Tensor | Csr:
         """Returns the features of a graph, mapped as one matrix."""
         assert self.whole is not None
-        graph.check_mapped("features")
-        return self.whole.of(self._placed(graph, say))
+        placed = self._placed(graph, say)
+        placed.check_mapped("features")
+        return self.whole.of(placed)
 
     def _placed(self, graph: Graph, say: Say) -> Graph:
         """Returns a graph with its features in the order of the map's own, and no others."""
         places = places_of(graph, self._columns, say)
         if places == tuple(range(graph.n_features)):
             return graph
-        return dataclasses.replace(graph, x=_picked(graph.x, places), feature_names=(), columns=(), trusted=True)
+        columns = tuple(graph.columns[place] for place in places) if graph.columns else ()
+        names = tuple(column.name for column in columns)
+        return dataclasses.replace(
+            graph, x=_picked(graph.x, places), feature_names=names, columns=columns, trusted=True
+        )
 
     def _of_columns(self, graph: Graph, say: Say) -> Tensor:
         """Returns the features of a graph, mapped column by column."""

@@ -78,3 +78,14 @@ def test_words_are_found_by_name():
 def test_ways_that_do_not_suit_are_refused(graph, how, message):
     with pytest.raises(InputError, match=message):
         FeatureMap.fit(graph, how)
+
+
+def test_columns_of_another_kind_that_the_map_does_not_read_are_left_out():
+    own, said = {name: RNG.random(60).tolist() for name in "abc"}, []
+    plain = plain_graph(torch.tensor(list(own.values())).float().T.contiguous(), feature_names=tuple(own))
+    fitted = FeatureMap.fit(plain, "row")
+    other = graph_of({"city": ["x", "y"] * 30, "c": own["c"], "a": own["a"], "b": own["b"]})
+    assert_identical(fitted.transform(other, said.append).x, fitted.transform(plain).x)
+    assert any("city" in note for note in said)
+    with pytest.raises(InputError, match="must be finite numbers, but a holds names"):
+        fitted.transform(graph_of(own | {"a": ["x", "y"] * 30}))
