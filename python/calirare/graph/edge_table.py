@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from calirare.graph.table_files import as_float, as_names, days_of, is_empty, lo
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import written_numbers
 
+WHOLE = re.compile("[-+]?[0-9]+")
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 
@@ -119,6 +121,9 @@ class EdgeCells:
         if column not in self.table.columns:
             self._absent(column, "--time")
             return every
+        given = self.table[column].dtype
+        if isinstance(given, np.dtype) and given.kind == "i" and WHOLE.fullmatch(str(as_of)):
+            return np.asarray(self.table[column].to_numpy() <= int(as_of))  # floats do not tell nanoseconds apart
         times, last = as_float(self.table[column]), as_float(self._column_of(as_of))
         if np.isnan(times).all() or np.isnan(last).any():
             times, last = days_of(self.table[column].astype(str)), days_of(self._column_of(as_of))

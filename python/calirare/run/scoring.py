@@ -244,7 +244,8 @@ class Scorer:
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
         if graph.n_edges:
-            note_weights(self.weighted, weighs(graph), say)
+            counted = self.settings.data.duplicates == "sum"  # weights are numbers of rows, which may all be 1 here
+            note_weights(None if counted else self.weighted, weighs(graph), say)
         typed = with_relations(self._labelled(graph.to("cpu"), say), self.relations, say)
         return self.features.transform(typed, say)
 

@@ -59,6 +59,13 @@ def test_edges_of_the_future_are_left_out(write, as_of, kept):
     assert sum(relation.out.nnz for relation in graph.relations) == kept
 
 
+def test_nanoseconds_are_told_apart(write):
+    last = 1_700_000_000_000_000_001
+    path = write(f"source,target,when\na,b,{last}\nb,c,{last + 1}\nc,a,{last - 1}\n")
+    assert read(path, time="when", as_of=str(last)).n_edges == 4
+    assert read(path, time="when", as_of=str(last - 1)).n_edges == 2
+
+
 def test_times_may_be_dates(write):
     path = write("source,target,on\na,b,2024-01-01\nb,c,2024-02-01 10:00\n")
     assert read(path, time="on", as_of="2024-02-01").n_edges == 2

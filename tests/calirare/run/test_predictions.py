@@ -15,6 +15,7 @@ from calirare.run.tables import write_large_predictions, write_review
 from calirare_ext import Csr
 from tests.helpers.command import call, rough_runs
 from tests.helpers.tasks import rare_task
+from tests.helpers.warehouse import tables, written
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +141,16 @@ def test_weights_that_another_graph_lacks_or_has_are_told(own, other, words, tmp
                 tmp_path / "scores.parquet")  # fmt: skip
     assert told.code == 0, told.err
     assert ("no edge has a weight" in told.out + told.err) is words.startswith("no")
+
+
+def test_weights_that_are_numbers_of_rows_may_all_be_one(tmp_path):
+    nodes, edges = tables()
+    path, given = written(tmp_path, nodes, edges), {"features": str(tmp_path / "nodes.csv"), "minority": "fraud"}
+    with rough_runs():
+        outcome = calirare.train(dataset=str(path), duplicates="sum", model="hops", folds=2, epochs=5, **given)
+        outcome.save(tmp_path / "run")
+    saved, said = calirare.load(tmp_path / "run"), []
+    assert saved.scorer.weighted
+    once = calirare.Graph.from_tables(edges.drop_duplicates(), nodes.drop(columns="label"))
+    saved.score(once, say=said.append)
+    assert not any("weight" in note for note in said)
