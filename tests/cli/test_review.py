@@ -340,8 +340,9 @@ def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):
     with Verdicts(tmp_path / "b.sqlite", *facts) as verdicts:
         assert verdicts._base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert verdicts._base.execute("PRAGMA synchronous").fetchone()[0] == 2, "a commit waits for the disk"
-    with pytest.raises(InputError, match="no label"):
-        export({}, ("unknown", "fraud"), tmp_path / "labels.csv")
+    with pytest.raises(InputError, match="takes the class '-1' for no label: give it another name"):
+        Verdicts(tmp_path / "c.sqlite", "graph", ("-1", "fraud"))
+    assert not (tmp_path / "c.sqlite").exists(), "before anybody answers"
 
 
 def test_what_cannot_be_used_is_refused(quick_run, tmp_path, trained_quickly):

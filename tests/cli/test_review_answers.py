@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import sqlite3
 from functools import partial
@@ -10,10 +11,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from calirare._util.errors import InputError
-from calirare.page import RARE, REST, Desk, Verdicts
-from calirare.run import load, node_names
+from calirare.graph import Graph
+from calirare.page import RARE, REST, Desk, Verdicts, export
+from calirare.run import Labels, load, node_names
+from calirare_ext import Csr
 from tests.cli.test_review import answers, ask, heading, post, server
 from tests.helpers.command import call, rough_runs
 
@@ -86,6 +90,29 @@ def test_a_file_that_was_removed_is_written_again_with_all_that_was_said(server)
 
 
 def test_a_class_that_a_table_of_labels_cannot_hold_is_refused_before_an_answer(tmp_path):
-    with pytest.raises(InputError, match="takes the class 'unknown' for no label"):
-        Verdicts(tmp_path / "a.sqlite", "graph", ("rest", "unknown"))
+    with pytest.raises(InputError, match="takes the class '-1' for no label"):
+        Verdicts(tmp_path / "a.sqlite", "graph", ("rest", "-1"))
     assert not (tmp_path / "a.sqlite").exists()
+
+
+@pytest.mark.parametrize("names", [("unknown", "bad"), ("a", "bad", "unknown")])
+def test_a_class_called_unknown_is_one_like_any_other(names, tmp_path):
+    """Where a class has that name, it is no word for "no label": an empty cell is."""
+    y = torch.tensor([0, 1, len(names) - 1])
+    graph = Graph(Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), None, (3, 3)), torch.ones(3, 1), y)
+    graph = dataclasses.replace(graph, class_names=names)
+    with Verdicts(tmp_path / "a.sqlite", "graph", names) as verdicts:
+        for node, answer in enumerate(verdicts.answers[:3]):
+            verdicts.say(str(node), answer)
+        export(verdicts.latest(), names, tmp_path / "labels.csv")
+    labels = Labels.read(tmp_path / "labels.csv", graph)
+    said = [0, 1, -1] if len(names) == 2 else [0, 1, 2]
+    assert dict(zip(labels.nodes.tolist(), labels.y.tolist(), strict=True)) == {
+        i: c for i, c in enumerate(said) if c >= 0
+    }
+    forgotten = dataclasses.replace(labels, y=torch.full_like(labels.y, -1))
+    forgotten.to_frame(graph).to_csv(tmp_path / "again.csv", index=False)
+    assert set(Labels.read(tmp_path / "again.csv", graph).y.tolist()) == {-1}
+    (tmp_path / "wrong.csv").write_text("node,label\n0,worse\n")
+    with pytest.raises(InputError, match="or nothing, got 'worse'"):
+        Labels.read(tmp_path / "wrong.csv", graph)

@@ -20,7 +20,7 @@ import pandas as pd
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.run_files import LIST
-from calirare.run import UNKNOWN, inert
+from calirare.run import NO_LABEL, UNKNOWN, inert
 
 RARE, REST, UNSURE, SKIP = "rare", "rest", "unsure", "skip"
 FORMAT, OF_CLASSES = "calirare review 1", "calirare review of classes 1"
@@ -261,7 +261,7 @@ def check_exportable(class_names: Sequence[str]) -> None:
     Raises:
         InputError: one has a name that an update takes for no label.
     """
-    unclear = [name for name in class_names if name.strip() in UNKNOWN]
+    unclear = [name for name in class_names if name.strip() in UNKNOWN and name != NO_LABEL]
     if unclear:
         raise InputError(
             f"review: answers could not be exported, as a table of labels takes the class {unclear[0]!r} for no label: "

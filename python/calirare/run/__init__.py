@@ -4,7 +4,7 @@ from calirare.run.choice import Choice, Row
 from calirare.run.class_measures import TOGETHER
 from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.classes import ClassesOutcome
-from calirare.run.data_settings import UNKNOWN, Data, Labels
+from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.explaining import representing
 from calirare.run.folder import LABELS, SavedRun, load, of_classes, write_json
@@ -38,6 +38,7 @@ __all__ = [
     "LABELS",
     "MAX_SEED",
     "NEXT_BY",
+    "NO_LABEL",
     "TOGETHER",
     "UNKNOWN",
     "Calibration",

@@ -189,7 +189,8 @@ def _absolute(path: str | None) -> str | None:
 
 COLUMNS = ("node", "label", "split")
 NODE, LABEL = ("node", "id"), ("label", "y", "class")
-UNKNOWN = ("", "unknown", "-1")
+NO_LABEL = "unknown"  # unless a class is called so
+UNKNOWN = ("", NO_LABEL, "-1")
 SHOWN = 3
 
 
@@ -213,8 +214,8 @@ class Labels:
 
         Args:
             path: CSV, TSV or Parquet; of several such columns `label` counts. Labels are names of classes, before or
-                after they were merged, 1 or 0 for the rare class and the rest, and unknown, -1 or nothing where there
-                is none; parts are train, val, test or nothing.
+                after they were merged, 1 or 0 for the rare class and the rest, and -1, nothing or, unless a class of
+                the task is called so, unknown where there is none; parts are train, val, test or nothing.
             graph: whose nodes they are.
 
         Raises:
@@ -259,7 +260,7 @@ class Labels:
 
     def to_frame(self, graph: Graph) -> pd.DataFrame:
         """Returns the table that `read` reads."""
-        names = [*graph.class_names, "unknown"]
+        names = [*graph.class_names, "" if NO_LABEL in graph.class_names else NO_LABEL]
         return pd.DataFrame(
             {
                 "node": [graph.node_name(node) for node in self.nodes.tolist()],
@@ -315,13 +316,15 @@ def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
 def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
     numbers = {"0": 0, "1": 1, "rest": 0} if graph.n_classes == 2 else {}
     known = numbers | {name: int(k == graph.minority) for k, name in enumerate(graph.original_class_names)}
-    known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1)
+    named_so = {name: k for k, name in enumerate(graph.class_names) if name == NO_LABEL}  # a class of the data's own
+    known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1) | named_so
     words = [next((way for way in _ways(word) if way in known), word) for word in words]
     wrong = next((row for row, word in enumerate(words) if word not in known), None)
     if wrong is not None:
         classes = named(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
+        unknown = "nothing" if named_so else NO_LABEL
         raise InputError(
-            f"{path}: a label must be one of {classes} or unknown, got {words[wrong]!r} in row {wrong + 1}: mend it"
+            f"{path}: a label must be one of {classes} or {unknown}, got {words[wrong]!r} in row {wrong + 1}: mend it"
         )
     return [known[word] for word in words]
 
