@@ -73,7 +73,7 @@ class Script:
         if len(listed) > 2 * MOST_COLUMNS + 1:
             raise InputError(
                 f"export: a query can hold {2 * MOST_COLUMNS:,} columns of a node, but the run reads "
-                f"{len(listed) - 1:,}: train with fewer features, or with --scale svd"
+                f"{len(listed) - 1:,}: train with fewer features, or sparse ones with --scale svd"
             )
         return self.add(name, "SELECT " + ",\n    ".join(listed) + f"\n  {source}")
 
