@@ -1,98 +1,23 @@
-"""Answers of a review: they outlive a training, another page and their own file, and none is replaced unseen."""
+"""The file of a review's answers: what is exported of it, which runs it belongs to, and what becomes of it."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import re
+import shutil
 import sqlite3
-from functools import partial
+from contextlib import closing
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.page import RARE, REST, Desk, Verdicts, export
-from calirare.run import Labels, load, node_names
+from calirare.page import RARE, REST, UNSURE, Verdicts, export
+from calirare.run import Labels, load
 from calirare_ext import Csr
-from tests.cli.test_review import answers, ask, heading, post, server
-from tests.helpers.command import call, rough_runs
-
-__all__ = ["server"]
-
-
-def test_answers_go_on_after_another_training_of_the_same_nodes(tmp_path):
-    rng, n = np.random.default_rng(0), 300
-    x, ends = rng.normal(size=(n, 3)), rng.integers(0, n, (2 * n, 2))
-    names = np.array([f"acc-{i}" for i in range(n)])
-    fraud = x[:, 0] > 1.2
-    pd.DataFrame({"source": names[ends[:, 0]], "target": names[ends[:, 1]]}).to_csv(tmp_path / "edges.csv", index=False)
-    table = pd.DataFrame(x, columns=["a", "b", "c"]).assign(label=np.where(fraud, "fraud", "fine"))
-    table.insert(0, "node", names)
-    table.loc[150:, "label"] = ""
-    words = ("train", "--dataset", tmp_path / "edges.csv", "--model", "trees", "--out", tmp_path / "run", "--overwrite")
-    path = tmp_path / "run.review.sqlite"
-    for known in (150, 153):
-        table.loc[: known - 1, "label"] = np.where(fraud[:known], "fraud", "fine")
-        table.to_csv(tmp_path / "nodes.csv", index=False)
-        with rough_runs():
-            assert call(*words).code == 0
-        saved = load(tmp_path / "run")
-        with Verdicts(path, saved.fingerprint, saved.scorer.class_names, partial(node_names, saved.folder)) as verdicts:
-            if known == 150:
-                node = Desk(saved, verdicts, None).cases[0].node
-                verdicts.say(node, RARE)
-            assert list(verdicts.latest()) == [node]
-        out = tmp_path / f"labels_{known}.csv"
-        assert call("review", "--run", tmp_path / "run", "--export", out).code == 0
-        assert pd.read_csv(out).to_dict("records") == [{"node": node, "label": "fraud"}]
-
-
-def test_an_answer_elsewhere_is_not_replaced_unseen(server):
-    case = server.desk.cases[0]
-    shown = re.search(r'name="known" value="(\d+)"', ask(server, "node/0")[2])[1]
-    assert shown == "0"
-    assert post(server, "say", place=0, answer=RARE, known=shown)[1]["Location"] == f"/{server.token}/"
-    other = post(server, "say", place=0, answer=REST, known=shown)
-    assert (other[0], other[1]["Location"]) == (303, f"/{server.token}/meanwhile/0")
-    assert answers(server) == {case.node: RARE}
-    text = ask(server, "meanwhile/0")[2]
-    assert "Meanwhile it was answered elsewhere: class 1, at 20" in text
-    assert heading(text) == case.node
-    again = re.search(r'name="known" value="(\d+)"', text)[1]
-    assert post(server, "say", place=0, answer=REST, known=again)[1]["Location"] == f"/{server.token}/"
-    assert answers(server) == {case.node: REST}
-    server.desk.verdicts.undo(server.desk.verdicts.latest_said().number)
-    server.desk.verdicts.undo(server.desk.verdicts.latest_said().number)
-    last = post(server, "say", place=0, answer=REST, known=again)
-    assert last[1]["Location"] == f"/{server.token}/meanwhile/0"
-    assert "Meanwhile its answer was taken back" in ask(server, "meanwhile/0")[2]
-
-
-def test_a_file_that_was_removed_is_written_again_with_all_that_was_said(server):
-    path = server.desk.verdicts.path
-    assert post(server, "say", place=0, answer=RARE)[0] == 303
-    for each in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-        each.unlink()
-    assert post(server, "say", place=1, answer=REST)[0] == 303
-    with contextlib.closing(sqlite3.connect(path)) as base:
-        assert [row[0] for row in base.execute("SELECT answer FROM said ORDER BY id")] == [RARE, REST]
-    moved = path.rename(path.with_name("moved.sqlite"))
-    path.write_bytes(b"")
-    status, _, text = post(server, "say", place=2, answer=REST)
-    assert (status, "another file was put in the place of" in text) == (500, True)
-    moved.replace(path)
-    assert post(server, "say", place=2, answer=REST)[0] == 303
-    assert len(answers(server)) == 3
-
-
-def test_a_class_that_a_table_of_labels_cannot_hold_is_refused_before_an_answer(tmp_path):
-    with pytest.raises(InputError, match="takes the class '-1' for no label"):
-        Verdicts(tmp_path / "a.sqlite", "graph", ("rest", "-1"))
-    assert not (tmp_path / "a.sqlite").exists()
+from tests.cli.test_review import ask, post, served
+from tests.helpers.command import call
 
 
 @pytest.mark.parametrize("names", [("unknown", "bad"), ("a", "bad", "unknown")])
@@ -116,3 +41,149 @@ def test_a_class_called_unknown_is_one_like_any_other(names, tmp_path):
     (tmp_path / "wrong.csv").write_text("node,label\n0,worse\n")
     with pytest.raises(InputError, match="or nothing, got 'worse'"):
         Labels.read(tmp_path / "wrong.csv", graph)
+
+
+NAMES, ALIKE = ("n1", "n2", "n3"), ("rest", "fraud")
+BEFORE, LABELLED, REWIRED = "11-22-33-44-55", "11-22-33-44-66", "11-23-33-44-55"
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """A file with answers of two nodes of a graph."""
+
+    def write(*names):
+        with Verdicts(tmp_path / "a.sqlite", BEFORE, ALIKE) as verdicts:
+            for name in names:
+                verdicts.say(name, RARE)
+        return tmp_path / "a.sqlite"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("names", "run", "graph"),
+    [
+        (("n1", "n2"), pd.Series(NAMES), REWIRED),
+        (("n1", "gone"), pd.Series(NAMES), REWIRED),
+        (("0", "2"), pd.Series(range(3)), LABELLED),
+        (("5000000001",), pd.Series([5_000_000_001, 7_000_000_001]), REWIRED),
+    ],
+)
+def test_answers_go_on_where_the_nodes_are_the_same(answered, names, run, graph):
+    path = answered(*names)
+    with Verdicts(path, graph, ALIKE, lambda: run) as verdicts:
+        assert list(verdicts.latest()) == list(names)
+        assert "of an earlier training on these nodes go" in verdicts.note
+    with Verdicts(path, graph, ALIKE) as verdicts:
+        assert verdicts.note == "", "it is the file's graph from now on"
+
+
+@pytest.mark.parametrize(
+    ("names", "run", "graph", "told"),
+    [
+        (("0", "2"), pd.Series(range(3)), REWIRED, "a node's number may be another node's: get them by --export"),
+        (("n1", "x", "y"), pd.Series(NAMES), LABELLED, "2 of its 3 nodes are not the run's: get them by --export"),
+    ],
+)
+def test_answers_about_other_nodes_are_refused_and_kept(answered, names, run, graph, told, tmp_path):
+    path = answered(*names)
+    with pytest.raises(InputError, match=told):
+        Verdicts(path, graph, ALIKE, lambda: run)
+    with Verdicts.stored(path) as verdicts:
+        assert (verdicts.graph, verdicts.class_names) == (BEFORE, ALIKE)
+        assert list(export(verdicts.latest(), verdicts.class_names, tmp_path / "labels.csv")["node"]) == list(names)
+
+
+def test_without_edges_nodes_are_told_by_features(answered):
+    path = answered("0")
+    with pytest.raises(InputError, match="another graph"):
+        Verdicts(path, "11-00000000-00000000-45-55", ALIKE, lambda: pd.Series(range(3)))
+
+
+def test_after_another_training_in_its_place_the_answers_go_on_and_are_exported(quick_run, tmp_path):
+    """As with `train --overwrite` on tables with three more labels: the nodes are the same, the checksum is not."""
+    path, labels = quick_run.with_name("quick.review.sqlite"), tmp_path / "labels.csv"
+    saved = load(quick_run)
+    table = saved.to_frame()
+    first, second, third = table[table["split"] == "train"]["node"].astype(str)[:3]
+    y = dict(zip(table["node"].astype(str), table["y"], strict=True))
+    parts = saved.fingerprint.split("-")
+    before = "-".join([*parts[:-1], "0"])
+    with Verdicts(path, before, saved.scorer.class_names) as verdicts:
+        verdicts.say(first, REST if y[first] else RARE)
+        verdicts.say(second, RARE if y[second] else REST)
+        verdicts.say(third, UNSURE)
+    said = call("review", "--run", quick_run, "--export", labels)
+    assert said.code == 0, said.err
+    assert list(pd.read_csv(labels, dtype=str)["node"]) == [first, second]
+    assert f"the run's data have another label of 1 node than was answered (first '{first}'" in said.err
+    with Verdicts(path, saved.fingerprint, saved.scorer.class_names, lambda: table["node"]) as verdicts:
+        assert verdicts.note.startswith("3 answers of an earlier training on these nodes go on in ")
+
+
+def test_answers_are_exported_where_their_run_has_gone_or_has_other_classes(quick_run, tmp_path):
+    path = quick_run.with_name("quick.review.sqlite")
+    with Verdicts(path, "graph", ("fine", "fraud")) as verdicts:
+        verdicts.say("a", RARE)
+    said = call("review", "--run", quick_run, "--export", tmp_path / "one.csv")
+    assert (said.code, (tmp_path / "one.csv").read_text()) == (0, '"node","label"\n"a","fraud"\n')
+    assert "note: the labels are of another graph" in said.err
+    quick_run.rename(tmp_path / "elsewhere")
+    said = call("review", "--run", quick_run, "--export", tmp_path / "two.csv")
+    assert (said.code, (tmp_path / "two.csv").read_text()) == (0, '"node","label"\n"a","fraud"\n')
+    assert "note: the labels were not held against the run's: " in said.err
+    path.write_text("hello" * 1000)
+    assert call("review", "--run", quick_run, "--export", tmp_path / "three.csv").code == 2
+
+
+def rows_of(path):
+    with closing(sqlite3.connect(path)) as base:
+        return base.execute("SELECT node, answer FROM said WHERE undone = 0 ORDER BY id").fetchall()
+
+
+@pytest.mark.parametrize("gone", [("", "-wal", "-shm"), ("",), ("-wal",), ("-shm",), ()], ids=str)
+def test_a_file_that_goes_while_it_is_open_is_written_anew_with_all_answers(gone, tmp_path):
+    path = tmp_path / "answers" / "a.sqlite"
+    with Verdicts(path, BEFORE, ALIKE) as verdicts:
+        verdicts.say("x", RARE)
+        if not gone:
+            shutil.rmtree(path.parent)
+        for side in gone:
+            path.with_name(path.name + side).unlink()
+        verdicts.say("y", REST)
+        assert verdicts.moved == f"{path} was removed while it was open, and written anew with all answers"
+        assert verdicts.path == path
+        shutil.copytree(path.parent, tmp_path / "killed")  # as a kill would leave it
+        assert verdicts.undo(verdicts.latest()["y"].number)
+    assert rows_of(tmp_path / "killed" / "a.sqlite") == [("x", RARE), ("y", REST)]
+    assert rows_of(path) == [("x", RARE)]
+    assert [each.name for each in path.parent.iterdir()] == ["a.sqlite"]
+
+
+def test_a_file_that_is_replaced_while_it_is_open_is_left_alone(tmp_path):
+    path = tmp_path / "a.sqlite"
+    with Verdicts(path, BEFORE, ALIKE) as verdicts:
+        verdicts.say("x", RARE)
+        (tmp_path / "other").write_text("somebody else's")
+        (tmp_path / "other").replace(path)
+        verdicts.say("y", REST)
+        assert verdicts.path == tmp_path / "a-2.sqlite"
+        assert "answers go on in" in verdicts.moved
+    assert path.read_text() == "somebody else's"
+    assert rows_of(tmp_path / "a-2.sqlite") == [("x", RARE), ("y", REST)]
+
+
+def test_the_page_counts_the_labels_that_it_exports(trained_quickly, tmp_path):
+    """Nodes that were answered before another training have left its queue, and are exported all the same."""
+    with served(trained_quickly, tmp_path / "a.sqlite") as server:
+        server.desk.verdicts.say("of an earlier queue", RARE)
+        assert "labels.csv (1)" in ask(server)[2]
+        assert len(ask(server, "labels.csv")[2].splitlines()) == 2
+
+
+def test_the_page_says_that_the_file_was_removed(trained_quickly, tmp_path):
+    with served(trained_quickly, tmp_path / "a.sqlite") as server:
+        (tmp_path / "a.sqlite").unlink()
+        assert post(server, "say", place=0, answer=RARE)[0] == 303
+        assert "a.sqlite was removed while it was open, and written anew with all answers." in ask(server)[2]
+        assert len(rows_of(tmp_path / "a.sqlite")) == 1

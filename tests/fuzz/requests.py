@@ -19,11 +19,16 @@ from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "", "P\0ST", "G" * 70_000)
-PLACES = ("", "all", "labels.csv", "node/0", "node/3", "say", "undo")
+PLACES = ("", "all", "labels.csv", "node/0", "node/3", "said/1", "back/1", "clash/0/1", "say", "undo")
 ODD_PLACES = (
     "node/-1",
     "node/9" * 40,
     "node/%30",
+    "said/0",
+    "back/x",
+    "clash/0",
+    "clash/0/9",
+    "clash//",
     "../x",
     "..%2f",
     "//evil",
@@ -148,6 +153,7 @@ class Requests:
 
     def _body(self, rng: np.random.Generator, odd: bool) -> bytes:
         fields = {"place": some(rng, range(4)), "answer": some(rng, ("rare", "rest", "unsure", "skip")), "number": 1}
+        fields |= {"known": some(rng, range(4))} if rng.random() < 0.5 else {}
         if not odd:
             fields["number"] = int(self.verdicts._base.execute("SELECT coalesce(max(id), 0) FROM said").fetchone()[0])
             return urlencode(fields).encode()

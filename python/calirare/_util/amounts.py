@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+LONGEST_NAME = 80  # characters of a name that are shown
+
+
+def shortened(name: str) -> str:
+    """Returns a name that is too long to be shown without its middle."""
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]} .. {name[-half:]}"
+
 
 def class_words(name: str) -> str:
     """Returns how a sentence calls a class: one that is a number is `class 1`, so that it is not read as an amount."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
+
+import pandas as pd
 
 from calirare._util.amounts import amount
 from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
-from calirare.page import Desk, ReviewServer, Verdicts, export
-from calirare.run import SavedRun, load, load_classes, node_names, of_classes
+from calirare.page import Desk, ReviewServer, Verdicts, export, labels_met, other_nodes
+from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes
 
 SUFFIX = ".review.sqlite"
 HIGHEST_PORT = 65535
@@ -38,45 +41,69 @@ def run(
         InputError: the folder is not a run, the graph that was named is another one, a file cannot be used, nothing is
             to be exported, or the port cannot be had.
     """
+    path = out or folder.resolve().with_name(folder.resolve().name + SUFFIX)
+    if to is not None:
+        return _export(folder, path, to, overwrite)
     if not 0 <= port <= HIGHEST_PORT:
         raise InputError(f"review: --port must be from 0 (any that is free) to {HIGHEST_PORT}, got {port}")
-    of_many = load_classes(folder) if of_classes(folder) else None
-    saved, own = of_many.run if of_many else load(folder), folder.resolve()
+    saved = _load(folder)
     n_classes = len(saved.scorer.class_names)
-    if of_many is None and n_classes > 2:
+    if isinstance(saved, SavedRun) and n_classes > 2:
         raise InputError(
             f"review: the run has {n_classes} classes of which none was made rare: train with "
             "task classes (calirare train --task classes, calirare.train_classes)"
         )
-    path = out or own.with_name(own.name + SUFFIX)
-    if to is not None:
-        return _export(saved, path, to, overwrite)
-    there, why = saved.graph_if_there(graph)
-    explainer = None if there is None else partial(saved.explainer, there)
+    own = _own(saved)
+    there, why = own.graph_if_there(graph)
+    explainer = None if there is None else partial(own.explainer, there)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        names = partial(node_names, own)
-        with (
-            claimed(path, f"review: {path}"),
-            Verdicts(path, saved.fingerprint, saved.scorer.class_names, names) as verdicts,
-        ):
-            _serve(Desk(of_many or saved, verdicts, explainer, why), port, path)
+        facts = path, own.fingerprint, saved.scorer.class_names, lambda: saved.to_frame()["node"]
+        with claimed(path, f"review: {path}"), Verdicts(*facts) as verdicts:
+            _note(verdicts.note)
+            _serve(Desk(saved, verdicts, explainer, why), port, path)
     except OSError as error:
         raise InputError(f"review: {path} cannot be written: {error.strerror or error}: take another --out") from error
 
 
-def _export(saved: SavedRun, path: Path, to: Path, overwrite: bool) -> None:
-    """Writes the answers of a file as labels."""
+def _load(folder: Path) -> SavedRun | SavedClasses:
+    return load_classes(folder) if of_classes(folder) else load(folder)
+
+
+def _own(saved: SavedRun | SavedClasses) -> SavedRun:
+    return saved.run if isinstance(saved, SavedClasses) else saved
+
+
+def _note(note: str) -> None:
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _export(folder: Path, path: Path, to: Path, overwrite: bool) -> None:
+    """Writes the answers of a file as labels, whatever has become of their run."""
     if to.suffix != ".csv":
         raise InputError(f"review: --export must end in .csv, got {to}")
     if not path.is_file():
         raise InputError(f"review: {path} is not there, so there are no answers yet: review first, or name it by --out")
     check_free([to], "review", overwrite=overwrite)
-    names = saved.scorer.class_names
-    with Verdicts(path, saved.fingerprint, names, partial(node_names, saved.folder), every=True) as verdicts:
-        n = export(verdicts.latest(), names, to)
-    print(f"{amount(n, 'label')} for `calirare update --labels`:")
+    with Verdicts.stored(path) as verdicts:
+        labels = export(verdicts.latest(), verdicts.class_names, to)
+    _note(_since(verdicts, labels, folder))
+    print(f"{amount(len(labels), 'label')} for `calirare update --labels`:")
     print(to)
+
+
+def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:
+    """Returns what to heed of exported labels where the run was trained anew since; empty: nothing."""
+    try:
+        saved = _load(folder)
+        now = _own(saved).fingerprint
+        if now == verdicts.graph:
+            return ""
+        why = other_nodes(verdicts.graph, now, list(labels["node"]), saved.to_frame()["node"])
+        return f"the labels are of another graph, {why}" if why else labels_met(labels, saved)
+    except InputError as error:
+        return f"the labels were not held against the run's: {error}"
 
 
 def _serve(desk: Desk, port: int, path: Path) -> None:
@@ -88,4 +115,6 @@ def _serve(desk: Desk, port: int, path: Path) -> None:
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            print(f"\nsaved in {path}: {desk.progress(desk.verdicts.latest())}")
+            desk.verdicts.secure()
+            _note(desk.verdicts.moved)
+            print(f"\nsaved in {desk.verdicts.path}: {desk.progress(desk.verdicts.latest())}")

@@ -6,6 +6,7 @@ import math
 import re
 from pathlib import Path
 
+from calirare._util.amounts import shortened
 from calirare.explain.explanation import Explanation, written
 from calirare.explain.subject import Subject
 from calirare.plots import Spot, neighbourhood_diagram
@@ -38,7 +39,7 @@ def draw(explanation: Explanation, subject: Subject, path: str | Path) -> Path:
         if place.get(other, -1) > i
     ]
     left_out = len(explanation.edges) - len(shown)
-    title = f"{explanation.name}: P({rare}) {written(explanation.p_rare)}, "
+    title = f"{shortened(explanation.name)}: P({rare}) {written(explanation.p_rare)}, "
     title += f"{'an' if explanation.alert else 'no'} alert at {explanation.threshold:.3g}"
     title += f"; {len(shown)} of {len(explanation.edges)} neighbours" if left_out else ""
     middle = Spot(explanation.name, explanation.p_rare, kind(explanation.label))

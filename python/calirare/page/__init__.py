@@ -3,6 +3,7 @@
 from calirare.page.classes import html_of_classes
 from calirare.page.desk import Case, Desk
 from calirare.page.render import html_of
+from calirare.page.same_nodes import labels_met, other_nodes
 from calirare.page.server import ReviewServer
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import Variable, variables_of
@@ -23,6 +24,8 @@ __all__ = [
     "export",
     "html_of",
     "html_of_classes",
+    "labels_met",
+    "other_nodes",
     "slices_of",
     "variables_of",
 ]

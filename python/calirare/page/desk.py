@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,19 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from calirare._util.amounts import amount, class_words
+from calirare._util.amounts import amount, class_words, shortened
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain import Explainer, Explanation, draw, log_odds_of, probability, tables_of, written
+from calirare.page.telling import Clash, Told, clash, last, saved, taken_back, when
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
 from calirare.run import SavedClasses, SavedRun, read_review
 
 TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
+OWN = {UNSURE: "no class", SKIP: "later"}  # what our buttons say more, where a class is called as they are
 FEW = 4  # answers that stand in one row
-LONGEST_NAME = 200  # characters of a node's name above its page; of a longer one its ends
-OWN_WORDS = {UNSURE: "unsure, no label", SKIP: "skip, later"}  # where a class has the name of one of our buttons
 OF_RARE = "Reasons are told of a rare class alone."
 Values = dict[str, Any]
 
@@ -50,9 +51,20 @@ class Case:
     more: str
 
 
-def keys_of(classes: tuple[str, ...]) -> dict[str, str]:
-    """Returns the key of each answer where there are many classes: numbers for the first nine, none for others."""
-    return {a: str(i) if i < 10 else "" for i, a in enumerate(classes, 1)} | {UNSURE: "U", SKIP: "S"}
+def keys_of(words: Mapping[str, str]) -> dict[str, str]:
+    """Returns the key of each answer where there are many classes.
+
+    The number of one digit that a class's name ends with, where some do and no two alike; else the first nine have
+    their place. Others have none.
+
+    Args:
+        words: each class, and what it is called.
+    """
+    ends = {a: "".join(re.findall(r"(?<!\d)\d$", name)) for a, name in words.items()}
+    used = [key for key in ends.values() if key]
+    if not used or len(set(used)) < len(used):
+        ends = {a: str(i) if i < 10 else "" for i, a in enumerate(words, 1)}
+    return ends | {UNSURE: "U", SKIP: "S"}
 
 
 def queue_of(saved: SavedRun) -> tuple[Case, ...]:
@@ -116,8 +128,10 @@ class Desk:
         self.verdicts, self.why_not = verdicts, why_not
         self.class_names, self.name = saved.scorer.class_names, saved.folder.resolve().name
         self.words = {a: class_words(n) for a, n in zip(verdicts.answers, self.class_names, strict=False)}
+        taken = {name.casefold() for name in self.words.values()}
+        self._own = {answer: f"{answer}: {what}" if answer in taken else answer for answer, what in OWN.items()}
         self.what = None if many else f"P({self.words[RARE]})"
-        self.keys = keys_of(tuple(self.words)) if many else KEYS
+        self.keys = keys_of(self.words) if many else KEYS
         self._saved, self._make = saved.run if isinstance(saved, SavedClasses) else saved, None if many else explainer
         self._made: Explainer | None = None
         self._explained: dict[str, Explanation] = {}
@@ -148,7 +162,10 @@ class Desk:
         counts = self.counts(answers)
         done = counts.total() - counts[SKIP]
         told = [answer for answer in self.keys if answer in self.words and (self.what or counts[answer])]
-        parts = [*(f"{counts[answer]} {self.words[answer]}" for answer in told), f"{counts[UNSURE]} unsure"]
+        parts = [
+            *(f"{counts[answer]} {self.words[answer]}" for answer in told),
+            f"{counts[UNSURE]} {self._own[UNSURE]}",
+        ]
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
 
@@ -171,52 +188,69 @@ class Desk:
         with TemporaryDirectory() as folder:
             return draw(why, self._made.subject, Path(folder) / "picture.png").read_bytes()
 
-    def page(self, case: Case | None, nonce: str, up: str = "", notice: str = "") -> str:
-        """Returns the page of a node, None: that all are decided.
+    def page(
+        self, case: Case | None, nonce: str, up: str = "", told: Told | None = None, other: Clash | None = None
+    ) -> str:
+        """Returns the page of a node.
 
         Args:
-            case: the node.
-            nonce: of the page's script and style.
-            up: leads from its address to the first page.
-            notice: what its reader must know first, a sentence or nothing.
+            case: the node; None: all are decided.
+            nonce: of our script and style.
+            up: leads from the page's address to the first page.
+            told: of the answer that led here; None: of the last one.
+            other: an answer of another page, in whose favour the reviewer's was not saved.
         """
         answers = self.verdicts.latest()
-        values: Values = {"case": case, "up": up or "./", "notice": notice}
+        values: Values = {"case": case, "up": up or "./", "told": told, "clash": other}
         if case is not None:
-            why, values["known"] = self.explanation(case), self.number(case, answers)
+            why = self.explanation(case)
             values |= {"why": why, "tables": [] if why is None else [_narrow(*each) for each in tables_of(why)]}
-            values |= {"said": self._words(answers.get(case.node))}
+            said = answers.get(case.node)
+            values |= {"said": None if said is None else self.words_for(said), "known": said.number if said else 0}
         return self._rendered(answers, nonce, values)
 
-    def number(self, case: Case, answers: dict[str, Said]) -> int:
-        """Returns the number of a node's answer, 0 of one that has none."""
-        return answers[case.node].number if case.node in answers else 0
+    def after(self, number: int, nonce: str, up: str) -> str:
+        """Returns the page of the next node, which says that an answer was saved."""
+        answers = self.verdicts.latest()
+        return self.page(self.next(answers), nonce, up, saved(number, answers, self.words_for))
 
-    def meanwhile(self, case: Case) -> str:
-        """Returns that a node was answered since its page was shown, in two sentences."""
-        said = self.verdicts.latest().get(case.node)
-        if said is None:
-            return "Meanwhile its answer was taken back, elsewhere. Yours was not saved: give it again."
-        when = said.time[:19].replace("T", " ")
-        return (
-            f"Meanwhile it was answered elsewhere: {self._words(said)}, at {when} UTC. Yours was not saved: give it "
-            "again to put it in the place of that one."
-        )
+    def back(self, said: Said, nonce: str, up: str) -> str:
+        """Returns the page of a node whose answer was to be taken back, which says what became of that."""
+        place = self.place(said.node)
+        case = self.next(self.verdicts.latest()) if place is None else self.cases[place]
+        return self.page(case, nonce, up, taken_back(said, self.verdicts, self.words_for))
+
+    def clash(self, case: Case, answer: str, nonce: str, up: str) -> str:
+        """Returns the page of a node that was answered while its page was open: either answer can be taken."""
+        now = self.verdicts.latest().get(case.node)
+        if now is None or not clash(now, 0, answer):
+            return self.page(case, nonce, up)
+        told = f"Not saved: {shortened(case.node)} was answered meanwhile, {self.words_for(now)}, {when(now)}."
+        return self.page(case, nonce, up, None, Clash(now, answer, told))
 
     def overview(self, nonce: str) -> str:
         """Returns the page with the whole queue."""
         answers = self.verdicts.latest()
-        every = [(case, written(case.p), self._words(answers.get(case.node))) for case in self.cases]
+        said = {node: self.words_for(each) for node, each in answers.items()}
+        every = [(case, written(case.p), said.get(case.node)) for case in self.cases]
         return self._rendered(answers, nonce, {"every": every})
 
     def _rendered(self, answers: dict[str, Said], nonce: str, given: Values) -> str:
-        values: Values = {"every": None, "case": None, "why": None, "tables": [], "said": None, "up": "./"}
-        values |= {"notice": ""} | given
-        counts, last = self.counts(answers), next(reversed(answers.values()), None)
+        values: Values = {
+            "every": None,
+            "case": None,
+            "why": None,
+            "tables": [],
+            "said": None,
+            "clash": None,
+            "up": "./",
+        } | given
+        values["told"] = values.get("told") or last(answers, self.words_for)
+        counts = self.counts(answers)
         keys = enumerate(self.keys.items(), 1)  # of few answers each has its number too
         numbers = len(self.keys) <= FEW
         buttons = [(answer, self._words_of(answer), key, i if numbers else "") for i, (answer, key) in keys]
-        labels = sum(counts[answer] for answer in self.words)
+        labels = sum(said.answer in self.words for said in answers.values())  # of nodes that have left the queue too
         return self._page.render(
             **values,
             run=self.name,
@@ -226,22 +260,21 @@ class Desk:
             done=counts.total() - counts[SKIP],
             progress=self.progress(answers),
             buttons=buttons,
-            last=last,
-            last_said=self._words(last),
             few=len(self.keys) <= FEW,
             labels=labels,
+            moved=self.verdicts.moved,
             exported=amount(labels, "label"),
+            word=self._words_of,
             untold=OF_RARE if self.what is None else f"Why it has this {self.what} is not here: {self.why_not}",
             nonce=nonce,
-            most=LONGEST_NAME,
         )
 
-    def _words(self, said: Said | None) -> str | None:
-        return None if said is None else {SKIP: "skipped"}.get(said.answer, self._words_of(said.answer))
+    def words_for(self, said: Said) -> str:
+        """Returns what a node is said to be."""
+        return {SKIP: "skipped"}.get(said.answer, self._words_of(said.answer))
 
     def _words_of(self, answer: str) -> str:
-        clash = answer not in self.words and answer in self.words.values()
-        return OWN_WORDS[answer] if clash else self.words.get(answer, answer)
+        return self.words.get(answer) or self._own[answer]
 
 
 def _narrow(head: Any, rows: Any) -> tuple[list[str], list[list[str]]]:

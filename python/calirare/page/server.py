@@ -17,20 +17,20 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from calirare._util.errors import InputError, one_line
-from calirare.page.desk import Desk
-from calirare.page.verdicts import csv_of, labels_of
+from calirare.page.desk import Case, Desk
+from calirare.page.telling import clash
+from calirare.page.verdicts import SKIP, csv_of, labels_of
 
 HOST = "127.0.0.1"
-NOT_LAST = "Nothing was taken back: another answer came since that page was shown. The last one now is told above."
 MOST = 4096  # bytes of an answer
 DRAINED = 1 << 16  # bytes read of a request that is refused, so that the refusal arrives
 LONGEST = 512  # characters of an address
 SECONDS = 10.0  # of silence, after which a connection is closed
 PLAIN, PAGE, TABLE = "text/plain; charset=utf-8", "text/html; charset=utf-8", "text/csv; charset=utf-8"
-PICTURE = "image/png"
+PICTURE, PLAIN_ALONE = "image/png", "text/plain"
 POLICY = (
-    "default-src 'none'; img-src 'self'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; img-src 'self'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 
@@ -150,15 +150,25 @@ class _Handler(BaseHTTPRequestHandler):
             return desk.page(desk.next(desk.verdicts.latest()), nonce)
         if rest == "all":
             return desk.overview(nonce)
-        if rest == "later":
-            return desk.page(desk.next(desk.verdicts.latest()), nonce, "", NOT_LAST)
-        kind, _, place = rest.partition("/")
-        if kind not in ("node", "meanwhile"):
+        kind, _, which = rest.partition("/")
+        if kind == "node":
+            return desk.page(self._case(which), nonce, "../")
+        if kind in ("said", "back"):
+            said = desk.verdicts.numbered(_number(which))
+            if said is None:
+                raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such answer")
+            return desk.back(said, nonce, "../") if kind == "back" else desk.after(said.number, nonce, "../")
+        place, _, answer = which.partition("/")
+        if kind != "clash" or _number(answer) >= len(desk.verdicts.answers):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-        case = desk.case(_number(place))
+        return desk.clash(self._case(place), desk.verdicts.answers[_number(answer)], nonce, "../../")
+
+    def _case(self, place: str) -> Case:
+        """Returns the node at a place of the queue."""
+        case = self.server.desk.case(_number(place))
         if case is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such node in the queue")
-        return desk.page(case, nonce, "../", desk.meanwhile(case) if kind == "meanwhile" else "")
+        return case
 
     def _picture(self, place: str) -> None:
         """Sends a node of the queue among its neighbours."""
@@ -192,27 +202,32 @@ class _Handler(BaseHTTPRequestHandler):
         given = self._form()
         with self.server.lock:
             where = self._say(given) if rest == "say" else self._undo(given)
-        self._send(HTTPStatus.SEE_OTHER, "", PLAIN, more={"Location": f"/{self.server.token}/{where}"})
+        address = f"/{self.server.token}/{where}"
+        if self.headers.get("Accept") == PLAIN_ALONE:  # our script, which stays on the page until it is saved
+            self._send(HTTPStatus.OK, address, PLAIN)
+        else:
+            self._send(HTTPStatus.SEE_OTHER, "", PLAIN, more={"Location": address})
 
     def _say(self, given: dict[str, str]) -> str:
-        """Saves an answer and returns where it goes on; not where the node has another than its page knew."""
+        """Saves an answer and returns where it goes on; one that would replace an unseen other one is not saved."""
         desk = self.server.desk
         case, answer = desk.case(_number(given.get("place", ""))), given.get("answer", "")
         if case is None or answer not in desk.verdicts.answers:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "an answer names a place in the queue and what is said")
-        if "known" in given and _number(given["known"]) != desk.number(case, desk.verdicts.latest()):
-            return f"meanwhile/{case.place}"
-        desk.verdicts.say(case.node, answer)
-        return ""
+        now, known = desk.verdicts.latest().get(case.node), given.get("known")
+        if now is not None and known is not None and now.number != _number(known) and now.answer == answer != SKIP:
+            return f"said/{now.number}"  # sent twice, or said by another page too
+        if known is not None and clash(now, _number(known), answer):
+            return f"clash/{case.place}/{desk.verdicts.answers.index(answer)}"
+        return f"said/{desk.verdicts.say(case.node, answer)}"
 
     def _undo(self, given: dict[str, str]) -> str:
-        """Takes the last answer back, where it is the one that was shown, and returns the address of its node."""
-        desk, number = self.server.desk, _number(given.get("number", ""))
-        last = desk.verdicts.latest_said()
-        if not desk.verdicts.undo(number):
-            return "later"
-        place = None if last is None else desk.place(last.node)
-        return "" if place is None else f"node/{place}"
+        """Takes an answer back, unless its node has another one by now, and returns the page that says which."""
+        verdicts, number = self.server.desk.verdicts, _number(given.get("number", ""))
+        if verdicts.numbered(number) is None:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "there is no such answer")
+        verdicts.undo(number)
+        return f"back/{number}"
 
     def _form(self) -> dict[str, str]:
         """Returns the fields of a form, each once.

@@ -9,17 +9,20 @@ from __future__ import annotations
 import datetime
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import pandas as pd
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.run_files import LIST
+from calirare.page.answers_file import AnswersFile, unusable
+from calirare.page.same_nodes import classes_told, other_nodes
 from calirare.run import NO_LABEL, UNKNOWN, inert
 
 RARE, REST, UNSURE, SKIP = "rare", "rest", "unsure", "skip"
@@ -34,10 +37,14 @@ CREATE TABLE said (
     undone INTEGER NOT NULL DEFAULT 0
 );
 """
-NO_NAMES = "and the run's nodes have no names to know them by: take another --out, or the graph and run of then"
 LATEST = """
 SELECT id, node, answer, time FROM said
 WHERE id IN (SELECT max(id) FROM said WHERE undone = 0 GROUP BY node) ORDER BY id
+"""
+
+UNDO = """
+UPDATE said SET undone = 1 WHERE id = ?
+AND id = (SELECT max(id) FROM said WHERE undone = 0 AND node = (SELECT node FROM said WHERE id = ?))
 """
 
 
@@ -64,6 +71,20 @@ def answers_of(class_names: Sequence[str]) -> tuple[str, ...]:
     return (*classes, UNSURE, SKIP)
 
 
+def check_names(class_names: Sequence[str]) -> None:
+    """Refuses classes whose labels an update would not take for a label.
+
+    Raises:
+        InputError: there is such a class.
+    """
+    unclear = [name for name in class_names if name.strip() in UNKNOWN and name != NO_LABEL]
+    if unclear:
+        raise InputError(
+            f"review: answers could not be exported, a table of labels takes the class {unclear[0]!r} for no label: "
+            "give it another name in the data and train again"
+        )
+
+
 class Verdicts:
     """The answers in a file; a context manager that closes it.
 
@@ -71,28 +92,26 @@ class Verdicts:
         path: of the file; made where it is not there.
         graph: checksum of the run's graph, which the file is held against.
         class_names: of the rest and of the rare class, or of all classes where there are more.
-        names: reads the names of the run's nodes, or returns None where these are places; asked where the file was
-            begun with another graph: the answers go on to hold where all of its nodes are among them.
-        every: whether answers about other nodes are taken too, where nodes have names: to read them alone.
+        nodes: gives the names of the run's nodes, by which answers of an earlier training are held to be about them;
+            None: answers about another graph are refused.
 
     Raises:
-        InputError: the file cannot be made or read, is none of ours, belongs to another graph, or a class has a name
-            that a table of labels cannot hold.
+        InputError: the file cannot be made or read, is none of ours, or belongs to another graph, or answers could not
+            be exported.
 
     Attributes:
         answers: what may be said of a node.
+        class_names: as above.
+        graph: as above.
+        note: that answers of an earlier training go on, a sentence; empty: there are none.
     """
 
     def __init__(
-        self,
-        path: Path,
-        graph: str,
-        class_names: Sequence[str],
-        names: Callable[[], Collection[str] | None] = lambda: None,
-        every: bool = False,
+        self, path: Path, graph: str, class_names: Sequence[str], nodes: Callable[[], pd.Series] | None = None
     ) -> None:
-        check_exportable(class_names)
-        self.path, self.answers, self._names, self._every = path, answers_of(class_names), names, every
+        check_names(class_names)
+        self.answers, self._nodes = answers_of(class_names), nodes
+        self.class_names, self.graph, self.note = tuple(class_names), graph, ""
         if len(class_names) == 2:
             facts = {"format": FORMAT, "graph": graph, "rest": class_names[0], "rare": class_names[1]}
         else:
@@ -103,31 +122,45 @@ class Verdicts:
             )
         if path.exists() and not path.is_file():
             raise InputError(f"review: {path} is no file, a file is wanted: take another --out")
-        with self._faults():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._base = _opened(path)
+        self._file = AnswersFile(path)
         try:
-            with self._faults():
+            with self._file.faults():
                 self._prepare(facts)
-                self._file = path.stat().st_ino
         except BaseException:
             self._base.close()
             raise
+
+    @classmethod
+    def stored(cls, path: Path) -> Self:
+        """Returns the answers in a file that is there, whatever has become of their run.
+
+        Raises:
+            InputError: it cannot be read, or is none of ours.
+        """
+        try:
+            with closing(sqlite3.connect(path, timeout=10)) as base:
+                facts = dict(base.execute("SELECT name, value FROM facts"))
+            return cls(path, facts["graph"], classes_of(facts))
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise unusable(path, error) from error
+        except sqlite3.Error as error:
+            raise unusable(path, error) from error
+        except (KeyError, ValueError, TypeError):
+            pass
+        raise _foreign(path)
 
     def _prepare(self, facts: dict[str, str]) -> None:
         """Makes the tables or checks those that are there; from here on a commit waits for the disk."""
         if self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # nothing foreign is touched
             self._check(facts)
-        _safe(self._base)
-        with self._written():
+        self._file.keep()
+        with self._file.written():
             if not self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 answers = ", ".join(f"'{answer}'" for answer in self.answers)
                 for statement in TABLES.format(answers=answers).split(";"):
                     self._base.execute(statement)
-                self._base.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-            self._check(facts)
-            if not self._every:
-                self._base.execute("UPDATE facts SET value = ? WHERE name = 'graph'", (facts["graph"],))
+            self._base.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
 
     def _check(self, wanted: dict[str, str]) -> None:
         try:
@@ -135,28 +168,51 @@ class Verdicts:
         except sqlite3.OperationalError:  # there is no such table
             found = {}
         if found.get("format") not in (FORMAT, OF_CLASSES):
-            raise InputError(f"review: {self.path} is no file that `calirare review` wrote: take another --out")
+            raise _foreign(self.path)
         if found | {"graph": ""} != wanted | {"graph": ""}:
+            told = classes_told(classes_of(found), self.class_names)
             raise InputError(
-                f"review: {self.path} holds answers about other classes than the run's: take another --out"
+                f"review: {self.path} holds answers about {told}: get them by --export, and take another --out"
             )
         if found["graph"] != wanted["graph"]:
-            self._check_nodes()
+            self._carry_over(found["graph"], wanted["graph"])
 
-    def _check_nodes(self) -> None:
-        """Checks that the nodes with an answer are the run's, whose graph is not the one the file was begun with."""
-        names, other = self._names(), f"review: {self.path} holds answers about another graph than the run's"
-        if names is None:
-            raise InputError(f"{other}, {NO_NAMES}")
-        said = [node for (node,) in self._base.execute("SELECT DISTINCT node FROM said WHERE undone = 0 ORDER BY id")]
-        strange = [] if self._every else [node for node in said if node not in names]
-        if strange:
+    def _carry_over(self, before: str, now: str) -> None:
+        """Checks that answers of an earlier training are about the run's nodes, and notes that they go on."""
+        answered = [row[1] for row in self._base.execute(LATEST)]
+        why = "which is not the run's" if self._nodes is None else other_nodes(before, now, answered, self._nodes())
+        if why:
             raise InputError(
-                f"{other}: {strange[0]!r:.99} and {len(strange) - 1:,} more are none of its nodes: take another --out"
+                f"review: {self.path} holds answers about another graph, {why}: get them by --export, and take another "
+                "--out"
             )
+        if answered:
+            self.note = f"{amount(len(answered), 'answer')} of an earlier training on these nodes go on in {self.path}"
 
-    def say(self, node: str, answer: str) -> None:
-        """Saves an answer; it is on the disk when this returns.
+    @property
+    def path(self) -> Path:
+        """Where the answers are; another file than at first where that one was replaced while it was open."""
+        return self._file.path
+
+    @property
+    def moved(self) -> str:
+        """What became of the file while it was open, a sentence; empty: nothing."""
+        return self._file.note
+
+    def secure(self) -> None:
+        """Sees to it that all answers are in the file at `path`, whatever was done to it while it was open.
+
+        Raises:
+            InputError: they cannot be written there.
+        """
+        self._file.secure()
+
+    @property
+    def _base(self) -> sqlite3.Connection:
+        return self._file.base
+
+    def say(self, node: str, answer: str) -> int:
+        """Saves an answer and returns its number; it is on the disk when this returns.
 
         Raises:
             InputError: it cannot be saved.
@@ -165,39 +221,33 @@ class Verdicts:
         if answer not in self.answers:
             raise ValueError(f"review: answer must be one of {', '.join(self.answers)}, got {answer!r}")
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self._keep_the_file()
-        with self._faults(), self._written():
-            self._base.execute("INSERT INTO said (node, answer, time) VALUES (?, ?, ?)", (node, answer, now))
-
-    def _keep_the_file(self) -> None:
-        """Writes the file again where it was removed; what is open still has every answer.
-
-        Raises:
-            InputError: another file is in its place.
-        """
-        with self._faults():
-            if self.path.exists() and self.path.stat().st_ino == self._file:
-                return
-            if self.path.exists():
-                raise InputError(
-                    f"review: another file was put in the place of {self.path}: move it away, and answer again"
-                )
-            again = _opened(self.path)
-            self._base.backup(again)
-            self._base, gone = again, self._base
-            gone.close()  # which removes -wal by its name: only then there may be a new one
-            _safe(again)
-            self._file = self.path.stat().st_ino
+        self.secure()
+        with self._file.faults(), self._file.written():
+            values = "INSERT INTO said (node, answer, time) VALUES (?, ?, ?)"
+            number = int(self._base.execute(values, (node, answer, now)).lastrowid or 0)
+        self.secure()
+        return number
 
     def undo(self, number: int) -> bool:
-        """Takes the last answer back, where it still is the one of this number; returns whether it was."""
-        self._keep_the_file()
-        with self._faults(), self._written():
-            last = self._base.execute("SELECT max(id) FROM said WHERE undone = 0").fetchone()[0]
-            if last != number:
-                return False
-            self._base.execute("UPDATE said SET undone = 1 WHERE id = ?", (number,))
-            return True
+        """Takes an answer back, where it still is its node's; returns whether it was."""
+        self.secure()
+        with self._file.faults(), self._file.written():
+            done = self._base.execute(UNDO, (number, number)).rowcount
+        self.secure()
+        return done == 1
+
+    def numbered(self, number: int) -> Said | None:
+        """Returns an answer, whether it stands or not; None: there is none of this number."""
+        with self._file.faults():
+            row = self._base.execute("SELECT id, node, answer, time FROM said WHERE id = ?", (number,)).fetchone()
+        return None if row is None else Said(*row)
+
+    def undone(self, number: int) -> bool:
+        """Returns whether an answer was taken back."""
+        with self._file.faults():
+            return (
+                self._base.execute("SELECT 1 FROM said WHERE id = ? AND undone = 1", (number,)).fetchone() is not None
+            )
 
     def latest(self) -> dict[str, Said]:
         """Returns the answer of each node that has one, the oldest first.
@@ -205,12 +255,8 @@ class Verdicts:
         Raises:
             InputError: the file cannot be read any more.
         """
-        with self._faults():
+        with self._file.faults():
             return {row[1]: Said(*row) for row in self._base.execute(LATEST)}
-
-    def latest_said(self) -> Said | None:
-        """Returns the answer that was given last and stands, None where there is none."""
-        return next(reversed(self.latest().values()), None)
 
     def close(self) -> None:
         """Closes the file."""
@@ -222,51 +268,16 @@ class Verdicts:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def _written(self) -> Iterator[None]:
-        """Does what is within as a whole or not at all."""
-        self._base.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._base.execute("ROLLBACK")
-            raise
-        self._base.execute("COMMIT")
 
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        """Says of a fault of the file which file it is."""
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise InputError(
-                f"review: {self.path} cannot be used as a file of answers: {error}: mend it, or take another --out"
-            ) from error
+def classes_of(facts: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the names of the classes that a file's facts tell of."""
+    if facts["format"] == OF_CLASSES:
+        return tuple(json.loads(facts["classes"]))
+    return facts["rest"], facts["rare"]
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """Opens a file; handlers of requests are threads, and the server lets one of them at a time in."""
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-
-
-def _safe(base: sqlite3.Connection) -> None:
-    """Makes each commit wait for the disk."""
-    base.execute("PRAGMA journal_mode = WAL")
-    base.execute("PRAGMA synchronous = FULL")
-
-
-def check_exportable(class_names: Sequence[str]) -> None:
-    """Checks that a table of labels can hold each class.
-
-    Raises:
-        InputError: one has a name that an update takes for no label.
-    """
-    unclear = [name for name in class_names if name.strip() in UNKNOWN and name != NO_LABEL]
-    if unclear:
-        raise InputError(
-            f"review: answers could not be exported, as a table of labels takes the class {unclear[0]!r} for no label: "
-            "give it another name in the data and train again"
-        )
+def _foreign(path: Path) -> InputError:
+    return InputError(f"review: {path} is no file that `calirare review` wrote: take another --out")
 
 
 def labels_of(answers: Mapping[str, Said], class_names: Sequence[str]) -> pd.DataFrame:
@@ -277,23 +288,23 @@ def labels_of(answers: Mapping[str, Said], class_names: Sequence[str]) -> pd.Dat
     Raises:
         InputError: there is no such answer, or a class has a name that an update takes for no label.
     """
-    check_exportable(class_names)
+    check_names(class_names)
     names = dict(zip(answers_of(class_names), class_names, strict=False))
     rows = [(each.node, names[each.answer]) for each in answers.values() if each.answer in names]
     if not rows:
         raise InputError("review: there is nothing to export, no node was said to be of a class yet")
-    return inert(pd.DataFrame(rows, columns=["node", "label"]))
+    return pd.DataFrame(rows, columns=["node", "label"])
 
 
 def csv_of(labels: pd.DataFrame) -> str:
-    """Returns a table of labels as CSV, in quotes: a name may hold what ends a row."""
-    text: str = labels.to_csv(index=False, quoting=1)
+    """Returns a table of labels as CSV, in quotes: a name may hold what ends a row; none is a formula."""
+    text: str = inert(labels).to_csv(index=False, quoting=1)
     return text
 
 
-def export(answers: Mapping[str, Said], class_names: Sequence[str], path: Path) -> int:
-    """Writes answers as a table of labels and returns how many there are, see `labels_of`."""
+def export(answers: Mapping[str, Said], class_names: Sequence[str], path: Path) -> pd.DataFrame:
+    """Writes answers as a table of labels and returns them, see `labels_of`."""
     labels = labels_of(answers, class_names)
     with fresh_files(path.parent, f"review: {path}") as partial:
         (partial / path.name).write_text(csv_of(labels), encoding="utf-8", newline="")
-    return len(labels)
+    return labels

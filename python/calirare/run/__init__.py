@@ -28,7 +28,7 @@ from calirare.run.settings import (
     Training,
     check_interval_nodes,
 )
-from calirare.run.tables import COLUMNS, inert, node_names, predictions, read_review, write_predictions, write_scored
+from calirare.run.tables import COLUMNS, inert, predictions, read_review, write_predictions, write_scored
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
 
@@ -79,7 +79,6 @@ __all__ = [
     "load",
     "load_classes",
     "method_options",
-    "node_names",
     "of_classes",
     "options_of",
     "p_rare",

@@ -140,17 +140,6 @@ def read_predictions(folder: Path, stem: str = "predictions", named: tuple[str, 
         raise InputError(f"{path}: the predictions cannot be read: {error}") from error
 
 
-def node_names(folder: Path) -> frozenset[str] | None:
-    """Returns what the nodes of a run's predictions.csv are called, None where these may be no more than places.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
-    nodes = read_predictions(folder)["node"]
-    places = nodes.dtype == np.int64 and nodes.is_monotonic_increasing and nodes.min() <= 1  # 1: a table's first row
-    return None if places else frozenset(nodes.map(str))
-
-
 def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
     """Returns P(rare) of a run's own nodes from its predictions.parquet, float64 [n].
 

@@ -1,0 +1,143 @@
+"""What the review's page is to who hears it, presses its keys or has long names: and how it sends an answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from urllib.parse import urlencode
+
+import pytest
+
+from calirare._util.amounts import LONGEST_NAME, shortened
+from calirare._util.pages import harmless, short_words
+from calirare.explain import draw
+from calirare.page import RARE, SKIP, UNSURE, Desk, Verdicts
+from calirare.page.desk import keys_of
+from calirare.run import load
+from tests.cli.test_review import FORM, answers, ask, post, served
+from tests.helpers.browser import NONE, browser, run
+
+FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}"
+
+
+@pytest.fixture
+def server(trained_quickly, tmp_path):
+    with served(trained_quickly, tmp_path / "a.sqlite") as server:
+        yield server
+
+
+def words_and_keys(names):
+    keys = keys_of({f"class {i}": name for i, name in enumerate(names)})
+    assert (keys.pop(UNSURE), keys.pop(SKIP)) == ("U", "S")
+    return dict(zip(names, keys.values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (["kind 1", "kind 10", "kind 2", "zero"], ["1", "", "2", ""]),
+        (["class 0", "class 1", "class 12"], ["0", "1", ""]),
+        (["a", "b", "c"], ["1", "2", "3"]),
+        (["a 1", "b 1", "c"], ["1", "2", "3"]),
+        ([f"name {chr(97 + i)}" for i in range(11)], [*"123456789", "", ""]),
+    ],
+    ids=lambda each: each[1],
+)
+def test_the_key_of_a_class_is_no_other_classes_number(names, keys):
+    assert words_and_keys(names) == dict(zip(names, keys, strict=True))
+
+
+def test_a_button_is_called_as_its_answer_and_its_key_is_told_apart(server):
+    text = ask(server)[2]
+    found = re.findall(r'<button [^>]*aria-keyshortcuts="([^"]+)"[^>]*>(.*?)</button>', text)
+    assert [(keys, re.sub(r'<kbd aria-hidden="true">[A-Z]</kbd>', "", word).strip()) for keys, word in found] == [
+        ("F 1", "class 1"),
+        ("N 2", "rest"),
+        ("U 3", "unsure"),
+        ("S 4", "skip"),
+    ]
+    assert "<kbd>" not in text
+
+
+def test_classes_called_as_our_own_buttons_are_told_apart(trained_quickly, tmp_path):
+    saved = load(trained_quickly)
+    with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
+        object.__setattr__(saved.scorer, "class_names", ("skip", "Unsure"))
+        text = Desk(saved, verdicts, None, "it is gone").page(None, "n")
+        assert "0 Unsure, 0 skip, 0 unsure: no class" in text
+        desk = Desk(saved, verdicts, None, "it is gone")
+        text = desk.page(desk.cases[0], "n")
+    buttons = [
+        re.sub("<.*?>", "", word).split(maxsplit=1)[1] for word in re.findall(r"<button class.*?</button>", text)
+    ]
+    assert buttons == ["Unsure", "skip", "unsure: no class", "skip: later"]
+
+
+def test_the_title_names_the_node_and_what_was_saved_is_told_once(server):
+    first, second = (case.node for case in server.desk.cases[:2])
+    text = ask(server)[2]
+    assert f"<title>{first} - review of " in text
+    assert 'role="status"' not in text
+    assert "autofocus" not in text
+    where = post(server, "say", place=0, answer=RARE)[1]["Location"].rpartition("/")[2]
+    text = ask(server, f"said/{where}")[2]
+    assert f'role="status">Saved: {first} is class 1.</span>' in text
+    assert f'<h1 tabindex="-1" autofocus>{second}</h1>' in text
+    assert "<title>The queue - review of " in ask(server, "all")[2]
+
+
+def test_a_script_is_told_where_to_go_on_and_stays_where_an_answer_is_not_saved(server):
+    def send(**fields):
+        return ask(server, "say", method="POST", body=urlencode(fields), headers=FORM | {"Accept": "text/plain"})
+
+    status, headers, text = send(place=0, answer=RARE, known=0)
+    assert (status, text, headers["Location"]) == (200, f"/{server.token}/said/1", None)
+    assert len(answers(server)) == 1
+    assert send(place=0, answer="maybe", known=0)[0] == 400
+    assert "connect-src 'self';" in ask(server)[1]["Content-Security-Policy"]
+
+
+SENT = """<script>
+document.querySelector("button[value=rare]").click();
+setTimeout(function () { document.title = document.getElementById("failed").textContent; }, 2000);
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser() is None, reason=NONE)
+def test_the_page_stays_and_says_that_the_server_does_not_answer(server, tmp_path):
+    (tmp_path / "page.html").write_text(ask(server)[2].replace("</body>", SENT + "</body>", 1), encoding="utf-8")
+    dom = run("--dump-dom", (tmp_path / "page.html").as_uri())
+    assert "<title>Not saved: the server does not answer. Press again once it does; if it has ended, start" in dom
+
+
+def test_long_names_are_shortened_and_whole_in_the_title():
+    long = "a" * 1500 + "b" * 1500
+    assert shortened("a" * LONGEST_NAME) == "a" * LONGEST_NAME
+    assert shortened(long) == "a" * 40 + " .. " + "b" * 40
+    assert short_words(f"Without {long}, no alert.") == f"Without {'a' * 40} .. {'b' * 39}, no alert."
+
+
+def test_a_picture_is_headed_by_a_shortened_name(server, monkeypatch):
+    told = []
+    monkeypatch.setattr("calirare.explain.picture.neighbourhood_diagram", lambda *_, title, **__: told.append(title))
+    desk = server.desk
+    why = dataclasses.replace(desk.explanation(desk.cases[0]), name="a" * 3000)
+    draw(why, desk._made.subject, "unused.png")
+    assert told[0].startswith(f"{'a' * 40} .. {'a' * 40}: P(")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (FAMILY, FAMILY),
+        ("\N{WAVING WHITE FLAG}\ufe0f\N{ZERO WIDTH JOINER}\N{RAINBOW}", None),
+        ("a\u200db", "a\ufffdb"),
+        ("\u200d\N{MAN}", "\ufffd\N{MAN}"),
+        ("a\u202eb\ufeff", "a\ufffdb\ufffd"),
+        (f"\u202e{FAMILY}\u200b", f"\ufffd{FAMILY}\ufffd"),
+    ],
+    ids=ascii,
+)
+def test_joined_emoji_stay_and_what_is_not_seen_is_replaced(text, shown):
+    assert harmless(text) == (text if shown is None else shown)
