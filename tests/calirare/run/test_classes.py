@@ -394,7 +394,7 @@ def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> Non
     assert table.label.tolist() == ["'=odd", "rare, one"]
     update = ("--graph", tmp_path / "few.npz", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
     assert call("update", "--run", tmp_path / "run", *update).code == 0
-    with pytest.raises(InputError, match="about the classes .* get them by --export"):
+    with pytest.raises(InputError, match=r"about the classes .* get them by --export"):
         Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, ("a", "b", "c"))
 
 
