@@ -11,6 +11,7 @@ import torch
 
 import calirare
 from calirare.graph import Graph, Split, known_rare, with_drawn_rest
+from calirare.page import RARE, Desk, Verdicts
 from calirare.run import DRAWN
 from tests.helpers.command import call, rough_runs
 
@@ -259,3 +260,17 @@ def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
     nodes = torch.tensor([3, 5, 8, 13])
     for node, found in zip(nodes.tolist(), outcome.explain(nodes), strict=True):
         assert found.p_rare == pytest.approx(float(p[node]), abs=1e-4)
+
+
+def test_answers_of_a_review_are_for_the_data(run, tmp_path):
+    folder, saved = run[0], calirare.load(run[0])
+    with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
+        desk = Desk(saved, verdicts, None)
+        for case in desk.cases:
+            verdicts.say(case.node, RARE)
+        page = desk.page(None, "nonce")
+    assert "a run with positive labels alone takes no update" in page
+    assert "calirare update" not in page
+    said = call("review", "--run", folder, "--out", tmp_path / "a.sqlite", "--export", tmp_path / "labels.csv")
+    assert said.code == 0, said.err
+    assert "for the data, as a run with positive labels alone takes no update" in said.out

@@ -89,8 +89,17 @@ def _export(folder: Path, path: Path, to: Path, overwrite: bool) -> None:
     with Verdicts.stored(path) as verdicts:
         labels = export(verdicts.latest(), verdicts.class_names, to)
     _note(_since(verdicts, labels, folder))
-    print(f"{amount(len(labels), 'label')} for `calirare update --labels`:")
+    print(f"{amount(len(labels), 'label')} for {_use(folder)}:")
     print(to)
+
+
+def _use(folder: Path) -> str:
+    """Returns what exported labels are for: a run with positive labels alone takes no update."""
+    try:
+        alone = _own(_load(folder)).settings.positive_only
+    except InputError:
+        alone = False
+    return "the data, as a run with positive labels alone takes no update" if alone else "`calirare update --labels`"
 
 
 def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:

@@ -264,6 +264,7 @@ class Desk:
             labels=labels,
             moved=self.verdicts.moved,
             exported=amount(labels, "label"),
+            updates=not self._saved.settings.positive_only,
             word=self._words_of,
             untold=OF_RARE if self.what is None else f"Why it has this {self.what} is not here: {self.why_not}",
             nonce=nonce,
