@@ -210,7 +210,7 @@ def _source(
         if ranks.rank == 0:
             saved.scorer.note_on(reporter.say)
         part = _own_part(graph, own, ranks)
-        if ranks.rank == 0 and saved.scorer.weighted and saved.settings.data.duplicates != "sum":
+        if ranks.rank == 0 and saved.scorer.wants_weights:
             note_weights(True, part.weighted, lambda note: reporter.say(f"note: {note}"))
         return Streamed(saved.scorer, part, detector, blocks, ranks, lambda note: reporter.say(f"note: {note}"))
     if ranks.size > 1:

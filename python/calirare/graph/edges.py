@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
@@ -73,13 +73,8 @@ class EdgeRules:
     @classmethod
     def of(cls, where: str, options: Mapping[str, Any]) -> EdgeRules:
         """Returns the rules of options; TypeError names one that there is not."""
-        wrong = next((name for name in options if name not in EdgeOptions.__annotations__), None)
-        if wrong is not None:
-            close = get_close_matches(wrong, list(EdgeOptions.__annotations__), 1)
-            mend = f"did you mean {close[0]!r}?" if close else "leave it out"
-            raise TypeError(
-                f"{where}: options of edges are {', '.join(EdgeOptions.__annotations__)}, got {wrong!r}: {mend}"
-            )
+        known = list(EdgeOptions.__annotations__)
+        _check_known(options, known, known, f"{where}: options of edges are {', '.join(known)}")
         return cls(**options)
 
     def for_table(self, *, weighted: bool) -> EdgeRules:
@@ -95,11 +90,8 @@ class EdgeRules:
     def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
         """Returns the rules among options, and the others; TypeError names one that there is not."""
         known = FileOptions.__annotations__
-        wrong = next((name for name in options if name not in known), None)
-        if wrong is not None:
-            close = get_close_matches(wrong, [*known, "labels", "weight"], 1)
-            mend = f"did you mean {close[0]!r}?" if close else "leave it out"
-            raise TypeError(f"from_edges: options must be those of calirare.graph.tables, got {wrong!r}: {mend}")
+        near = [*known, "labels", "weight"]
+        _check_known(options, known, near, "from_edges: options must be those of calirare.graph.tables")
         own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}  # type: ignore[literal-required]
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
@@ -198,6 +190,15 @@ def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
             "(rows of the features)"
         )
     return edges if edges.dtype == np.int32 else edges.astype(np.int64, copy=False)
+
+
+def _check_known(options: Iterable[str], known: Collection[str], near: Sequence[str], wanted: str) -> None:
+    """Checks that there are such options; TypeError says of another what is `wanted`, and which of `near` it is."""
+    wrong = next((name for name in options if name not in known), None)
+    if wrong is not None:
+        close = get_close_matches(wrong, near, 1)
+        mend = f"did you mean {close[0]!r}?" if close else "leave it out"
+        raise TypeError(f"{wanted}, got {wrong!r}: {mend}")
 
 
 def keys_of(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:

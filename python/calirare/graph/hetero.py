@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -72,11 +73,9 @@ def parts_of_hetero(
         adjacency = typed_adjacency(ends, weights, kinds, n, rules, where, naming)
     else:
         adjacency = build_adjacency(ends, weights, n, rules, where, naming)
-    notes += [
-        f"edges: {note}"
-        for note in mended(ends, weights, asked, rules, n, adjacency.nnz, kinds if relations else None)
-        if note.startswith(("left out", "repetitions"))
-    ]
+    both_ways = replace(asked, symmetrize=True)  # which types of edges are: no note is due on it
+    done = mended(ends, weights, both_ways, rules, n, adjacency.nnz, kinds if relations else None)
+    notes += [f"edges: {note}" for note in done]
     labels = parts_of_labels(getattr(data[scored], "y", None), where)
     known = labels["y"]
     if known is not None and known.shape != (n_scored,):

@@ -104,6 +104,11 @@ class Scorer:
         return self.calibrators.get(self.settings.calibration.target)
 
     @property
+    def wants_weights(self) -> bool | None:
+        """Whether edges must have weights, as the run's have; None: not known, or they are numbers of rows."""
+        return None if self.settings.data.duplicates == "sum" else self.weighted
+
+    @property
     def kinds(self) -> dict[str, str]:
         """What the raw columns hold, "numeric", "categorical" or "date", by their names.
 
@@ -244,8 +249,7 @@ class Scorer:
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
         if graph.n_edges:
-            counted = self.settings.data.duplicates == "sum"  # weights are numbers of rows, which may all be 1 here
-            note_weights(None if counted else self.weighted, weighs(graph), say)
+            note_weights(self.wants_weights, weighs(graph), say)
         typed = with_relations(self._labelled(graph.to("cpu"), say), self.relations, say)
         return self.features.transform(typed, say)
 
