@@ -167,7 +167,7 @@ class ArrayFile:
             InputError: they cannot be read.
         """
         out = np.empty((last - first, *self.shape[1:]), self.dtype)
-        self._read(((first, out),))
+        self._read(((first, _bytes(out)),))
         return out
 
     def rows_at(self, rows: NumpyArray) -> NumpyArray:
@@ -177,20 +177,26 @@ class ArrayFile:
             InputError: they cannot be read.
         """
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        self._read((row, out[i : i + 1]) for i, row in enumerate(rows.tolist()))
+        width, into = self.dtype.itemsize * math.prod(self.shape[1:]), _bytes(out)
+        self._read((row, into[i * width : (i + 1) * width]) for i, row in enumerate(rows.tolist()))
         return out
 
-    def _read(self, parts: Iterable[tuple[int, NumpyArray]]) -> None:
-        """Fills arrays with the rows from a first one on."""
+    def _read(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Fills memory with what stands from a first row on."""
         width = self.dtype.itemsize * math.prod(self.shape[1:])
         try:
             with self.path.open("rb") as file:
-                for first, out in parts:
+                for first, into in parts:
                     file.seek(self.start + first * width)
-                    if file.readinto(out.reshape(-1).view(np.uint8).data) != out.nbytes:
+                    if file.readinto(into) != into.nbytes:
                         raise InputError(f"{self.path}: the file was cut off while it was read: write the folder again")
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}): write the folder again") from error
+
+
+def _bytes(array: NumpyArray) -> memoryview:
+    """Returns the memory of an array without gaps."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def require(arrays: dict[str, NumpyArray], keys: tuple[str, ...], path: Path) -> None:

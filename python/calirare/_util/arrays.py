@@ -87,6 +87,14 @@ def as_integers(function: str, name: str, values: Array, device: torch.device, l
     return labels
 
 
+def all_finite(x: torch.Tensor) -> bool:
+    """Returns whether no number is infinite or NaN.
+
+    A sum is finite only where all of its terms are; where it is not, as of terms too large for it, each is looked at.
+    """
+    return math.isfinite(float(x.detach().sum())) or bool(torch.isfinite(x).all())
+
+
 def as_weights(function: str, weights: Array | None, n: int, device: torch.device) -> torch.Tensor | None:
     """Returns sample weights [n] >= 0 as float64, made countable; None stays None."""
     if weights is None:

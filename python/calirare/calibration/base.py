@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import to_tensor
+from calirare._util.arrays import all_finite, to_tensor
 from calirare._util.errors import InputError
 
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
@@ -149,7 +149,7 @@ def _plain(fitted: Any) -> Any:
 def softmax_after(mapping: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
     """Returns softmax(mapping(logits)) [n, k] of finite logits, also where the mapped ones leave the logits' dtype."""
     mapped = mapping(logits)
-    if not bool(torch.isfinite(mapped).all()):
+    if not all_finite(mapped):
         limits = torch.finfo(torch.float64)
         mapped = mapping(logits.double()).clamp(limits.min, limits.max)
     return torch.softmax(mapped, 1).to(logits.dtype)
@@ -180,7 +180,7 @@ def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
         raise TypeError(f"{op}: logits must be floating point, got {str(logits.dtype).removeprefix('torch.')}")
     if logits.dim() != 2 or logits.shape[1] < 2:
         raise ValueError(f"{op}: logits must have shape [n, k] with k >= 2, or [n], got {list(logits.shape)}")
-    if not bool(torch.isfinite(logits).all()):
+    if not all_finite(logits):
         raise ValueError(f"{op}: logits must be finite, row {int((~torch.isfinite(logits)).nonzero()[0, 0])} is not")
     if labels is None:
         return

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.arrays import all_finite
 from calirare.calibration.base import balance_of, check_logits
 from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
@@ -252,9 +253,9 @@ def alike(logits: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor
     """
     n, size = logits.shape[0], n_groups * BINS
     parts = list(zip(logits.split(AT_ONCE), groups.split(AT_ONCE), strict=True))
-    if logits.shape[1] != 2 or n < MANY or size > MOST_BINS or not all(bool(z.isfinite().all()) for z, _ in parts):
+    if logits.shape[1] != 2 or n < MANY or size > MOST_BINS or not all(all_finite(z) for z, _ in parts):
         return logits, groups, logits.new_ones(n, dtype=torch.float64)
-    ends = torch.stack([torch.stack(torch.asinh(_difference(z)).aminmax()) for z, _ in parts])
+    ends = torch.asinh(torch.stack([torch.stack(_difference(z).aminmax()) for z, _ in parts]))
     low, high = ends[:, 0].min(), ends[:, 1].max()
     count, total = (logits.new_zeros(size, dtype=torch.float64) for _ in range(2))
     for z, group in parts:

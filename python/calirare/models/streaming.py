@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.arrays import all_finite
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare._util.ranks import Ranks
@@ -23,6 +24,8 @@ from calirare.models.passes import Pass, Passes
 from calirare_ext import Csr, neighbour_means, propagate, row_sums
 
 ROWS = 1 << 18  # of a block
+NUMBERS, LEAST = 1 << 20, 1 << 12  # features of a block of the first pass, which stay in cache, and its rows at least
+LINE = 16  # float32 numbers of a cache line
 Report = Callable[[str, int, int], None]  # stage, done, of how many
 Read = TypeVar("Read")
 Item = TypeVar("Item")
@@ -33,16 +36,12 @@ class Scales:
     """What A_hat = D^-1/2 (A + I) D^-1/2 is made of beside A: one number per node, no value per edge.
 
     Attributes:
-        degree: the row sums of A, float32 [n].
+        root: D^-1/2 of A + I, 0 where a sum is 0, float32 [n].
         loop: weight of the self loop that A_hat adds to each, float32 [n] of 0 and 1, or 1 for all.
     """
 
-    degree: Tensor
+    root: Tensor
     loop: Tensor | float
-
-    def root(self) -> Tensor:
-        """Returns D^-1/2 of A + I, 0 where a sum is 0, [n]."""
-        return _inverse((self.degree.double() + self.loop).sqrt())
 
 
 def logits_of_passes(
@@ -63,17 +62,18 @@ def logits_of_passes(
         files.start(key_of(key_of_graph(graph), job), key_of(graph.whole, job), graph.first)
         adopt(files, graph, ranks or Ranks(), lambda _: block_ends(graph.n_nodes))
     blocks = block_ends(graph.n_nodes)
+    at_once = min(ROWS, max(LEAST, NUMBERS // max(1, graph.n_features)))
     scales = _scales(graph, passes, blocks, report)
     halo = halo_of(graph, ranks)
     below = torch.empty(graph.n_nodes, 0)
     for number, (each, width) in enumerate(zip(passes.passes, passes.widths, strict=True)):
         kept = files if number else None  # the first pass reads as much as it writes
         later = passes.passes[number + 1] if number + 1 < len(passes.passes) else None
-        ahead = scales.root() if later is not None and later.kind == "gcn" else None
+        ahead = scales.root if later is not None and later.kind == "gcn" else None
         run = _Run(each, passes, graph, scales, kept, number, halo)
         out = room(graph.n_nodes + halo.size, width)
         with (Alone() if later is None or later.kind == "none" else halo).sending(out) as told:
-            run.all(below, out, blocks, ahead, report, told)
+            run.all(below, out, blocks if number else block_ends(graph.n_nodes, at_once), ahead, report, told)
         below = out
     return below[: graph.n_nodes]
 
@@ -139,7 +139,7 @@ class _Run:
         `told` is told how many of the first rows are there, block by block.
         """
         left = finished(self.files, self.stage, out[: self.graph.n_nodes], blocks)
-        side = self.scales.root() if self.each.kind == "gcn" else None
+        side = self.scales.root if self.each.kind == "gcn" else None
         for number, (block, read) in enumerate(read_ahead(self._read, left)):
             (first, last), (edges, x, degrees) = block, read
             if edges is None:
@@ -189,38 +189,40 @@ def check_finite(made: Tensor, graph: GraphOnDisk, first: int) -> None:
     Raises:
         InputError: a node's is infinite or NaN.
     """
-    wrong = ~made.isfinite().all(1)
-    if bool(wrong.any()):
-        node = graph.first + first + int(wrong.nonzero()[0])
-        raise InputError(
-            f"{graph.path}: node {node} gets a score that is no number: its features or weights are infinite, "
-            "missing where the run's graph misses none, or too large: mend them"
-        )
+    if all_finite(made):
+        return
+    node = graph.first + first + int((~made.isfinite().all(1)).nonzero()[0])
+    raise InputError(
+        f"{graph.path}: node {node} gets a score that is no number: its features or weights are infinite, "
+        "missing where the run's graph misses none, or too large: mend them"
+    )
 
 
 def _scales(graph: GraphOnDisk, passes: Passes, blocks: list[tuple[int, int]], report: Report | None) -> Scales:
     """Returns degrees and self loops; edges are read for them only where they have weights or may have loops."""
     kinds = {each.kind for each in passes.passes}
-    degree = torch.zeros(graph.n_nodes)
+    root = torch.zeros(graph.n_nodes)
     look = graph.weighted or graph.loops
     loop = torch.ones(graph.n_nodes) if graph.loops else 1.0
     if kinds == {"none"}:
-        return Scales(degree, loop)
+        return Scales(root, loop)
     read = graph.edges if look else graph.degrees
     for number, ((first, last), found) in enumerate(read_ahead(lambda block: read(*block), blocks)):
-        if isinstance(found, Csr):
-            degree[first:last] = row_sums(found).float()
-            if isinstance(loop, Tensor):
-                rows = torch.arange(graph.first + first, graph.first + last).repeat_interleave(found.indptr.diff())
-                loop[rows[rows == found.indices]] = 0.0
-        else:
-            degree[first:last] = found.float()
+        degree = (row_sums(found) if isinstance(found, Csr) else found).float()
+        if isinstance(loop, Tensor):
+            assert isinstance(found, Csr)
+            rows = torch.arange(first, last).repeat_interleave(found.indptr.diff())
+            loop[rows[rows + graph.first == found.indices]] = 0.0
+        whole = degree.double() + (loop[first:last] if isinstance(loop, Tensor) else loop)
+        lowest = float(whole.min())
+        if not lowest >= 0:
+            raise InputError(
+                f"{graph.path}: sums of a node's weights must be >= 0, got {lowest:g}: weights must be >= 0"
+            )
+        root[first:last] = _inverse(whole.sqrt())
         if report is not None:
             report("degrees", number + 1, len(blocks))
-    lowest = float((degree + loop).min()) if len(degree) else 0.0
-    if not lowest >= 0:
-        raise InputError(f"{graph.path}: sums of a node's weights must be >= 0, got {lowest:g}: weights must be >= 0")
-    return Scales(degree, loop)
+    return Scales(root, loop)
 
 
 def read_ahead(read: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[tuple[Item, Read]]:
@@ -237,8 +239,13 @@ def read_ahead(read: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[
 
 
 def room(n: int, width: int) -> Tensor:
-    """Returns an uninitialised matrix, float32 [n, width]; numpy asks for large pages, where rows are found faster."""
-    return torch.from_numpy(np.empty((n, width), dtype=np.float32))
+    """Returns an uninitialised matrix, float32 [n, width], where rows are found fast.
+
+    numpy asks for large pages; the first row begins with a line of the cache, or rows of 16 numbers would lie in two.
+    """
+    numbers = np.empty(n * width + LINE, dtype=np.float32)
+    first = -numbers.ctypes.data // numbers.itemsize % LINE
+    return torch.from_numpy(numbers[first : first + n * width].reshape(n, width))
 
 
 def _inverse(x: Tensor) -> Tensor:

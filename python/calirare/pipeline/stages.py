@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from calirare._util.arrays import all_finite
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
@@ -280,7 +281,7 @@ def _check_provable(job: Job) -> None:
 
 def check_finite(graph: Graph, logits: Tensor) -> None:
     """Raises an InputError where logits are not finite."""
-    if not bool(torch.isfinite(logits).all()):
+    if not all_finite(logits):
         raise InputError(
             f"graph {graph.name!r}: training ran away, the network's outputs are not finite: lower the learning rate "
             "or scale the features"

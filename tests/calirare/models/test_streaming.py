@@ -94,6 +94,28 @@ def test_logits_are_those_of_the_graph_in_memory(training, change, tmp_path):
     torch.testing.assert_close(found.double(), wanted, rtol=2e-5, atol=2e-5)
 
 
+def test_a_part_finds_its_own_loops(tmp_path):
+    task = rare_task(seed=2)
+    dense = task.adjacency.to_dense()
+    dense[-3, -3] = 2.0
+    graph = dataclasses.replace(task, adjacency=Csr.from_dense(dense), trusted=True)
+    passes = passes_of(*fitted(NETWORKS["gcn"], graph)[:2])
+    opened = on_disk(graph, tmp_path)
+    every = module._scales(opened, passes, module.block_ends(opened.n_nodes), None)
+    assert every.loop.argmin() == graph.n_nodes - 3
+    part = opened.part(1, 2)
+    found = module._scales(part, passes, module.block_ends(part.n_nodes), None)
+    assert torch.equal(found.loop, every.loop[part.first :])
+    assert torch.equal(found.root, every.root[part.first :])
+
+
+def test_rows_begin_with_a_line_of_the_cache():
+    for width in (1, 2, 16, 48):
+        rows = module.room(7, width)
+        assert rows.shape == (7, width)
+        assert rows.data_ptr() % 64 == 0
+
+
 def test_a_loop_that_is_kept_weighs_what_it_weighs(tmp_path):
     graph = with_loop(rare_task(seed=2))
     fit, features, _ = fitted(NETWORKS["gcn"], graph)

@@ -1,0 +1,31 @@
+"""Whether all numbers of a matrix are finite."""
+
+import math
+
+import pytest
+import torch
+
+from calirare._util.arrays import all_finite
+
+WHOLE = {
+    "none": torch.empty(0, 3),
+    "some": torch.tensor([[1.0, -2.0], [0.0, 5.0]]),
+    "of a sum too large for float32": torch.full((4, 2), 3e38),
+    "of sums too large either way": torch.tensor([3e38, 3e38, -3e38, -3e38]),
+}
+BROKEN = {
+    "NaN": [1.0, math.nan],
+    "infinite": [1.0, math.inf],
+    "infinite both ways": [math.inf, -math.inf],
+    "minus infinite": [-math.inf, 3e38],
+}
+
+
+@pytest.mark.parametrize("numbers", WHOLE.values(), ids=list(WHOLE))
+def test_finite_numbers_are_finite(numbers):
+    assert all_finite(numbers)
+
+
+@pytest.mark.parametrize("numbers", BROKEN.values(), ids=list(BROKEN))
+def test_one_that_is_not_is_found(numbers):
+    assert not all_finite(torch.tensor([numbers, [0.0, 0.0]]))
