@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -60,7 +62,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             more. 0: none; the order of two classes' probabilities is the same, their calibration can be far worse.
         scale: how columns of features are scaled, as `--scale` has it; None: as the preset has it.
         prevalence: share in the population of that one of two classes which has fewer labels (of equally many the last
-            of `classes_`), in (0, 1), where the labels are no random sample of it; None: as the labels have it.
+            of `classes_`), in (0, 1), where the labels are no random sample of it; None: as the labels have it. With a
+            graph its nodes are the population; of a table log-odds are shifted from the labels' share to this one.
         sharpen: of the target "balanced", see `calirare.run.settings.Calibration`.
         device: "auto", "cpu" or "cuda".
         random_state: an int is `calirare.train`'s seed; else as everywhere in scikit-learn.
@@ -145,6 +148,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         counts = np.bincount(codes)
         backwards = len(counts) == 2 and counts[0] < counts[1]
         order = np.array([1, 0]) if backwards else np.arange(len(counts))
+        if self.prevalence is not None and len(counts) > 2:
+            raise InputError(f"GraphClassifier: prevalence is of one of two classes, y has {len(counts)}: leave it out")
         graph, nodes = self._nodes_of(X)
         if len(np.unique(nodes)) < len(nodes):
             raise InputError("GraphClassifier: X must name a node once, got one twice: resample without replacement")
@@ -170,6 +175,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"GraphClassifier: {note}", UserWarning, stacklevel=2)
         self.outcome_ = train(graph, settings)
         self.classes_, self._order = classes, order
+        self._shift = 0.0 if self.graph is not None else self._prior_shift(int(counts.min()), len(codes))
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -204,7 +210,18 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             logits = fitted.logits_of(scorer.prepared(graph, lambda note: None))
         else:
             logits = outcome.logits[nodes]
-        return cast(LogitMap, calibrator).calibrated_logits(logits.double())[:, self._order]
+        z = cast(LogitMap, calibrator).calibrated_logits(logits.double())
+        z[:, 1] += self._shift
+        return z[:, self._order]
+
+    def _prior_shift(self, rare: int, n: int) -> float:
+        """Returns what the log-odds of a table's rarer class are raised by, as of `n` rows `rare` are of it.
+
+        Rows of a class are taken for a random sample of it: Bayes' rule with another prior (Saerens 2002, eq. 2).
+        """
+        if self.prevalence is None or self.target != "population":
+            return 0.0
+        return math.log(self.prevalence / (1 - self.prevalence)) - math.log(rare / (n - rare))
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """Returns X as an array [n, d], and y where it is given; options as of `validate_data`."""
@@ -247,4 +264,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
-        return Settings.of(**plain, seed=int(seed))
+        settings = Settings.of(**plain, seed=int(seed))
+        if self.graph is not None:
+            return settings
+        return replace(settings, calibration=replace(settings.calibration, prevalence=None))  # see `_prior_shift`

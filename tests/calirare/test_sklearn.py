@@ -33,6 +33,7 @@ from sklearn.utils.estimator_checks import (
 
 import calirare
 from calirare import Settings, Split
+from calirare._util.errors import InputError
 from calirare.leave_one_out import ALO
 from calirare.run.schema import options_of
 from calirare.sklearn import GraphClassifier
@@ -122,6 +123,37 @@ def test_the_default_is_what_train_makes_of_the_same_labels():
 def test_a_prevalence_is_the_mean_of_what_is_predicted():
     classifier = GraphClassifier(GRAPH, model="hops", prevalence=0.3).fit(SEEN, Y[SEEN])
     assert classifier.predict_proba(np.arange(260))[:, 1].mean() == pytest.approx(0.3, rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["gcn", "trees"])
+def test_the_prevalence_of_a_table_is_that_of_the_population_it_was_drawn_from(model):
+    rng = np.random.default_rng(0)
+
+    def drawn(common, rare):
+        x = np.r_[rng.normal(0, 1, (common, 5)), rng.normal(0.8, 1, (rare, 5))]
+        return x, np.r_[np.zeros(common, int), np.ones(rare, int)]
+
+    (x, y), (all_x, all_y) = drawn(200, 200), drawn(9500, 500)
+    how = {"model": model} | ({"folds": 0, "epochs": 60, "hidden": 8} if model == "gcn" else {})
+    p = GraphClassifier(prevalence=0.05, **how).fit(x, y).predict_proba(all_x)[:, 1]
+    plain = GraphClassifier(**how).fit(x, y)
+    as_drawn = plain.predict_proba(all_x)[:, 1]
+    assert as_drawn.mean() > 0.25
+    assert p.mean() == pytest.approx(0.05, abs=0.015)
+    odds = p / (1 - p) * (1 - as_drawn) / as_drawn
+    assert odds == pytest.approx(np.full(10_000, 0.05 / 0.95), rel=1e-9)
+    assert average_precision_score(all_y, p) == pytest.approx(average_precision_score(all_y, as_drawn))
+    told = GraphClassifier(prevalence=0.05, target="balanced", **how).fit(x, y).predict_proba(all_x)
+    of_none = GraphClassifier(target="balanced", **how).fit(x, y).predict_proba(all_x)
+    assert np.array_equal(told, of_none)
+
+
+def test_a_prevalence_is_of_two_classes_and_in_range():
+    x, y = make_classification(90, 4, n_informative=3, n_redundant=0, n_classes=3, random_state=0)
+    with pytest.raises(InputError, match="prevalence is of one of two classes, y has 3: leave it out"):
+        GraphClassifier(model="gcn", prevalence=0.2).fit(x, y)
+    with pytest.raises(InputError, match=r"prevalence must be in \(0, 1\), got 1.5"):
+        GraphClassifier(model="gcn", prevalence=1.5).fit(x, y > 0)
 
 
 def test_gaps_of_a_table_are_missing_values():

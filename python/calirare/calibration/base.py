@@ -6,7 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from calirare._util.arrays import all_finite, to_tensor
 from calirare._util.errors import InputError
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 Target = Literal["balanced", "population"] | float
@@ -92,13 +95,34 @@ class Calibrator(ABC):
 
     def set_params(self, **params: Any) -> Self:
         """Sets arguments of the constructor, which are checked; returns self. Others are a ValueError."""
-        for name, value in params.items():
+        for name in params:
             if name not in self._settings():
                 known = ", ".join(self._settings())
                 raise ValueError(f"{type(self).__name__}: parameters must be among {known}, got {name}")
+        type(self)(**(self.get_params() | params)).check_settings()
+        for name, value in params.items():
             setattr(self, name, value)
-        self.check_settings()
         return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The fitted classes, 0 to k - 1, as scikit-learn asks for them; AttributeError before fitting."""
+        if self.n_classes is None:
+            raise AttributeError(f"{type(self).__name__}: classes_ is there after fit")
+        return np.arange(self.n_classes)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.n_classes is not None
+
+    def __sklearn_tags__(self) -> Tags:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        wanted, classifier = TargetTags(required=True), ClassifierTags()
+        return Tags("classifier", wanted, None, classifier, None, input_tags=InputTags(one_d_array=True))
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({told})"
 
     def state(self) -> dict[str, Any]:
         """Returns settings and fitted map as plain numbers, lists and strings, for a run's files."""

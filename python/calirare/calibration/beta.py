@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from calirare.calibration.affine import SCALE_PRIOR, scale_prior
-from calirare.calibration.one_vs_rest import OneVsRestCalibrator
-
-TINY = 1e-12  # keeps both logarithms finite
+from calirare.calibration.one_vs_rest import OneVsRestCalibrator, Said
 
 
 class BetaCalibrator(OneVsRestCalibrator):
@@ -25,11 +23,11 @@ class BetaCalibrator(OneVsRestCalibrator):
         maps_: "a", "b" and "c" of each class's map.
     """
 
-    def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+    def fit_map(self, said: Said, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns a, b and c, see `OneVsRestCalibrator.fit_map`."""
         from scipy.optimize import minimize
 
-        features = _features(p)
+        features = _features(said)
         centre = np.array([1.0, 1.0, 0.0])
         of_slopes = scale_prior(None, len(y))
         prior = np.array([of_slopes, of_slopes, SCALE_PRIOR / len(y)])  # c sets the mean probability: its prior fades
@@ -47,13 +45,13 @@ class BetaCalibrator(OneVsRestCalibrator):
         found = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return dict(zip("abc", found.x.tolist(), strict=True))
 
-    def apply_map(self, fitted: dict[str, Any], p: np.ndarray) -> np.ndarray:
+    def apply_map(self, fitted: dict[str, Any], said: Said) -> np.ndarray:
         """Returns calibrated probabilities [n]."""
         from scipy.special import expit
 
-        return expit(_features(p) @ np.array([fitted["a"], fitted["b"], fitted["c"]]))
+        return expit(_features(said) @ np.array([fitted["a"], fitted["b"], fitted["c"]]))
 
 
-def _features(p: np.ndarray) -> np.ndarray:
-    inside = np.clip(p, TINY, 1 - TINY)
-    return np.stack([np.log(inside), -np.log1p(-inside), np.ones_like(p)], 1)
+def _features(said: Said) -> np.ndarray:
+    """Returns ln p, -ln(1 - p) and 1, float64 [n, 3]."""
+    return np.stack([-np.logaddexp(0, -said.odds), np.logaddexp(0, said.odds), np.ones_like(said.odds)], 1)

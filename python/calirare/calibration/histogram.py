@@ -8,7 +8,7 @@ import numpy as np
 
 from calirare._util.arrays import check_count
 from calirare.calibration.base import Target
-from calirare.calibration.one_vs_rest import OneVsRestCalibrator
+from calirare.calibration.one_vs_rest import OneVsRestCalibrator, Said
 
 
 class HistogramCalibrator(OneVsRestCalibrator):
@@ -19,7 +19,8 @@ class HistogramCalibrator(OneVsRestCalibrator):
         target: population the probabilities shall be right for, see `target_weights`.
 
     Attributes:
-        maps_: upper ends "upper" of the bins but the last, and "value" of each bin.
+        maps_: upper ends "upper" of the bins but the last, and "value" of each bin, "along" the probability "p" or,
+            where a network is so sure that many would round to 1, the log-odds "odds".
 
     Raises:
         TypeError: n_bins is no integer.
@@ -35,16 +36,18 @@ class HistogramCalibrator(OneVsRestCalibrator):
         """Checks the number of bins."""
         check_count("HistogramCalibrator", "n_bins", self.n_bins)
 
-    def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+    def fit_map(self, said: Said, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns ends and values of the bins, see `OneVsRestCalibrator.fit_map`."""
         # Ends that are data points: no bin (end before, end] is empty.
-        ends = np.unique(np.quantile(p, np.arange(1, self.n_bins + 1) / self.n_bins, method="inverted_cdf"))
+        x = said.along(said.axis)
+        ends = np.unique(np.quantile(x, np.arange(1, self.n_bins + 1) / self.n_bins, method="inverted_cdf"))
         upper = ends[:-1]
-        at = np.searchsorted(upper, p, side="left")
+        at = np.searchsorted(upper, x, side="left")
         total = np.bincount(at, weights, minlength=len(ends))
         hits = np.bincount(at, weights * y, minlength=len(ends))
-        return {"upper": upper.tolist(), "value": (hits / total).tolist()}
+        return {"upper": upper.tolist(), "value": (hits / total).tolist(), "along": said.axis}
 
-    def apply_map(self, fitted: dict[str, Any], p: np.ndarray) -> np.ndarray:
+    def apply_map(self, fitted: dict[str, Any], said: Said) -> np.ndarray:
         """Returns calibrated probabilities [n]."""
-        return np.asarray(fitted["value"])[np.searchsorted(fitted["upper"], p, side="left")]
+        x = said.along(fitted.get("along", "p"))
+        return np.asarray(fitted["value"])[np.searchsorted(fitted["upper"], x, side="left")]

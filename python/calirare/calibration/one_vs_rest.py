@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calirare.calibration.base import Calibrator, Target, target_weights
+
+FAR = 30.0  # log-odds beyond which probabilities differ by little more than float64 tells apart
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a network says of one class at n nodes.
+
+    Attributes:
+        p: its probabilities, float64 [n].
+        odds: their log-odds, which still differ where p is 1 for all, float64 [n].
+    """
+
+    p: np.ndarray
+    odds: np.ndarray
+
+    @property
+    def axis(self) -> Literal["p", "odds"]:
+        """Which of the two a map with corners is to be fitted along, by its name."""
+        return "odds" if (np.abs(self.odds) > FAR).any() else "p"
+
+    def along(self, axis: Literal["p", "odds"]) -> np.ndarray:
+        """Returns the numbers on an axis, [n]."""
+        return self.odds if axis == "odds" else self.p
 
 
 class OneVsRestCalibrator(Calibrator):
@@ -37,27 +62,27 @@ class OneVsRestCalibrator(Calibrator):
         return max(2, len(self.maps_)) if self.maps_ else None
 
     @abstractmethod
-    def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+    def fit_map(self, said: Said, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns the map of one class as plain numbers.
 
-        `p` are its uncalibrated probabilities, `y` 1 where it is the true one, else 0, `weights` of mean 1, all float64
+        `said` is what is to be mapped, `y` 1 where the class is the true one, else 0, `weights` of mean 1, both float64
         [n].
         """
 
     @abstractmethod
-    def apply_map(self, fitted: dict[str, Any], p: np.ndarray) -> np.ndarray:
-        """Returns calibrated probabilities [n] of uncalibrated ones [n]."""
+    def apply_map(self, fitted: dict[str, Any], said: Said) -> np.ndarray:
+        """Returns calibrated probabilities [n] of what is said of n nodes."""
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
         k = logits.shape[1]
-        p, y = _probabilities(logits), labels.cpu().numpy()
+        every, y = _said(logits), labels.cpu().numpy()
         weights = target_weights(labels, k, self.target).cpu().numpy()
-        self.maps_ = [self.fit_map(p[:, c], (y == c).astype(np.float64), weights) for c in _mapped_classes(k)]
+        self.maps_ = [self.fit_map(said, (y == c).astype(np.float64), weights) for c, said in every.items()]
 
     def _transform(self, logits: Tensor) -> Tensor:
         assert self.maps_ is not None
-        p, k = _probabilities(logits), logits.shape[1]
-        columns = [self.apply_map(m, p[:, c]) for m, c in zip(self.maps_, _mapped_classes(k), strict=True)]
+        k = logits.shape[1]
+        columns = [self.apply_map(m, said) for m, said in zip(self.maps_, _said(logits).values(), strict=True)]
         if k == 2:
             out = np.stack([1 - columns[0], columns[0]], 1)
         else:
@@ -67,9 +92,13 @@ class OneVsRestCalibrator(Calibrator):
         return torch.from_numpy(out).to(logits)
 
 
-def _mapped_classes(k: int) -> list[int]:
-    return [1] if k == 2 else list(range(k))
-
-
-def _probabilities(logits: Tensor) -> np.ndarray:
-    return torch.softmax(logits.detach().double(), 1).cpu().numpy()
+def _said(logits: Tensor) -> dict[int, Said]:
+    """Returns what is said of each class that has a map, by its number."""
+    z = logits.detach().double()
+    p, k = torch.softmax(z, 1), z.shape[1]
+    out = {}
+    for c in [1] if k == 2 else range(k):
+        others = torch.cat([z[:, :c], z[:, c + 1 :]], 1)
+        odds = (z[:, c] - torch.logsumexp(others, 1)).nan_to_num()  # of logits too large for a difference the largest
+        out[c] = Said(p[:, c].cpu().numpy(), odds.cpu().numpy())
+    return out

@@ -72,9 +72,9 @@ def _print(report: TableReport) -> None:
     shown.add_column("measure")
     for state in states:
         shown.add_column(state, justify="right")
-    for name, value in report.values.items():
-        before = [] if report.before is None else [f"{report.before[name]:.4f}"]
-        shown.add_row(name, *before, f"{value:.4f}")
+    models = [report.values] if report.before is None else [report.before, report.values]
+    for name in dict.fromkeys(name for model in models for name in model):
+        shown.add_row(name, *(f"{model[name]:.4f}" if name in model else "" for model in models))
     console.print(shown, highlight=False)
     rare = [found for found in (report.rare_before, report.rare) if found is not None]
     for state, found in zip(states, rare, strict=False):

@@ -30,8 +30,8 @@ def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = No
     of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n or
     probabilities are equal.
 
-    `n_bins` is R. Ranges hold equal numbers of samples, weights enter acc and conf; equal probabilities keep the order
-    of the input. Takes, returns and raises what `ece` does.
+    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf; equal
+    probabilities keep the order of the input. Takes, returns and raises what `ece` does.
     """
     check_count("ace", "n_bins", n_bins)
     data = read("ace", y_true, p, weights)
@@ -102,7 +102,13 @@ def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | Non
 def adaptive_statistics(
     scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
 ) -> BinStatistics:
-    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike."""
+    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike.
+
+    Samples of weight 0 are left out: they would move the bins of the others.
+    """
+    if weights is not None and not bool((weights > 0).all()):
+        kept = weights > 0
+        scores, outcomes, weights = scores[kept], outcomes[kept], weights[kept]
     order = torch.argsort(scores.detach(), dim=0, stable=True)
     rank_bins = equal_frequency_bins(scores.shape[0], n_bins, scores.device)
     source = rank_bins if scores.ndim == 1 else rank_bins[:, None].expand_as(order)

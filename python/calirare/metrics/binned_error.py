@@ -196,8 +196,8 @@ def debiased_ece(
     """ECE of the confidence without the part that sampling noise adds (Kumar, Liang and Ma 2019).
 
     Norm 2: the squared ECE less its bias, sum_m |B_m|/n [gap_m^2 - a_m (1 - a_m)/(|B_m| - 1)] with a_m = acc(B_m): an
-    unbiased estimate of the squared binned error given the confidences. Bins of one sample, whose variance is unknown,
-    count as calibrated. A negative estimate becomes 0 before the root.
+    estimate of the squared binned error given the confidences, unbiased where those of a bin are equal. Bins of one
+    sample, whose variance is unknown, count as calibrated. A negative estimate becomes 0 before the root.
 
     Norm 1: twice the ECE less the mean ECE when acc(B_m) is drawn again from N(a_m, a_m (1 - a_m)/|B_m|). The
     reference draws; here the mean of the folded normal is written out, so nothing is random. It may be negative.

@@ -17,6 +17,9 @@ class SmallSampleWarning(UserWarning):
     """A bin holds so few samples that its accuracy says little."""
 
 
+ROUNDED = 1e-9  # of a bin
+
+
 def bin_edges(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
     """Returns the edges 0, 1/M, ..., 1 [M + 1], each rounded to the dtype of the scores that will be binned."""
     return (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(dtype)
@@ -54,11 +57,14 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
 
 
 def equal_mass_bins(scores: torch.Tensor, n_bins: int, weights: torch.Tensor | None) -> torch.Tensor:
-    """Returns each score's bin of M with equal weight, int64 [n]; equal scores share the bin of their middle."""
+    """Returns each score's bin of M with equal weight, int64 [n]; equal scores share the bin of their middle.
+
+    A middle that falls on an end, but for the rounding of sums of weights, lies behind it.
+    """
     groups = torch.unique(scores.detach(), return_inverse=True)[1]
     mass = torch.bincount(groups, weights=weights).double()
     middle = mass.cumsum(0) - mass / 2
-    return (middle * n_bins / mass.sum()).long().clamp(max=n_bins - 1)[groups]
+    return (middle * n_bins / mass.sum() + ROUNDED).long().clamp(max=n_bins - 1)[groups]
 
 
 def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Tensor:

@@ -137,14 +137,16 @@ def lift_at(y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, 
     return _mean_over_events("lift_at", y_true, p, cls, weights, of_event)
 
 
-def event_of(function: str, data: Predictions, cls: int) -> Event:
+def event_of(function: str, data: Predictions, cls: int, *, order: bool = False) -> Event:
     """Returns class `cls` against the rest, or label `cls`, of predictions on the CPU, without samples of weight 0.
 
+    With `order` scores are in the order of the class's probabilities alone: 1 - p is 1 for every small p, -p is not.
     TypeError where `cls` is no integer, ValueError where there is no such class or no sample of it.
     """
     task, cls = class_task(function, data, cls)
     happened = class_members(function, task, cls).numpy()
-    scores = task.class_probabilities()[:, cls].numpy()
+    backwards = order and task.kind == "binary" and cls == 0
+    scores = (-task.probabilities.detach() if backwards else task.class_probabilities()[:, cls]).numpy()
     if task.weights is None:
         return happened, scores, None
     weights = task.weights.numpy()
@@ -201,13 +203,13 @@ def _mean_over_events(
 
 def _events(function: str, data: Predictions, cls: int | None) -> list[Event]:
     if cls is not None:
-        return [event_of(function, data, cls)]
+        return [event_of(function, data, cls, order=True)]
     if data.kind == "multilabel":
         tasks = single_label_tasks(data)
         there = [k for k, task in enumerate(tasks) if 1 in present_classes(task)]
         if not there:
             raise ValueError(f"{function}: y_true must hold a 1, got zeros only")
-        return [event_of(function, data, k) for k in there]
+        return [event_of(function, data, k, order=True) for k in there]
     if data.n_classes == 2:
-        return [event_of(function, data, 1)]
-    return [event_of(function, data, k) for k in present_classes(data)]
+        return [event_of(function, data, 1, order=True)]
+    return [event_of(function, data, k, order=True) for k in present_classes(data)]

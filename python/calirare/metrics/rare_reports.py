@@ -72,7 +72,7 @@ def detection_report(
     for budget in budgets:
         check_budget(name, budget)
     data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
-    event = event_of(name, data, cls)
+    event = event_of(name, data, cls, order=True)
     ranked = Ranked.of(*event)
     ranking, both = ranked.ranking(), not bool(event[0].all())
     shares = _shares(ranking, budgets, both) | _areas(data, cls, both)

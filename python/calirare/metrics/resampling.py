@@ -173,7 +173,7 @@ def bootstrap_interval(
 
     Raises:
         TypeError: the values are not numbers, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong.
+        ValueError: shape or range is wrong, or a resample lacks a class that the metric needs.
     """
     name = "bootstrap_interval"
     check_count(name, "n_draws", n_draws)
@@ -200,7 +200,12 @@ def bootstrap_interval(
     for draw in range(n_draws):
         chosen = np.concatenate([members[rng.integers(len(members), size=len(members))] for members in groups])
         given = {} if w is None else {"weights": _rows_of(weights, w, chosen)}
-        values[draw] = float(metric(_rows_of(y_true, y, chosen), _rows_of(p, scores, chosen), **given))
+        try:
+            values[draw] = float(metric(_rows_of(y_true, y, chosen), _rows_of(p, scores, chosen), **given))
+        except ValueError as error:
+            if stratify or y.ndim != 1 or len(np.unique(y.cpu().numpy()[chosen])) == len(y.unique()):
+                raise
+            raise ValueError(f"{name}: a resample lacks a class ({error}): pass stratify=True") from error
     lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(lower), float(upper))
 
@@ -222,6 +227,8 @@ def _class_draws(
 ) -> np.ndarray:
     """Class ACE of each draw. The confidences never change: they are sorted and binned once, in numpy for speed."""
     members = class_members(function, data, cls)
+    if data.weights is not None:
+        members = members & (data.weights > 0)
     confidence, _ = confidence_and_correct(data)
     ordered = confidence.detach()[members].double().cpu().numpy()
     order = np.argsort(ordered, kind="stable")

@@ -35,8 +35,8 @@ class CalibrationLine(NamedTuple):
 def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -> CalibrationLine:
     """Calibration slope and intercept of one event's probabilities.
 
-    Probabilities are kept a machine epsilon of their dtype away from 0 and 1. For one class of many or one label give
-    its column and whether it is the true one.
+    Probabilities are kept a machine epsilon of their dtype away from 0 and 1; but those nearer to 0 count as they are,
+    and 0 as the smallest of them. For one class of many or one label give its column and whether it is the true one.
 
     Args:
         y_true: 1 where the event happened, else 0, [n].
@@ -54,8 +54,9 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
             bring about.
     """
     data = read_event("calibration_line", y_true, p, weights)
-    eps = torch.finfo(data.probabilities.dtype).eps
-    logit = torch.logit(data.probabilities.detach().double(), eps=eps)
+    eps, p = torch.finfo(data.probabilities.dtype).eps, data.probabilities.detach().double()
+    low = float(torch.where(p > 0, p, eps).min().clamp(max=eps))
+    logit = torch.logit(p.clamp(low, 1 - eps))
     y = data.labels.double()
     frequency = float(data.mean(y))
     if not 0 < frequency < 1:

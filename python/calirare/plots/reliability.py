@@ -110,7 +110,7 @@ def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> 
 
     inside = np.clip(probability, 1e-300, 1 - 2**-53)
     trials = trials.astype(np.int64)
-    k = np.ceil(bdtrik(q, trials, inside))
+    k = np.nan_to_num(np.ceil(bdtrik(q, trials, inside)))  # NaN of the smallest probabilities
     below = np.maximum(k - 1, 0)
     k = np.where(bdtr(below, trials, inside) >= q, below, k)
     return np.where(probability <= 0, 0.0, np.where(probability >= 1, trials, k))

@@ -132,3 +132,18 @@ def test_scores_that_are_nearly_equal_have_a_line(spread, weighted):
     assert line.slope * size == pytest.approx(fit.coef_[0, 0], rel=1e-6, abs=rounding)
     height = line.intercept + line.slope * centre
     assert height == pytest.approx(fit.intercept_[0], rel=1e-6, abs=abs(line.intercept) * 1e-14 + rounding)
+
+
+def test_a_slope_hears_small_probabilities_in_float32():
+    rng = np.random.default_rng(5)
+    odds = rng.normal(-7, 3, 60_000)
+    y = (rng.random(60_000) < 1 / (1 + np.exp(-odds))).astype(int)
+    p = 1 / (1 + np.exp(-2 * odds))  # log-odds twice too large: down to 1e-16
+    assert (p < 1e-7).mean() > 0.2
+    wanted = metrics.calibration_line(y, p)
+    found = metrics.calibration_line(y, p.astype(np.float32))
+    assert wanted.slope == pytest.approx(0.5, abs=0.03)
+    assert found.slope == pytest.approx(wanted.slope, abs=1e-3)
+    one = p.copy()
+    one[:3] = 0.0  # as the smallest beside them
+    assert metrics.calibration_line(y, one).slope == pytest.approx(wanted.slope, abs=0.01)

@@ -37,6 +37,17 @@ def test_by_hand():
     assert metrics.recall_at(y, p, 1.0) == 1
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_class_0_keeps_the_order_of_probabilities_near_0(dtype):
+    rng = np.random.default_rng(4)
+    y = (rng.random(2000) < 0.05).astype(np.int64)
+    odds = rng.normal(size=2000) + y - 40
+    p = np.exp(odds).astype(dtype)  # 1 - p is 1 for nearly all
+    assert metrics.auroc(y, p, 0) == pytest.approx(roc_auc_score(1 - y, -odds), abs=1e-6)
+    assert metrics.auprc(y, p, 0) == pytest.approx(average_precision_score(1 - y, -odds), abs=1e-6)
+    assert metrics.detection_report(y, p, cls=0, n_draws=2)["auroc"] == pytest.approx(metrics.auroc(y, p), rel=1e-6)
+
+
 @pytest.mark.parametrize("budget", [1, 2, 3, 4])
 def test_ties_count_as_a_random_order_is_expected_to(budget):
     y, p = np.array([0, 1, 0, 1, 1]), np.array([0.9, 0.5, 0.5, 0.5, 0.1])

@@ -108,3 +108,36 @@ def test_confidence_ties_behind_a_higher_class():
         statistics = metrics.confidence_statistics(labels, p, 1)
         assert float(statistics.accuracy) == pytest.approx(accuracy, rel=1e-12, abs=0)
         assert float(statistics.confidence) == pytest.approx(0.4, rel=1e-12, abs=0)
+
+
+WITH_EQUAL_BINS = {
+    "ace": metrics.ace,
+    "class_ace": lambda y, p, weights=None: metrics.class_ace(y, p, 1, weights=weights),
+    "macro_ace": metrics.macro_ace,
+    "debiased_ece": lambda y, p, weights=None: metrics.debiased_ece(y, p, equal_frequency=True, weights=weights),
+    "macro_ace_noise_floor": lambda y, p, weights=None: metrics.macro_ace_noise_floor(y, p, n_draws=5, weights=weights)[
+        0
+    ],
+    "equal_mass_ece": metrics.equal_mass_ece,
+}
+
+
+@pytest.mark.parametrize("measure", WITH_EQUAL_BINS.values(), ids=list(WITH_EQUAL_BINS))
+def test_a_sample_of_weight_0_is_not_there(measure):
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 4, 500)
+    y = (rng.random(500) < p**1.5).astype(int)
+    kept = rng.random(500) < 0.6
+    assert measure(y, p, weights=kept.astype(float)) == pytest.approx(measure(y[kept], p[kept]), rel=1e-12)
+
+
+def test_equal_weights_are_none_where_probabilities_are_tied():
+    """A bin's end that falls on a sample does so whatever the weights' sums are rounded to."""
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(30, 300))
+        p = rng.integers(0, 31, n) / 30
+        y = (rng.random(n) < p).astype(int)
+        plain = metrics.equal_mass_ece(y, p)
+        for weight in (0.1, 0.3, 7.0):
+            assert metrics.equal_mass_ece(y, p, weights=np.full(n, weight)) == pytest.approx(plain, rel=1e-9), seed

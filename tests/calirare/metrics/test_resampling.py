@@ -191,3 +191,10 @@ def test_an_interval_of_a_single_number_is_refused(p, y, what):
         ValueError, match=f"bootstrap_interval: {what} must hold one row per sample, got a single number"
     ):
         metrics.bootstrap_interval(metrics.ece, y, p)
+
+
+def test_a_resample_without_a_class_names_the_remedy():
+    y, p = np.r_[np.zeros(20, int), 1], np.linspace(0, 1, 21)
+    with pytest.raises(ValueError, match=r"a resample lacks a class \(auroc: .*\): pass stratify=True"):
+        metrics.bootstrap_interval(metrics.auroc, y, p, n_draws=50)
+    assert metrics.bootstrap_interval(metrics.auroc, y, p, n_draws=50, stratify=True) == (1.0, 1.0)

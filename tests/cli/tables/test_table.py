@@ -10,6 +10,7 @@ import pytest
 from calirare import metrics
 from calirare._util.errors import InputError
 from calirare.cli.tables import TableColumns, evaluate_table, load_table
+from tests.helpers.command import call
 
 
 @pytest.fixture
@@ -118,9 +119,12 @@ def test_no_slope_is_a_note_and_large_tables_have_no_kernels(tmp_path, monkeypat
     pd.DataFrame({"y": [0, 0, 1, 1], "p": [0.1, 0.2, 0.8, 0.9], "q": [0.4, 0.6, 0.5, 0.3]}).to_csv(path, index=False)
     monkeypatch.setattr("calirare.cli.tables.evaluation.MAX_KDE_ROWS", 3)
     report = evaluate_table(path, TableColumns(before=("q",)), n_draws=2)
-    assert list(report.values) == list(report.before)
-    assert not {"calibration_slope", "kde_ece"} & set(report.values)
-    assert any(note.startswith("no calibration slope") and "separate" in note for note in report.notes)
+    lines = {"calibration_slope", "calibration_intercept"}
+    assert set(report.before) - set(report.values) == lines  # that of the earlier model is there
+    assert "kde_ece" not in report.before
+    assert any(note.startswith("no calibration slope (") and "separate" in note for note in report.notes)
+    row = next(line for line in call("metrics", path, "--before", "q").out.splitlines() if "calibration_slope" in line)
+    assert [cell.strip() == "" for cell in row.split("│")[2:4]] == [False, True], row
 
 
 def complaint(tmp_path, frame, **columns) -> str:
@@ -376,3 +380,29 @@ def test_semicolons_and_a_class_called_none(tmp_path):
     path = tmp_path / "preds.csv"
     path.write_text(";y;p\n0;None;.9\n1;fine;.1\n")
     assert load_table(path, TableColumns(minority="None")).labels.tolist() == [1, 0]
+
+
+def test_rows_left_out_do_not_change_what_labels_mean(tmp_path):
+    rng = np.random.default_rng(3)
+    y = np.tile([0, 1, 2], 40)
+    part = np.where((y > 0) & (np.arange(y.size) % 2 == 0), "b", "a")
+    p = np.eye(3)[y] * 0.7 + 0.1
+    frame = pd.DataFrame({"y": y, "part": part, **{f"p_{k + 1}": p[:, k] for k in range(3)}})
+    frame.to_csv(tmp_path / "preds.csv", index=False)
+    columns = TableColumns(probabilities=("p_1", "p_2", "p_3"))
+    every = load_table(tmp_path / "preds.csv", columns)
+    some = load_table(tmp_path / "preds.csv", replace(columns, where="part=b"))
+    assert (every.labels == y).all()
+    assert (some.labels == y[part == "b"]).all()
+    assert every.notes == some.notes == ()
+    frame[frame.y > 0].sample(frac=1, random_state=int(rng.integers(9))).to_csv(tmp_path / "names.csv", index=False)
+    named = load_table(tmp_path / "names.csv", columns)
+    assert set(named.labels) == {0, 1}  # as p_1 and p_2 are called
+    assert any("names, 1, 2, 3, not as their places" in note for note in named.notes)
+
+
+def test_a_rare_class_that_is_common_is_noted_where_nobody_named_it(tmp_path):
+    frame = pd.DataFrame({"y": [1, 1, 1, 2], "p": [0.9, 0.6, 0.7, 0.2]})
+    frame.to_csv(tmp_path / "preds.csv", index=False)
+    assert "class 1, taken for the rare one, has 75% of the rows" in load_table(tmp_path / "preds.csv").notes[0]
+    assert load_table(tmp_path / "preds.csv", TableColumns(minority=1)).notes == ()

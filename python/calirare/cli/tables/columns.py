@@ -16,7 +16,7 @@ from calirare.metrics.predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
     import pandas as pd
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calirare.cli.tables import columns as read
 
@@ -177,9 +177,13 @@ def class_names(frame: pd.DataFrame, name: str, probabilities: Sequence[str]) ->
     labels = column(frame, name)
     if all(name_of_class(value, names) in names for value in labels.drop_duplicates()):
         return names
+    return None if are_places(labels, len(names)) else names
+
+
+def are_places(labels: pd.Series, n: int) -> bool:
+    """Returns whether labels are whole numbers from 0 to n - 1."""
     found = _coerced(labels).to_numpy(dtype=np.float64)
-    numbered = bool(((found >= 0) & (found < len(names)) & (found == np.round(found))).all())
-    return None if numbered else names
+    return bool(((found >= 0) & (found < n) & (found == np.round(found))).all())
 
 
 def name_of_class(value: object, names: Collection[str]) -> str:
@@ -298,6 +302,7 @@ class Table:
         minority: the rare class among `labels`; 1 if there is one probability column.
         unknown: rows left out because their label is not known.
         taken: the rare class where none was named and none is called 1; empty else.
+        notes: sentences on how labels were read.
     """
 
     labels: np.ndarray
@@ -307,6 +312,7 @@ class Table:
     minority: int
     unknown: int = 0
     taken: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
@@ -315,7 +321,8 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     InputError where the file or what is in it cannot be used.
     """
     columns = columns or TableColumns()
-    frame = read.select_rows(read.read_frame(Path(path)), columns.where)
+    whole = read.read_frame(Path(path))
+    frame = read.select_rows(whole, columns.where)
     if not columns.labels or not columns.probabilities:
         raise InputError("name at least one label column and one probability column")
     wanted = len(columns.probabilities)
@@ -335,8 +342,11 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
         return _weighted_rows(Table(y, p, before, weights, 1), columns)
     if p.ndim == 1:
         y = read.one_against_rest(frame, columns.labels[0], columns.rare)
-        return _weighted_rows(Table(y, p, before, weights, 1, rows - len(frame)), columns)
-    names = read.class_names(frame, columns.labels[0], columns.probabilities)
+        notes = _common(y, columns)
+        return _weighted_rows(Table(y, p, before, weights, 1, rows - len(frame), notes=notes), columns)
+    every = read.known_rows(whole, columns.labels[0], columns.rare)  # rows left out shall not change what labels mean
+    names = read.class_names(every, columns.labels[0], columns.probabilities)
+    notes = () if names is None else _either(every[columns.labels[0]], names)
     y = read.classes(frame, columns.labels[0], wanted) if names is None else read.named_classes(frame, columns, names)
     called = [str(c) for c in range(wanted)] if names is None else names
     rare = read.plain(str(columns.rare))
@@ -349,7 +359,22 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
         there = f"name the rare class (--minority CLASS); values there are {read.some(present)}"
         where = f"column {columns.labels[0]!r}: {there}"
         raise InputError(f"no row has class {columns.minority} in {where}")
-    return _weighted_rows(Table(y, p, before, weights, called.index(rare), rows - len(frame), taken), columns)
+    table = Table(y, p, before, weights, called.index(rare), rows - len(frame), taken, notes)
+    return _weighted_rows(table, columns)
+
+
+def _common(y: np.ndarray, columns: TableColumns) -> tuple[str, ...]:
+    """Returns a note where class 1, which nobody named, is no rare one."""
+    if columns.minority is not None or y.mean() <= 1 / 2:
+        return ()
+    return (f"class {columns.rare}, taken for the rare one, has {y.mean():.0%} of the rows: --minority names another",)
+
+
+def _either(labels: pd.Series, names: list[str]) -> tuple[str, ...]:
+    """Returns a note where labels that are names of columns could be their places too."""
+    if names == [str(place) for place in range(len(names))] or not read.are_places(labels, len(names)):
+        return ()
+    return (f"labels are read as the columns' names, {read.some(names)}, not as their places from 0 on",)
 
 
 def _weighted_rows(table: Table, columns: TableColumns) -> Table:
@@ -368,4 +393,4 @@ def _weighted_rows(table: Table, columns: TableColumns) -> Table:
             f"column {columns.weights!r} must hold a weight above 0 in a row of the rare class {columns.rare}, got "
             "zeros only there: weigh one of these rows, or leave the weights out"
         )
-    return Table(y, p, before, weights, table.minority, table.unknown, table.taken)
+    return replace(table, labels=y, probabilities=p, before=before, weights=weights)

@@ -120,14 +120,9 @@ def evaluate_table(
     values = _measure(table, table.probabilities, settings)
     earlier = None if table.before is None else _measure(table, table.before, settings)
     notes = _row_notes(table) + small_sample_notes(table, n_bins)
-    try:
-        line = _line(table, table.probabilities)
-        line_before = {} if table.before is None else _line(table, table.before)
-    except (ValueError, NotConvergedError) as error:
-        notes.append(f"no calibration slope ({error})")
-    else:
-        values |= line
-        earlier = None if earlier is None else earlier | line_before
+    values |= _line(table, table.probabilities, notes)
+    if earlier is not None:
+        earlier |= _line(table, table.before, notes, " before")
     rare = rare_of(table, table.probabilities, budgets, settings)
     rare_before = None if table.before is None else rare_of(table, table.before, budgets, settings)
     report = TableReport(values, earlier, notes, rare, rare_before)
@@ -154,7 +149,7 @@ def _check_free(out: Path, overwrite: bool) -> None:
 
 def _row_notes(table: Table) -> list[str]:
     """Sentences about the rows whose label is not known, and a rare class that nobody named, if there are any."""
-    notes = []
+    notes = list(table.notes)
     if table.unknown:
         notes.append(f"rows left out because their label is not known (-1 or empty): {table.unknown}")
     if table.taken:
@@ -219,12 +214,16 @@ def _with_floors(values: dict[str, float], floors: dict[str, float]) -> dict[str
     return out
 
 
-def _line(table: Table, p: np.ndarray) -> dict[str, float]:
-    """Slope and intercept of the rare class; nothing for several labels."""
-    if table.labels.ndim == 2:
+def _line(table: Table, p: np.ndarray | None, notes: list[str], when: str = "") -> dict[str, float]:
+    """Slope and intercept of the rare class; nothing for several labels, nor where there is none, which is noted."""
+    if p is None or table.labels.ndim == 2:
         return {}
     scores = p if p.ndim == 1 else p[:, table.minority]
-    line = calibration_line(table.labels == table.minority, scores, weights=table.weights)
+    try:
+        line = calibration_line(table.labels == table.minority, scores, weights=table.weights)
+    except (ValueError, NotConvergedError) as error:
+        notes.append(f"no calibration slope{when} ({error})")
+        return {}
     return {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
 
 

@@ -100,13 +100,14 @@ def _of_classes(data: Predictions, n_bins: int) -> Error:
 
 
 def _adaptive(data: Predictions, n_bins: int) -> Error:
-    """Returns `ace` as a function of the labels."""
-    scores = data.class_probabilities()
+    """Returns `ace` as a function of the labels; samples of weight 0 are left out, as there."""
+    kept = slice(None) if data.weights is None else data.weights > 0
+    scores, weights = data.class_probabilities()[kept], None if data.weights is None else data.weights[kept]
     order = torch.argsort(scores, dim=0, stable=True)
     of_rank = equal_frequency_bins(len(scores), n_bins, scores.device)[:, None].expand_as(order)
-    filled = _filled(scores, torch.empty_like(order).scatter_(0, order, of_rank), n_bins, data.weights)
+    filled = _filled(scores, torch.empty_like(order).scatter_(0, order, of_rank), n_bins, weights)
     used = (filled.fixed[1] > 0).sum(1)
-    return lambda labels: float((filled.statistics(_one_hot(data, labels)).gap.sum(1) / used).mean())
+    return lambda labels: float((filled.statistics(_one_hot(data, labels)[kept]).gap.sum(1) / used).mean())
 
 
 def _one_hot(data: Predictions, labels: torch.Tensor) -> torch.Tensor:
