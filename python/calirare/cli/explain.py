@@ -1,17 +1,19 @@
-"""`calirare explain`: why nodes of a saved run have their P(rare)."""
+"""`calirare explain`: why nodes of a saved run have their P(rare), or of a run of many classes their P(class)."""
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
-from calirare.explain import draw, picture_name, text_of
-from calirare.run import load, write_json
+from calirare.explain import ClassExplanation, Explanation, Explanations, Subject, draw, picture_name, text_of
+from calirare.run import load, load_classes, of_classes, write_json
 
 STORED = 10  # labels of each node in JSON
+Found = Explanations[Explanation] | Explanations[ClassExplanation]
 
 
 def run(
@@ -20,6 +22,7 @@ def run(
     node: list[str] | None = None,
     top: int | None = None,
     *,
+    class_name: str | None = None,
     labels: int | None = None,
     group: str | None = None,
     as_json: bool = False,
@@ -27,13 +30,14 @@ def run(
     pictures: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Prints why nodes have their P(rare), and writes it as JSON where it is asked for.
+    """Prints why nodes have their P(rare), or P(class), and writes it as JSON where it is asked for.
 
     Args:
         folder: the run's folder.
         graph: where the run's graph is now; None: where it was.
         node: names of nodes, or their numbers where the graph has no names.
-        top: how many of the likeliest alerts, in place of nodes.
+        top: how many of the likeliest alerts, or of the nodes that are likeliest of the class, in place of nodes.
+        class_name: of a run of many classes the class; None: of each node its likeliest.
         labels: how many labels of each node are told of; None: `STORED` in JSON, as many as fit a screen in text.
         group: column of the node table; labels of one value of it are left out together.
         as_json: print JSON in place of text.
@@ -42,17 +46,16 @@ def run(
         overwrite: replace a file that is there.
 
     Raises:
-        InputError: the folder is not a run, the graph is gone, a node is unknown, or a file is there.
+        InputError: the folder is not a run, the graph is gone, a node or the class is unknown, or a file is there.
     """
     if labels is not None and labels < 1:
         raise InputError(f"explain: --labels must be at least 1, got {labels}")
     if out is not None and out.suffix != ".json":
         raise InputError(f"explain: --out must end in .json, got {out}")
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
-    saved = load(folder)
-    explainer = saved.explainer(graph)
     node = None if node is None else [as_terminals_write(name) for name in node]
-    found = saved.explain(node, explainer=explainer, top=top, labels=STORED if labels is None else labels, group=group)
+    wanted = Wanted(graph, node, None if class_name is None else as_terminals_write(class_name), top, labels, group)
+    found, subject = _of_classes(folder, wanted) if of_classes(folder) else _of_rare(folder, wanted)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
@@ -61,13 +64,58 @@ def run(
     if pictures is not None:
         with fresh_files(pictures, f"explain: {pictures}") as partial:
             for path, each in drawn.items():
-                draw(each, explainer.subject, partial / path.name)
+                draw(each, subject, partial / path.name)
     if as_json:
         print(json.dumps(found.to_mapping(), indent=2, allow_nan=False))
         return
     print(text_of(found) if labels is None else text_of(found, labels=labels), end="")
     for path in [*([] if out is None else [out]), *drawn]:
         print(f"wrote        {path}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked, see `run`."""
+
+    graph: str | None
+    node: list[str] | None
+    class_name: str | None
+    top: int | None
+    labels: int | None
+    group: str | None
+
+    @property
+    def shown(self) -> int:
+        """How many labels are told of."""
+        return STORED if self.labels is None else self.labels
+
+
+def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
+    """Returns what a run of a rare class says."""
+    saved = load(folder)
+    rare = saved.scorer.class_names[1]
+    if wanted.class_name not in (None, rare):
+        raise InputError(
+            f"explain: --class is of a run with task classes, and this run tells {rare!r} from the rest: leave it out"
+        )
+    made = saved.explainer(wanted.graph)
+    found = saved.explain(wanted.node, explainer=made, top=wanted.top, labels=wanted.shown, group=wanted.group)
+    return found, made.subject
+
+
+def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
+    """Returns what a run of many classes says."""
+    saved = load_classes(folder)
+    made = saved.explainer(wanted.graph)
+    found = saved.explain(
+        wanted.node,
+        explainer=made,
+        class_name=wanted.class_name,
+        top=wanted.top,
+        labels=wanted.shown,
+        group=wanted.group,
+    )
+    return found, made.subject
 
 
 def as_terminals_write(name: str) -> str:

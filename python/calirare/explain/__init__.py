@@ -1,6 +1,8 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
-from calirare.explain.detectors import voice_of
+from calirare.explain.class_explainer import ClassExplainer
+from calirare.explain.class_explanation import ClassExplanation, NeededClass
+from calirare.explain.detectors import logit_voice_of, voice_of
 from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (
     EdgeEffect,
@@ -10,6 +12,7 @@ from calirare.explain.explanation import (
     GroupEffect,
     LabelEffect,
     Needed,
+    Reasons,
     written,
 )
 from calirare.explain.naming import nodes_named
@@ -21,6 +24,8 @@ from calirare.explain.unlearnt import Unlearnt
 from calirare.explain.voice import Shares, Voice, difference, log_odds_of, probability
 
 __all__ = [
+    "ClassExplainer",
+    "ClassExplanation",
     "EdgeEffect",
     "Explainer",
     "Explanation",
@@ -30,6 +35,8 @@ __all__ = [
     "LabelEffect",
     "LabelValues",
     "Needed",
+    "NeededClass",
+    "Reasons",
     "Shares",
     "Subject",
     "Unlearnt",
@@ -38,6 +45,7 @@ __all__ = [
     "draw",
     "label_values",
     "log_odds_of",
+    "logit_voice_of",
     "nodes_named",
     "picture_name",
     "probability",

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from calirare._util.errors import InputError
+from calirare.explain.class_voice import TwoLogits
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.mixture import MixtureVoice
 from calirare.explain.network import folded_voice, network_voice
+from calirare.explain.pool import PoolVoice
 from calirare.explain.spreading import SpreadingVoice
 from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Voice
 from calirare.graph import Graph
-from calirare.models import FoldedNetwork, GcnFit, GivenFit, Member, Mixture, PygFit, SpreadingFit, TreesFit
+from calirare.models import (
+    FoldedNetwork,
+    GcnFit,
+    GivenFit,
+    Member,
+    Mixture,
+    NeighbourPool,
+    PygFit,
+    SpreadingFit,
+    TreesFit,
+)
 from calirare.training import Fitted
 
 
@@ -30,6 +42,23 @@ def voice_of(fitted: Fitted, graph: Graph, damping: float | None = None) -> Voic
             f"explain: the detector must tell two classes, the rare one and the rest, got {fitted.n_classes}: train on "
             "graph.rare(...)"
         )
+    return _voice_of(fitted, graph, damping)
+
+
+def logit_voice_of(fitted: Fitted, graph: Graph, damping: float | None = None) -> Voice:
+    """Returns a detector of any number of classes as a voice that says logits; arguments as of `voice_of`.
+
+    Raises:
+        InputError: it is of another kind.
+    """
+    if isinstance(fitted, NeighbourPool):
+        return PoolVoice(fitted, logit_voice_of(fitted.base, graph, damping), graph)
+    voice = _voice_of(fitted, graph, damping)
+    return voice if fitted.n_classes > 2 else TwoLogits(voice)
+
+
+def _voice_of(fitted: Fitted, graph: Graph, damping: float | None) -> Voice:
+    """Returns the voice of a detector, which of two classes says log-odds, of more logits."""
     shared = SharedColumns(graph)
     if isinstance(fitted, Mixture):
         return MixtureVoice(fitted, [_member(each, graph, shared) for each in fitted.members])

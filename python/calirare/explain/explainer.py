@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,12 +31,19 @@ class Explainer:
         voice: the detector on the graph.
         subject: what is explained.
         stored: reads P(rare) of every node as the run stored it, float64 [n], or returns None.
+        labels: makes what labels say of nodes, by voice and subject.
     """
 
-    def __init__(self, voice: Voice, subject: Subject, stored: Callable[[], Tensor | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        voice: Voice,
+        subject: Subject,
+        stored: Callable[[], Tensor | None] = lambda: None,
+        labels: Callable[[Any, Subject], LabelReasons] = LabelReasons,
+    ) -> None:
         self.voice, self.subject, self._stored = voice, subject, stored
         self._asked = False  # whether what all explanations share was made
-        self.labels, self.values = LabelReasons(voice, subject), Values(subject.graph, subject.columns)
+        self.labels, self.values = labels(voice, subject), Values(subject.graph, subject.columns)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -75,7 +83,7 @@ class Explainer:
         return stretched(own, log_odds_of(base), log_odds_of(p))
 
     @plain_torch()
-    def explain(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Explanations:
+    def explain(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Explanations[Explanation]:
         """Returns why each of some nodes has its P(rare).
 
         Args:
@@ -99,7 +107,7 @@ class Explainer:
     def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> list[Explanation]:
         subject, p = self.subject, self.p_rare(nodes)
         effects = self.labels.effects(nodes, p)
-        alerts = (p >= subject.threshold).nonzero().flatten()
+        alerts = self.labels.decided(nodes, p).nonzero().flatten()
         needed = dict(zip(alerts.tolist(), self.labels.needed(nodes[alerts], effects[alerts]), strict=True))
         grouped = self.labels.groups(nodes, p, groups) if groups else [()] * nodes.numel()
         shares, p_around = self.feature_shares(nodes), self._around(nodes)

@@ -1,10 +1,14 @@
-"""What is said of one node: its P(rare), and what it would be without a label, an edge or a feature's deviation."""
+"""What is said of one node: its P(rare), and what it would be without a label, an edge or a feature's deviation.
+
+Of a run of many classes what is called P(rare) below is P(class), see `class_explanation`.
+"""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 LITTLE = 0.0005  # of a change of P(rare): less than what is written as 0.1 points
 MOST_DIGITS = 12  # of a probability next to a threshold
@@ -104,9 +108,100 @@ class Needed:
     without: float
     enough: bool
 
+    @property
+    def whose(self) -> str:
+        """Whose labels they are, such as "the labels of a, b, c and 3 more"."""
+        n, named = len(self.names), ", ".join(self.names[:3])
+        return f"the label of {named}" if n == 1 else f"the labels of {named}" + (f" and {n - 3} more" if n > 3 else "")
+
+
+class Reasons(abc.ABC):
+    """Why a node has a probability, in words: the sentences of every kind of explanation.
+
+    Attributes:
+        name: of the node.
+        label: its own class where the detector learned from it, else None.
+        labels: the strongest, by |effect|.
+        edges: all of its edges, by |log_odds|.
+        features: every column, by |share|.
+        base: log-odds of the node that is compared with; None without features.
+        groups: of labels, by |effect|.
+        log_odds: of the probability.
+    """
+
+    node: int
+    name: str
+    log_odds: float
+    label: str | None
+    labels: tuple[LabelEffect, ...]
+    edges: tuple[EdgeEffect, ...]
+    features: tuple[FeatureShare, ...]
+    base: float | None
+    groups: tuple[GroupEffect, ...]
+
+    @property
+    @abc.abstractmethod
+    def what(self) -> str:
+        """What is explained, such as "P(rare)"."""
+
+    @property
+    @abc.abstractmethod
+    def chance(self) -> float:
+        """The probability itself."""
+
+    @abc.abstractmethod
+    def _says(self) -> str: ...
+
+    @abc.abstractmethod
+    def _of_needed(self) -> str: ...
+
+    @abc.abstractmethod
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """The same in words: what the probability is, which labels say so, and what else does."""
+        return [said for said in (self._says(), self._of_labels(), self._of_the_rest()) if said]
+
+    @property
+    def _learned(self) -> str:
+        return "" if self.label is None else f" Its own label, {self.label}, was learned from."
+
+    def _of_labels(self) -> str:
+        if not self.labels:
+            return ""
+        if all(abs(each.effect) < LITTLE for each in self.labels):
+            return "No single label moves it by 0.1 points." + self._of_needed()
+        says = list[str]()
+        for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
+            found = next((each for each in self.labels if sign * each.effect > 0), None)
+            if found is not None and not says:
+                whose = "Its own label" if found.own else f"The label of {found.name}"
+                says.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
+            elif found is not None:
+                says.append(f"that of {found.name} ({found.label}) {words}: {written(found.without)}")
+        return "; ".join(says) + "." + self._of_needed()
+
+    def _of_the_rest(self) -> str:
+        says = list[str]()
+        if self.edges and all(abs(each.effect) < LITTLE for each in self.edges):
+            says.append("no single edge moves it by 0.1 points")
+        elif self.edges:
+            edge = self.edges[0]
+            beyond = f" (labels there: {edge.beyond})" if edge.beyond else ""
+            says.append(f"Of its edges that to {edge.name}{beyond} counts most: without it {written(edge.without)}")
+        if self.features:
+            share = self.features[0]
+            value = "" if share.value is None else f" ({share.value})"
+            way = "for" if share.share > 0 else "against"
+            says.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
+        text = "; ".join(says)
+        return text[:1].upper() + text[1:] + "." if text else ""
+
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Reasons):
     """Why a node has its P(rare).
 
     Attributes:
@@ -143,82 +238,57 @@ class Explanation:
         return self.p_rare >= self.threshold
 
     @property
-    def sentences(self) -> list[str]:
-        """The same in words: what P(rare) is, which labels say so, and what else does."""
-        return [said for said in (self._says(), self._of_labels(), self._of_the_rest()) if said]
+    def what(self) -> str:
+        """See `Reasons.what`."""
+        return "P(rare)"
+
+    @property
+    def chance(self) -> float:
+        """See `Reasons.chance`."""
+        return self.p_rare
 
     def _says(self) -> str:
         kind = f"an alert at {self.threshold:.3g}" if self.alert else f"no alert at {self.threshold:.3g}"
-        known = "" if self.label is None else f" Its own label, {self.label}, was learned from."
         p = apart(self.p_rare, self.threshold)
-        return f"P(rare) of {self.name} is {p}, {kind}.{known}"
-
-    def _of_labels(self) -> str:
-        if not self.labels:
-            return ""
-        if all(abs(each.effect) < LITTLE for each in self.labels):
-            return "No single label moves it by 0.1 points." + self._of_needed()
-        says = list[str]()
-        for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
-            found = next((each for each in self.labels if sign * each.effect > 0), None)
-            if found is not None and not says:
-                whose = "Its own label" if found.own else f"The label of {found.name}"
-                says.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
-            elif found is not None:
-                says.append(f"that of {found.name} ({found.label}) {words}: {written(found.without)}")
-        return "; ".join(says) + "." + self._of_needed()
+        return f"P(rare) of {self.name} is {p}, {kind}.{self._learned}"
 
     def _of_needed(self) -> str:
         if self.needed is None:
             return ""
-        n, named, left = len(self.needed.names), ", ".join(self.needed.names[:3]), _near(self.needed.without)
+        left = near(self.needed.without)
         if not self.needed.enough:
-            return f" Even without the {n} strongest labels together it would be an alert ({left})."
-        whose = (
-            f"the label of {named}" if n == 1 else f"the labels of {named}" + (f" and {n - 3} more" if n > 3 else "")
-        )
-        return f" Without {whose} it would be no alert ({left})."
-
-    def _of_the_rest(self) -> str:
-        says = list[str]()
-        if self.edges and all(abs(each.effect) < LITTLE for each in self.edges):
-            says.append("no single edge moves it by 0.1 points")
-        elif self.edges:
-            edge = self.edges[0]
-            beyond = f" (labels there: {edge.beyond})" if edge.beyond else ""
-            says.append(f"Of its edges that to {edge.name}{beyond} counts most: without it {written(edge.without)}")
-        if self.features:
-            share = self.features[0]
-            value = "" if share.value is None else f" ({share.value})"
-            way = "for" if share.share > 0 else "against"
-            says.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
-        text = "; ".join(says)
-        return text[:1].upper() + text[1:] + "." if text else ""
+            return (
+                f" Even without the {len(self.needed.names)} strongest labels together it would be an alert ({left})."
+            )
+        return f" Without {self.needed.whose} it would be no alert ({left})."
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""
         return asdict(self) | {"alert": self.alert, "sentences": self.sentences}
 
 
+Told = TypeVar("Told", bound=Reasons, covariant=True)
+
+
 @dataclass(frozen=True)
-class Explanations:
-    """Why some nodes have their P(rare).
+class Explanations(Generic[Told]):
+    """Why some nodes have their P(rare), or P(class).
 
     Attributes:
         each: the nodes' own.
         notes: sentences on what is held fixed and what is approximate.
     """
 
-    each: tuple[Explanation, ...]
+    each: tuple[Told, ...]
     notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.each)
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[Told]:
         return iter(self.each)
 
-    def __getitem__(self, place: int) -> Explanation:
+    def __getitem__(self, place: int) -> Told:
         return self.each[place]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -242,6 +312,6 @@ def apart(p: float, threshold: float) -> str:
     return text
 
 
-def _near(p: float) -> str:
+def near(p: float) -> str:
     """Returns a probability with three digits where that tells it from 0 and 1: it may be next to a threshold."""
     return f"{p:.3f}" if 0.005 <= p <= 0.995 else written(p)

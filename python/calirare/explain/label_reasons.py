@@ -42,6 +42,11 @@ class LabelReasons:
         label = subject.label_at(place)
         return LabelEffect(whose, subject.graph.node_name(whose), label, effect, without, whole - less, whose == node)
 
+    def decided(self, nodes: Tensor, p: Tensor) -> Tensor:
+        """Returns which nodes [n], of P(rare) `p`, are what their labels may be needed for, alerts; bool [n]."""
+        del nodes
+        return p >= self.subject.threshold
+
     def needed(self, nodes: Tensor, effects: Tensor) -> list[Needed | None]:
         """Returns, of each alert, the fewest of the labels that speak most for it without which it is none.
 
@@ -51,8 +56,7 @@ class LabelReasons:
             nodes: int64 [n].
             effects: of the labels, [n, m].
         """
-        orders = [torch.argsort(row, descending=True, stable=True)[: int((row > 0).sum())] for row in effects]
-        sizes = [[size for size in SIZES if size <= order.numel()] for order in orders]
+        orders, sizes = growing(effects)
         sets = [order[:size] for order, own in zip(orders, sizes, strict=True) for size in own]
         if not sets:
             return [None] * nodes.numel()
@@ -83,3 +87,13 @@ class LabelReasons:
 
     def _p(self, log_odds: Tensor) -> Tensor:
         return probability(log_odds, self.subject.mapping)
+
+
+def growing(effects: Tensor) -> tuple[list[Tensor], list[list[int]]]:
+    """Returns, of each node, the labels that speak for it, the strongest first, and how many of them are taken in turn.
+
+    Args:
+        effects: of the labels, [n, m].
+    """
+    orders = [torch.argsort(row, descending=True, stable=True)[: int((row > 0).sum())] for row in effects]
+    return orders, [[size for size in SIZES if size <= order.numel()] for order in orders]

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.explain.shares import added, stretched
+from calirare.explain.shares import added, completed, passed_on, stretched
 from calirare.explain.voice import Kept, Shares, Voice, two_columns
 from calirare.models import SMALLEST_P, Member, Mixture, opinion, spoken
 
@@ -49,10 +49,15 @@ class MixtureVoice(Voice):
     """
 
     def __init__(self, mixture: Mixture, voices: Sequence[Voice]) -> None:
-        self._said, self.rest = Kept[Tensor](), mixture.rest
+        self._said, self.mixture, self.rest = Kept[Tensor](), mixture, mixture.rest
         pairs = zip(mixture.members, voices, strict=True)
         self.parts = tuple(Part(member, voice) for member, voice in pairs)
         self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.voice.notes))
+
+    @property
+    def dear(self) -> bool:
+        """See `Voice.dear`."""
+        return any(part.voice.dear for part in self.parts)
 
     def expect(self, nodes: Tensor) -> None:
         """See `Voice.expect`."""
@@ -69,6 +74,8 @@ class MixtureVoice(Voice):
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: each member's, as parts of the probability that it adds, and of its log-odds."""
+        if self._of_many:
+            return self._shares_of_many(nodes)
         parts, odds = [], [part.voice.log_odds(nodes) for part in self.parts]
         each = torch.stack([part.member.weight * ~said.isnan() for part, said in zip(self.parts, odds, strict=True)])
         for part, said, weight in zip(self.parts, odds, each / each.sum(0), strict=True):
@@ -80,6 +87,31 @@ class MixtureVoice(Voice):
         together = added(parts)
         silent = (each == 0).any(0)
         return stretched(together, self._of_rest(_log_odds(together.base), silent), self.log_odds(nodes))
+
+    def _shares_of_many(self, nodes: Tensor) -> Shares | None:
+        """Returns the same of the logits of k > 2 classes, which are logarithms of the probabilities of the average."""
+        parts, said = [], [part.voice.log_odds(nodes) for part in self.parts]
+        each = torch.stack([p.member.weight * ~z.isnan().any(1) for p, z in zip(self.parts, said, strict=True)])
+        for part, weight in zip(self.parts, each / each.sum(0), strict=True):
+            own = part.voice.shares(nodes)
+            if own is None:
+                return None
+            p = passed_on(own, part.member.probabilities)
+            parts.append(Shares(weight[:, None] * p.base, p.names, weight[:, None, None] * p.values))
+        together, silent = added(parts), (each == 0).any(0)[:, None]
+        base, end = (p.clamp(min=SMALLEST_P).log() for p in (together.base, together.base + together.values.sum(1)))
+        shares, total = stretched(together, base, end), self.log_odds(nodes)
+        if self.rest is not None:
+            scale = torch.where(silent, self.rest.scale, 1.0).double()
+            base = scale * base + silent * base.new_tensor(self.rest.shift)
+            shares = Shares(base, shares.names, scale[:, :, None] * shares.values)
+        off = total - shares.base - shares.values.sum(1)  # of silent members a constant of the node, which says nothing
+        return completed(Shares(shares.base + off.mean(1, keepdim=True), shares.names, shares.values), total)
+
+    @property
+    def _of_many(self) -> bool:
+        """Whether there are more than two classes."""
+        return self.parts[0].member.fitted.n_classes > 2
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""
@@ -98,7 +130,9 @@ class MixtureVoice(Voice):
         return self._pooled(lambda voice: voice.with_labels(nodes, more, y))
 
     def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
-        """Returns the log-odds of the members' mean probability."""
+        """Returns the log-odds of the members' mean probability; of more than two classes its logarithms."""
+        if self._of_many:
+            return self.mixture.pooled([said(part.voice) for part in self.parts])
         p = [part.spoken(said(part.voice)) for part in self.parts]
         silent = torch.stack(p).isnan().any(0)
         return self._of_rest(_log_odds(opinion(p, [part.member.weight for part in self.parts])), silent)

@@ -9,11 +9,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare.explain.class_labels import ClassLabels, class_labels
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
-from calirare.explain.voice import FEW, Kept, Shares, Voice, difference
+from calirare.explain.voice import FEW, Kept, Shares, Voice, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.leave_one_out import OwnLogits, choose_damping
@@ -48,7 +49,7 @@ class NetworkVoice(Voice):
         self,
         fitted: GcnFit,
         graph: Graph,
-        labels: NetworkLabels,
+        labels: NetworkLabels | ClassLabels,
         shared: SharedColumns | None = None,
         notes: tuple[str, ...] = (),
     ) -> None:
@@ -62,7 +63,12 @@ class NetworkVoice(Voice):
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: difference(self._logits(some)))
+        return self._said.of(nodes, lambda some: said(self._logits(some)))
+
+    @property
+    def dear(self) -> bool:
+        """See `Voice.dear`."""
+        return isinstance(self.labels, ClassLabels) and self.labels.dear
 
     def expect(self, nodes: Tensor) -> None:
         """See `Voice.expect`."""
@@ -103,13 +109,13 @@ class NetworkVoice(Voice):
         return self.log_odds(torch.tensor([node])) + self._edges(node, ends)
 
     def _edges(self, node: int, ends: Tensor) -> Tensor:
-        """Returns how the log-odds of a node change without each edge, [b]."""
+        """Returns how what is said of a node changes without each edge, [b]; of k > 2 classes [b, k]."""
         if self.columns is None:
             return self._convolution.effect(node, ends)
         if not self.columns.columns.hops:
-            return torch.zeros(len(ends), dtype=torch.float64)
-        said = difference(perceptron(self.fitted.model, self.columns.with_and_without(node, ends)))
-        return said[1:] - said[0]
+            return torch.zeros(len(ends), *self.log_odds(torch.tensor([node])).shape[1:], dtype=torch.float64)
+        z = said(perceptron(self.fitted.model, self.columns.with_and_without(node, ends)))
+        return z[1:] - z[0]
 
     @cached_property
     def _convolution(self) -> ConvolutionEdges:
@@ -119,28 +125,41 @@ class NetworkVoice(Voice):
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `Voice.with_each_label`: weights and features stay as they are."""
         own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self.labels.change_with(own, other, self.log_odds(more))
+        return self.log_odds(nodes) + self._of_two.change_with(own, other, self.log_odds(more))
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
         """See `Voice.with_labels`: labels of like nodes do not say the same thing twice."""
         own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self.labels.change_with_all(own, other, self.log_odds(more), y)
+        return self.log_odds(nodes) + self._of_two.change_with_all(own, other, self.log_odds(more), y)
+
+    @property
+    def _of_two(self) -> NetworkLabels:
+        """The labels of a network of two classes."""
+        assert isinstance(self.labels, NetworkLabels)
+        return self.labels
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
 
 
+def labels_of(fitted: GcnFit, damping: float | None) -> NetworkLabels | ClassLabels:
+    """Returns the labels of a network; `damping` None: its weight decay."""
+    of = network_labels if fitted.n_classes == 2 else class_labels
+    return of(fitted, damping or fitted.weight_decay)
+
+
 def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:
     """Returns the voice of a network; `damping` None: its weight decay."""
-    return NetworkVoice(fitted, graph, network_labels(fitted, damping or fitted.weight_decay))
+    return NetworkVoice(fitted, graph, labels_of(fitted, damping))
 
 
 def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
     """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
     network, damping = folded.network, agreed_damping(folded)
-    labels = network_labels(network, damping or network.weight_decay)
-    return NetworkVoice(network, graph, labels, shared, (f"{name}: {DOUBT}",) if damping is None else ())
+    return NetworkVoice(
+        network, graph, labels_of(network, damping), shared, (f"{name}: {DOUBT}",) if damping is None else ()
+    )
 
 
 def agreed_damping(folded: FoldedNetwork) -> float | None:

@@ -1,4 +1,4 @@
-"""A graph convolution without an edge: the log-odds of one node, for all of its edges in one pass."""
+"""A graph convolution without an edge: what it says of one node, for all of its edges in one pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ConvolutionEdges:
     """What a graph convolution says of a node without an edge, exactly, in float64.
 
     Args:
-        fitted: the network, of two classes, whose inputs are propagated at least once.
+        fitted: the network, whose inputs are propagated at least once.
         graph: as the network takes it.
     """
 
@@ -26,15 +26,18 @@ class ConvolutionEdges:
         self.hops = fitted.model.hops
         self.layers = [(weight.detach().double(), bias.detach().double()) for weight, bias in fitted.model.layers()]
         weight, bias = self.layers[-1]
-        self.layers[-1] = (weight[:, 1:] - weight[:, :1], bias[1:] - bias[:1])
+        self.of_two = fitted.n_classes == 2
+        if self.of_two:
+            self.layers[-1] = (weight[:, 1:] - weight[:, :1], bias[1:] - bias[:1])
         self.propagator = Propagator(with_loops(graph.adjacency), -0.5, -0.5)
         self.x, first = propagated_features(graph, 1), self.layers[0][0]
         self.y = Rows(graph.n_nodes, first.shape[1], self._first_layer)
         self.once = self.propagator(self.y)
-        self.own = None
+        self.own: OwnEdges | None = None
         if len(self.layers) == 2 and self.hops <= 2:
-            head = Head(self.layers[0][1], self.layers[1][0][:, 0])
-            self.own = OwnEdges(self.propagator, self.y, self.once, self.hops, head)
+            heads = [Head(self.layers[0][1], column) for column in self.layers[1][0].T]
+            self.own = OwnEdges(self.propagator, self.y, self.once, self.hops, heads[0])
+            self.every = (self.own, *(self.own.with_head(head) for head in heads[1:]))
 
     def _first_layer(self, nodes: Tensor) -> Tensor:
         """Returns what the first layer makes of the features of nodes, before they are propagated, [k, width]."""
@@ -46,9 +49,13 @@ class ConvolutionEdges:
         return self.hops + len(self.layers) - 1
 
     def effect(self, node: int, ends: Tensor) -> Tensor:
-        """Returns how the log-odds of a node change without each edge (int64 [b, 2]), float64 [b]."""
+        """Returns how the log-odds of a node change without each edge (int64 [b, 2]), float64 [b].
+
+        Of k > 2 classes its logits, [b, k].
+        """
         if self.own is not None and bool((ends[:, 0] == node).all()):
-            return self.own.effect(node, ends[:, 1])
+            parts = [own.effect(node, ends[:, 1]) for own in self.every]
+            return parts[0] if self.of_two else torch.stack(parts, 1)
         step = max(1, BLOCK // max(self.propagator.numbers(node, self.levels) * self.y.shape[1], 1))
         ends, weights = self.propagator.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
@@ -58,7 +65,7 @@ class ConvolutionEdges:
     def _log_odds(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         gone = self.propagator.removed(ends, weights)
         last = self.propagator.reached(node, gone, self.y, self.once, self.levels, self._between)[-1]
-        return last[:, 0] + self.layers[-1][1]
+        return last[:, 0] + self.layers[-1][1] if self.of_two else last + self.layers[-1][1]
 
     def _between(self, level: int, x: Tensor) -> Tensor:
         """Returns what is propagated next: after the inputs are in place each propagation ends a layer."""

@@ -12,7 +12,7 @@ its neighbourhood add. Where features are sparse words the path begins at no wor
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -46,7 +46,7 @@ class NetworkShares:
     """What each feature adds to the log-odds of nodes; what is the same for all nodes is made once.
 
     Args:
-        fitted: a network of one or two layers and two classes.
+        fitted: a network of one or two layers.
         view: the graph with the features that the network reads, see `HopColumns.of`.
     """
 
@@ -87,15 +87,19 @@ class NetworkShares:
         nodes, linear = field.nodes, len(self.layers) == 1
         seen, reach = as_dense(field.features).double(), self.reach[field.rows[0]]
         block = _above(field.blocks, nodes)
-        weight, bias, top, offset = _as_two_layers(self.layers)
-        before, after = reach @ (self.start @ weight)[None] + bias, seen @ weight + bias
-        slope = _slope(before, after, linear) * top
-        base = block @ (_hidden(before, linear) @ top) + offset
-        total = block @ ((seen - reach * self.start) * (slope @ weight.T))
         rows = as_dense(self.x.select_rows(nodes)) if isinstance(self.x, Csr) else self.x[nodes]
-        mine = (block * self._seen_by(nodes, field.rows[0])) @ slope @ weight.T
-        own = (rows.double() - self.start) * mine
-        return Shares(base, self.names, torch.cat([own, total - own], 1) if self.fitted.model.hops else own)
+        own_rows, own_block = rows.double() - self.start, block * self._seen_by(nodes, field.rows[0])
+        each = list[tuple[Tensor, Tensor]]()
+        for weight, bias, top, offset in _as_two_layers(self.layers):
+            before, after = reach @ (self.start @ weight)[None] + bias, seen @ weight + bias
+            slope = _slope(before, after, linear) * top
+            base = block @ (_hidden(before, linear) @ top) + offset
+            total = block @ ((seen - reach * self.start) * (slope @ weight.T))
+            own = own_rows * (own_block @ slope @ weight.T)
+            each.append((base, torch.cat([own, total - own], 1) if self.fitted.model.hops else own))
+        if len(each) == 1:
+            return Shares(each[0][0], self.names, each[0][1])
+        return Shares(torch.stack([base for base, _ in each], 1), self.names, torch.stack([own for _, own in each], 2))
 
     def _seen_by(self, nodes: Tensor, rows: Tensor) -> Tensor:
         """Returns A_hat^K between nodes and rows, in any order, float64 [n, r]; it is symmetric."""
@@ -117,12 +121,19 @@ def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:
     return blocks[0].to_dense().double() if blocks else torch.eye(nodes.numel(), dtype=torch.float64)
 
 
-def _as_two_layers(layers: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns W_1, b_1, and above w [h] and b of class 1 less 0; of one layer a unit that is always on."""
-    contrast, offset = layers[-1][0][:, 1] - layers[-1][0][:, 0], layers[-1][1][1] - layers[-1][1][0]
-    if len(layers) == 1:
-        return contrast[:, None], contrast.new_zeros(1), contrast.new_ones(1), offset
-    return layers[0][0], layers[0][1], contrast, offset
+def _as_two_layers(layers: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yields W_1, b_1, and above w [h] and b of class 1 less 0, or of each of more than two classes.
+
+    Of one layer the hidden unit is one that is always on.
+    """
+    last, offsets = layers[-1]
+    if last.shape[1] == 2:
+        last, offsets = last[:, 1:] - last[:, :1], offsets[1:] - offsets[:1]
+    for contrast, offset in zip(last.T, offsets, strict=True):
+        if len(layers) == 1:
+            yield contrast[:, None], contrast.new_zeros(1), contrast.new_ones(1), offset
+        else:
+            yield layers[0][0], layers[0][1], contrast, offset
 
 
 def _hidden(z: Tensor, linear: bool) -> Tensor:

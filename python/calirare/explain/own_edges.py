@@ -17,6 +17,7 @@ made one by one.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,6 +66,12 @@ class OwnEdges:
         self.size = Rows(y.shape[0], 1, self._size)
         a = propagator.matrix
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
+
+    def with_head(self, head: Head) -> OwnEdges:
+        """Returns the same of a network with another end, which shares what was made."""
+        other = copy.copy(self)
+        other.head = head
+        return other
 
     def expect(self, nodes: Tensor) -> None:
         """Makes what edges of these nodes (int64 [n]) read."""

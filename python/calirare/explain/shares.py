@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.explain.voice import Shares
-from calirare.models import TreesFit
+from calirare.models import Ensemble, TreesFit
 
 EVEN = 1e-12  # a difference that counts as none
+STEPS = 16  # of a path along which logits move together
 
 
 def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], log_odds: Tensor) -> Shares:
@@ -22,12 +23,14 @@ def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], l
     one number for each node so that they add up to its log-odds.
 
     Args:
-        fitted: trees of two classes.
+        fitted: the trees.
         columns: of the nodes, float32 [n, d].
         names: of the columns.
-        log_odds: of the nodes, float64 [n].
+        log_odds: of the nodes, float64 [n]; of k > 2 classes their logits, [n, k], of a forest logarithms of shares.
     """
     ensemble = fitted.trees.all_labels
+    if fitted.n_classes > 2:
+        return _of_classes(ensemble, columns, names, log_odds)
     booster = ensemble.boosters[0]
     made = np.asarray(booster.predict(columns, pred_contrib=True, num_threads=1), dtype=np.float64)
     prior = float(ensemble.prior[1])
@@ -40,13 +43,26 @@ def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], l
     return stretched(shares, torch.logit(start), log_odds)
 
 
+def _of_classes(ensemble: Ensemble, columns: NumpyArray, names: tuple[str, ...], logits: Tensor) -> Shares:
+    """Returns what each column adds to each logit of trees of k > 2 classes, see `tree_shares`."""
+    prior, n = ensemble.prior, columns.shape[0]
+    made = [np.asarray(b.predict(columns, pred_contrib=True, num_threads=1)) for b in ensemble.boosters]
+    if ensemble.kind == "boosting":
+        parts = torch.from_numpy(made[0].astype(np.float64)).view(n, prior.size, -1).permute(0, 2, 1)  # [n, d + 1, k]
+        return Shares(parts[:, -1] + torch.from_numpy(np.log(prior)), names, parts[:, :-1])
+    each = [part / booster.num_trees() for part, booster in zip(made, ensemble.boosters, strict=True)]
+    parts = torch.from_numpy(np.stack(each, 2).astype(np.float64))
+    start = (parts[:, -1] + torch.from_numpy(prior)).clamp(EVEN, 1 - EVEN)
+    return stretched(Shares(start, names, parts[:, :-1]), start.log(), logits)
+
+
 def stretched(shares: Shares, base: Tensor, total: Tensor) -> Shares:
     """Returns shares of something that rises with what they are shares of: one number for each node times each.
 
     Args:
         shares: of the old quantity.
-        base: the new quantity where it starts, [n].
-        total: the new quantity of the nodes, [n].
+        base: the new quantity where it starts, [n]; of several quantities [n, k].
+        total: the new quantity of the nodes, the same.
     """
     moved = shares.values.sum(1)
     factor = torch.where(moved.abs() < EVEN, torch.zeros_like(moved), (total - base) / _not_zero(moved))
@@ -61,7 +77,44 @@ def added(parts: Sequence[Shares]) -> Shares:
     """Returns the sum of shares of several quantities; columns of one name are one column."""
     names = tuple(dict.fromkeys(name for part in parts for name in part.names))
     place = {name: i for i, name in enumerate(names)}
-    values = parts[0].values.new_zeros(parts[0].values.shape[0], len(names))
+    first = parts[0].values
+    values = first.new_zeros(first.shape[0], len(names), *first.shape[2:])
     for part in parts:
         values.index_add_(1, torch.tensor([place[name] for name in part.names]), part.values)
     return Shares(torch.stack([part.base for part in parts]).sum(0), names, values)
+
+
+def completed(shares: Shares, total: Tensor) -> Shares:
+    """Returns shares that add up to a total ([n] or [n, k]) from which rounding parts them: the larger take more."""
+    off, size = total - shares.base - shares.values.sum(1), shares.values.abs()
+    part = size / _not_zero(size.sum(1))[:, None]
+    return Shares(shares.base, shares.names, shares.values + off[:, None] * part)
+
+
+def passed_on(shares: Shares, made: Callable[[Tensor], Tensor]) -> Shares:
+    """Returns shares of what is made of k quantities, by what a move of each of them brings on the way from the start.
+
+    All quantities move together along the straight line from the base to its end (Aumann & Shapley 1974), in `STEPS`
+    steps. Of each step the change is told apart exactly, whatever is made: the quantities move one after the other, in
+    order and in reverse, and each has the mean of what its own two moves bring.
+
+    Args:
+        shares: of the k quantities, [n, f, k].
+        made: makes q numbers, [.., q], of quantities [.., k]; a map of any kind, no derivative is taken.
+
+    Returns:
+        Base [n, q] and values [n, f, q]; they add up to what is made at the end.
+    """
+    start, end = shares.base, shares.base + shares.values.sum(1)
+    moved, k = end - start, start.shape[1]
+    before, brought = torch.arange(k) < torch.arange(k + 1)[:, None], list[Tensor]()  # which have moved, [k + 1, k]
+    for step in range(STEPS):
+        old, new = (start + at / STEPS * moved for at in (step, step + 1))
+        for mask in (before, ~before.flip(0)):
+            said = made(torch.where(mask[:, None], new, old))  # [k + 1, n, q]
+            change = said.diff(dim=0)
+            brought.append((change if mask is before else change.flip(0)) / 2)
+    total = torch.stack(brought).sum(0)  # [k, n, q]
+    slopes = torch.where(moved.T[:, :, None].abs() < EVEN, 0.0, total / _not_zero(moved.T)[:, :, None])
+    passed = Shares(made(start), shares.names, torch.einsum("nfk,knq->nfq", shares.values, slopes))
+    return completed(passed, made(end))

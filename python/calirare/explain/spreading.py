@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 
 from calirare.explain.meeting import Meeting
 from calirare.explain.network_shares import made
-from calirare.explain.voice import Kept, Shares, Voice, difference
+from calirare.explain.voice import Kept, Shares, Voice, said
 from calirare.graph import Graph, numbered
 from calirare.models import STEPS, SpreadingFit, spreading_step
 from calirare_ext import Csr
@@ -26,7 +26,7 @@ class SpreadingVoice(Voice):
     """Labels spread over the edges of the training graph.
 
     Args:
-        fitted: the labels, of two classes.
+        fitted: the labels.
         graph: the training graph.
     """
 
@@ -43,7 +43,7 @@ class SpreadingVoice(Voice):
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`; NaN where no label reaches."""
-        return difference(self.fitted.logits_of(self.graph, nodes))
+        return said(self.fitted.logits_of(self.graph, nodes))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
@@ -74,7 +74,7 @@ class SpreadingVoice(Voice):
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""
         fitted, row = self.fitted, self.graph.adjacency.select_rows(torch.tensor([node]))
-        told = fitted.told_in(self.graph)[:, -2:]
+        told = fitted.told_in(self.graph)[:, -fitted.n_classes :]
         total, whole = row.values.double().sum(), row.values.double() @ told[row.indices.long()].double()
         others = torch.where(ends[:, 0] == node, ends[:, 1], ends[:, 0])
         place = torch.searchsorted(row.indices.long(), others).clamp(max=max(row.nnz - 1, 0))
@@ -83,18 +83,17 @@ class SpreadingVoice(Voice):
         left, degree = whole - weight[:, None] * told[others].double(), total - weight
         left = torch.where(left > ROUNDING * whole, left, 0.0)
         scale = torch.where(degree > ROUNDING * total, fitted.reach * degree.clamp(min=0).rsqrt(), 0.0)
-        return difference(fitted.logits(left * scale[:, None]))
+        return said(fitted.logits(left * scale[:, None]))
 
     def _after(self, nodes: Tensor, change: Tensor) -> Tensor:
-        """Returns the log-odds of nodes when what reaches them changes by [.., n, 2]."""
+        """Returns what is said of nodes when what reaches them changes by [.., n, k]."""
         whole = self.fitted.evaluation_field(self.graph, nodes).reached[:, -1]
         after = whole + change
-        logits = self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0))
-        return logits[..., 1] - logits[..., 0]
+        return said(self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0)))
 
     def _of_classes(self, parts: Tensor) -> Tensor:
-        """Returns each label's part of what reaches nodes, [n, m], in its class's column, [m, n, 2]."""
-        return parts.T[..., None] * one_hot(self.fitted.targets, 2)[:, None]
+        """Returns each label's part of what reaches nodes, [n, m], in its class's column, [m, n, k]."""
+        return parts.T[..., None] * one_hot(self.fitted.targets, self.fitted.n_classes)[:, None]
 
     def _of_labels(self, nodes: Tensor) -> Tensor:
         """Returns each label's part of what reaches nodes, float64 [n, m]."""

@@ -28,11 +28,12 @@ class Subject:
         graph: with the user's names.
         labelled: nodes the detector learned from, int64 [m].
         targets: their classes, int64 [m].
-        class_names: names of both classes.
-        mapping: of P(rare) for the population; None: there is no map.
-        threshold: P(rare) from which a node is an alert.
+        class_names: names of both classes, or of all.
+        mapping: of P(rare) for the population, or of P of every class; None: there is no map.
+        threshold: P(rare) from which a node is an alert; infinite where there are no alerts.
         columns: names of the features as the detector reads them; None: as the graph has them.
         positive_only: rare nodes alone have labels; the others of the labelled nodes were drawn to stand for the rest.
+        of: the class that is explained; of two classes the rare one, 1.
     """
 
     graph: Graph
@@ -43,6 +44,7 @@ class Subject:
     threshold: float
     columns: tuple[str, ...] | None = None
     positive_only: bool = False
+    of: int = 1
 
     @cached_property
     def _places(self) -> dict[int, int]:
@@ -65,9 +67,9 @@ class Subject:
         """Returns in words what labels the neighbours of a node have, but one of them."""
         around = neighbours(self.graph.adjacency, node).to(self.labelled.device)
         at = torch.isin(self.labelled, around[around != but])
-        n_rare = int((self.targets[at] == 1).sum())
+        n_rare, rare = int((self.targets[at] == self.of).sum()), self.class_names[self.of]
         n = n_rare if self.positive_only else int(at.sum())
-        return f"{n_rare} of {n} rare" if n else "no label"
+        return f"{n_rare} of {n} {'rare' if len(self.class_names) == 2 else rare}" if n else "no label"
 
     def groups(self, column: str) -> dict[str, Tensor]:
         """Returns the labels (their places, int64) by their nodes' value in a column of the user's table.

@@ -106,7 +106,7 @@ class BoostedLabels(TreeLabels):
         return out
 
     def _starts(self, sets: Sequence[NumpyArray]) -> NumpyArray:
-        return np.concatenate([self._start(weights) for weights in _weights(self.leaves, sets)])
+        return np.concatenate([self._start(weights) for weights in without_sets(self.leaves, sets)])
 
     def _start(self, weights: NumpyArray) -> NumpyArray:
         """Returns the log-odds from which the first tree starts, [s]."""
@@ -114,7 +114,7 @@ class BoostedLabels(TreeLabels):
         return np.log(prior) - np.log1p(-prior)
 
     def _without(self, sets: Sequence[NumpyArray]) -> list[NumpyArray]:
-        parts = [self._refitted(weights) for weights in _weights(self.leaves, sets)]
+        parts = [self._refitted(weights) for weights in without_sets(self.leaves, sets)]
         return [np.concatenate(tree) for tree in zip(*parts, strict=True)]
 
     def _refitted(self, weights: NumpyArray) -> list[NumpyArray]:
@@ -200,7 +200,7 @@ class ForestLabels(TreeLabels):
         return self._said(rows, sets) - self._said(rows, [np.zeros(0, dtype=np.int64)])
 
     def _said(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
-        """Returns the log-odds of nodes without each set, [s, n]."""
+        """Returns the log-odds of nodes without each set, [s, n]; of k > 2 classes log P of the trees' own."""
         leaves, n = self.leaves, rows.shape[1]
         members = np.concatenate([np.asarray(each, dtype=np.int64) for each in sets])
         sizes = np.array([len(each) for each in sets])
@@ -208,7 +208,8 @@ class ForestLabels(TreeLabels):
         weights = leaves.weights[members]
         rare_weights = weights * leaves.targets[members]
         gone = (np.bincount(of_set, weights, len(sets)), np.bincount(of_set, rare_weights, len(sets)))
-        all_rare, everything = leaves.weights @ leaves.targets + leaves.pseudo, leaves.weights.sum() + 2 * leaves.pseudo
+        all_rare = leaves.weights @ leaves.targets + leaves.pseudo
+        everything = leaves.weights.sum() + leaves.n_classes * leaves.pseudo
         prior = ((all_rare - gone[1]) / (everything - gone[0]))[:, None]
         ones, starts = np.ones(members.size), np.concatenate([[0], np.cumsum(sizes)])
         summed = csr_array((ones, np.arange(members.size), starts), shape=(len(sets), members.size))  # over each set
@@ -226,12 +227,12 @@ class ForestLabels(TreeLabels):
             made = (rare - prior[:, None] * total) / (total + leaves.penalty)
             out += np.where(self.alone[trees][None], self.stored[at], made).sum(1)
         share = np.clip(prior + out / leaves.n_trees, *self.limits(prior))
-        return np.log(share) - np.log1p(-share)
+        return np.log(share) - np.log1p(-share) if leaves.n_classes == 2 else np.log(share)
 
 
-def _weights(leaves: Leaves, sets: Sequence[NumpyArray]) -> Iterator[NumpyArray]:
-    """Yields the labels' weights without each set, a block of sets at a time, [b, m]."""
-    step = max(1, BLOCK // max(leaves.weights.size, 1))
+def without_sets(leaves: Leaves, sets: Sequence[NumpyArray], width: int = 1) -> Iterator[NumpyArray]:
+    """Yields the labels' weights without each set, a block of sets at a time, [b, m]; `width`: numbers of each."""
+    step = max(1, BLOCK // max(leaves.weights.size * width, 1))
     for first in range(0, len(sets), step):
         part = sets[first : first + step]
         weights = np.repeat(leaves.weights[None], len(part), 0)

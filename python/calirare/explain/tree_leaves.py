@@ -18,23 +18,27 @@ from calirare.models import TREE_PSEUDO, TreesFit
 
 BAG_BLOCK = 1024  # rows that share a generator
 REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
+Terms = tuple[NumpyArray, NumpyArray]  # gradients and curvatures
 MULTIPLIER, INCREMENT, MASK = 214013, 2531011, 0xFFFFFFFF
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """Trees of two classes as their labels and some other rows fall into them.
+    """Trees as their labels and some other rows fall into them.
 
     Attributes:
         boosted: whether trees were grown one upon the other; else they are averaged.
         of_labels: leaf of each label in each tree, int64 [T, m].
         bags: labels each tree was grown on, bool [T, m].
-        values: of each tree's leaves, as stored, T arrays.
-        targets: 0 or 1, float64 [m].
+        values: of each tree's leaves, as stored, T arrays. Of boosting with k > 2 classes each round has k trees, one
+            after the other; of a forest they are those of one class.
+        targets: 0 or 1, float64 [m]; of a forest with k > 2 classes 1 of the trees' own class.
         weights: of the labels' losses, of mean 1, float64 [m].
         pseudo: labels added to each class where the prior is taken.
         penalty: lambda of the leaf values.
         rate: learning rate; 1 of a forest.
+        classes: of boosting with k > 2 classes the labels', int64 [m]; else None.
+        n_classes: k.
     """
 
     boosted: bool
@@ -46,42 +50,49 @@ class Leaves:
     pseudo: float
     penalty: float
     rate: float
+    classes: NumpyArray | None = None
+    n_classes: int = 2
 
     @classmethod
-    def of(cls, fitted: TreesFit, columns: NumpyArray) -> Leaves:
+    def of(cls, fitted: TreesFit, columns: NumpyArray, c: int | None = None) -> Leaves:
         """Returns the leaves of trees that were grown on all labels.
 
         Args:
-            fitted: the trees, of two classes.
+            fitted: the trees.
             columns: of the labelled nodes, float32 [m, d].
+            c: of a forest with k > 2 classes: the class whose trees are meant.
         """
-        ensemble = fitted.trees.all_labels
-        booster, boosted = ensemble.boosters[0], ensemble.kind == "boosting"
-        weights = fitted.sample_weights.double().cpu().numpy()
-        n_trees, rounds = booster.num_trees(), fitted.trees.rounds
-        draws = max(n_trees, rounds) if boosted else n_trees
+        ensemble, k = fitted.trees.all_labels, fitted.n_classes
+        booster, boosted = ensemble.boosters[c or 0], ensemble.kind == "boosting"
+        weights, targets = fitted.sample_weights.double().cpu().numpy(), fitted.targets.cpu()
+        n_trees, together = booster.num_trees(), k if boosted and k > 2 else 1
+        draws = max(n_trees // together, fitted.trees.rounds) if boosted else n_trees
         drawn = bags(columns.shape[0], draws, int(booster.params["bagging_seed"]), booster.params["bagging_fraction"])
         found = cls(
             boosted,
-            leaves_of(fitted, columns),
-            drawn[:n_trees],
+            leaves_of(fitted, columns, c or 0),
+            np.repeat(drawn[: n_trees // together], together, 0),
             tuple(
                 np.array(numbers.split(), dtype=np.float64)
-                for numbers in re.findall(r"^leaf_value=(.*)$", ensemble.texts[0], re.MULTILINE)
+                for numbers in re.findall(r"^leaf_value=(.*)$", ensemble.texts[c or 0], re.MULTILINE)
             ),
-            fitted.targets.double().cpu().numpy(),
+            (targets == (1 if c is None else c)).double().numpy(),
             weights / weights.mean(),
             TREE_PSEUDO,
             float(booster.params["lambda_l2"]),
             float(booster.params["learning_rate"]) if boosted else 1.0,
+            targets.numpy() if together > 1 else None,
+            k,
         )
-        return found if draws == n_trees else replace(found, bags=found._of_their_rounds(drawn))
+        return found if draws == n_trees // together else replace(found, bags=found._of_their_rounds(drawn))
 
     def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
         """Returns the bag of each tree, of those left the first that makes its leaf values.
 
         Where none does, the bags are of another version of LightGBM: then the first ones, one for each tree.
         """
+        if self.classes is not None:
+            return self._of_their_rounds_by_class(drawn)
         prior = self.prior(self.weights)
         said, taken = np.full(self.weights.size, np.log(prior) - np.log1p(-prior)), [-1]
         for later, (places, stored) in enumerate(zip(self.of_labels, self.values, strict=True), 1 - self.n_trees):
@@ -93,6 +104,46 @@ class Leaves:
             taken.append(found)
             said += stored[places]
         return drawn[taken[1:]]
+
+    def _of_their_rounds_by_class(self, drawn: NumpyArray) -> NumpyArray:
+        """Does the same of rounds of k trees, one for each class."""
+        k, n_rounds = self.n_classes, self.n_trees // self.n_classes
+        said, taken = np.repeat(np.log(self.shares(self.weights))[None], self.weights.size, 0), [-1]
+        for t in range(n_rounds):
+            trees = range(t * k, (t + 1) * k)
+            terms = self.terms(said)
+            split = [i for i in trees if self.values[i].size > 1]
+            left = range(taken[-1] + 1, len(drawn) - n_rounds + t + 1)
+
+            def makes(bag: NumpyArray, split: list[int] = split, terms: Terms = terms) -> bool:
+                return all(np.abs(self.made(i, bag, terms) - self.values[i]).max() <= REPRODUCED for i in split)
+
+            found = next((r for r in left if makes(drawn[r])), None)
+            if found is None:
+                return np.repeat(drawn[:n_rounds], k, 0)
+            taken.append(found)
+            for c, i in enumerate(trees):
+                said[:, c] += self.values[i][self.of_labels[i]]
+        return np.repeat(drawn[taken[1:]], k, 0)
+
+    def terms(self, said: NumpyArray) -> Terms:
+        """Returns gradient and curvature of each label's loss by the logits [.., m, k], as LightGBM takes them."""
+        assert self.classes is not None
+        p = np.exp(said - said.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        return p - np.eye(self.n_classes)[self.classes], self.n_classes / (self.n_classes - 1) * p * (1 - p)
+
+    def made(self, tree: int, bag: NumpyArray, terms: Terms) -> NumpyArray:
+        """Returns the leaf values that a bag of labels makes of terms [m, k] in a tree of a round."""
+        c, places, size = tree % self.n_classes, self.of_labels[tree][bag], self.values[tree].size
+        sums = [np.bincount(places, self.weights[bag] * part[bag, c], size) for part in terms]
+        return -self.rate * sums[0] / (sums[1] + self.penalty)
+
+    def shares(self, weights: NumpyArray) -> NumpyArray:
+        """Returns the shares of all classes under weights [.., m], smoothed, [.., k]."""
+        assert self.classes is not None
+        totals = weights @ np.eye(self.n_classes)[self.classes] + self.pseudo
+        return totals / totals.sum(-1, keepdims=True)
 
     def _makes(self, bag: NumpyArray, places: NumpyArray, stored: NumpyArray, said: NumpyArray) -> bool:
         """Returns whether a bag of labels, of log-odds `said`, makes a tree's leaf values."""
@@ -110,12 +161,12 @@ class Leaves:
     def prior(self, weights: NumpyArray) -> NumpyArray:
         """Returns the share of class 1 under weights [.., m], smoothed, [..]."""
         rare = weights @ self.targets + self.pseudo
-        return rare / (weights.sum(-1) + 2 * self.pseudo)
+        return rare / (weights.sum(-1) + self.n_classes * self.pseudo)
 
 
-def leaves_of(fitted: TreesFit, columns: NumpyArray) -> NumpyArray:
-    """Returns the leaf of rows [n, d] in each tree, int64 [T, n]."""
-    booster = fitted.trees.all_labels.boosters[0]
+def leaves_of(fitted: TreesFit, columns: NumpyArray, c: int = 0) -> NumpyArray:
+    """Returns the leaf of rows [n, d] in each tree of a booster, that of class c of a forest, int64 [T, n]."""
+    booster = fitted.trees.all_labels.boosters[c]
     found = np.asarray(booster.predict(columns, pred_leaf=True, num_threads=1))
     return found.reshape(columns.shape[0], -1).T.astype(np.int64)
 

@@ -13,9 +13,10 @@ from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.shares import tree_shares
 from calirare.explain.tree_additions import change_with, change_with_all
+from calirare.explain.tree_classes import BoostedClasses, ForestClasses, TreeClasses
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
-from calirare.explain.voice import Kept, Shares, Voice, difference
+from calirare.explain.voice import Kept, Shares, Voice, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.models import TREE_SHRINKAGE, TreesFit
@@ -24,6 +25,7 @@ FIXED = (
     "labels of trees: every leaf value is made anew without the label; the trees' splits and their number stay as they "
     "are"
 )
+OWN = "labels of boosted trees: of so many labels each moves the leaves it lies in alone"
 STRONGEST = "labels of trees: of so many labels all but the strongest move the leaves they lie in alone"
 FOREIGN = (
     "labels of trees: the stored leaf values could not be made again of the labels, which another version of LightGBM "
@@ -45,12 +47,13 @@ class TreesVoice(Voice):
         self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
         self.fitted, self.graph = dataclasses.replace(fitted, columns=self._without_edges.columns), graph
         self.labels = tree_labels(fitted, self._columns(fitted.nodes))
-        notes = (FIXED, *(() if self.labels.exact else (STRONGEST,)))
+        inexact = STRONGEST if fitted.n_classes == 2 else OWN
+        notes = (FIXED, *(() if self.labels.exact else (inexact,)))
         self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: difference(self.fitted.logits_of(self.graph, some)))
+        return self._said.of(nodes, lambda some: said(self.fitted.logits_of(self.graph, some)))
 
     def expect(self, nodes: Tensor) -> None:
         """See `Voice.expect`."""
@@ -58,7 +61,7 @@ class TreesVoice(Voice):
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
-        return self._after(nodes, self.labels.change(leaves_of(self.fitted, self._columns(nodes))))
+        return self._after(nodes, self.labels.change(self._leaves(nodes)))
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: TreeSHAP."""
@@ -70,24 +73,36 @@ class TreesVoice(Voice):
         """See `Voice.without_edges`."""
         rows = self._without_edges.with_and_without(node, ends).cpu().numpy()
         both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
-        said = difference(torch.from_numpy(self.fitted.trees.logits(both)))
-        return said[0] + said[2:] - said[1]
+        z = said(torch.from_numpy(self.fitted.trees.logits(both)))
+        return z[0] + z[2:] - z[1]
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         places = [each.cpu().numpy() for each in sets]
-        return self._after(nodes, self.labels.change_without(leaves_of(self.fitted, self._columns(nodes)), places))
+        return self._after(nodes, self.labels.change_without(self._leaves(nodes), places))
+
+    def _leaves(self, nodes: Tensor) -> NumpyArray:
+        """Returns the leaves that nodes lie in, int64 [T, n]; of a forest of many classes those of each, [k, T, n]."""
+        columns, ensemble = self._columns(nodes), self.fitted.trees.all_labels
+        each = [leaves_of(self.fitted, columns, c) for c in range(len(ensemble.texts))]
+        return each[0] if len(each) == 1 else np.stack(each)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `Voice.with_each_label`: splits stay, and a label moves the leaves it lies in alone."""
         rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
-        change = torch.from_numpy(change_with(self.labels, rows, others)).to(nodes.device)
+        change = torch.from_numpy(change_with(self._of_two, rows, others)).to(nodes.device)
         return self.log_odds(nodes) + change
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
         """See `Voice.with_labels`: splits stay, and leaves are made anew with all of them."""
         rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
-        return self._after(nodes, change_with_all(self.labels, rows, y.cpu().numpy(), others))
+        return self._after(nodes, change_with_all(self._of_two, rows, y.cpu().numpy(), others))
+
+    @property
+    def _of_two(self) -> TreeLabels:
+        """The labels of trees of two classes."""
+        assert isinstance(self.labels, TreeLabels)
+        return self.labels
 
     def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
         return self.log_odds(nodes) + torch.from_numpy(change).to(nodes.device)
@@ -97,8 +112,11 @@ class TreesVoice(Voice):
         return self._read.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some).columns.cpu().numpy())
 
 
-def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels:
-    """Returns the labels of trees of two classes, by their columns [m, d]."""
+def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels | TreeClasses:
+    """Returns the labels of trees, by their columns [m, d]."""
+    if fitted.n_classes > 2:
+        boosted = fitted.trees.all_labels.kind == "boosting"
+        return BoostedClasses.of(fitted, columns) if boosted else ForestClasses.of(fitted, columns)
     leaves, ensemble = Leaves.of(fitted, columns), fitted.trees.all_labels
     if leaves.boosted:
         return BoostedLabels(leaves)

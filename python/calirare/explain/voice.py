@@ -1,4 +1,8 @@
-"""What an explanation asks of a detector: its log-odds of the rare class, and what they would be without something."""
+"""What an explanation asks of a detector: what it says of nodes, and what it would say without something.
+
+Of two classes that is their log-odds, one number for each node. Of k > 2 classes it is their logits up to a constant of
+each node: what is [.., n] below is [.., n, k] then (`said`).
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ class Shares:
     """What each column adds to the log-odds of some nodes; log-odds = base + sum over the columns.
 
     Attributes:
-        base: log-odds of the node that is compared with, float64 [n].
+        base: log-odds of the node that is compared with, float64 [n]; of k > 2 classes their logits, [n, k].
         names: of the columns, f of them.
-        values: float64 [n, f].
+        values: float64 [n, f]; of more classes [n, f, k].
     """
 
     base: Tensor
@@ -50,7 +54,7 @@ class Kept(Generic[Made]):
 
 
 class Voice(abc.ABC):
-    """One detector on one graph, of a rare class and the rest.
+    """One detector on one graph, of a rare class and the rest, or of more classes.
 
     Attributes:
         notes: sentences that say what is held fixed, or is approximate.
@@ -58,9 +62,14 @@ class Voice(abc.ABC):
 
     notes: tuple[str, ...] = ()
 
+    @property
+    def dear(self) -> bool:
+        """Whether each node that is asked about without a label costs a system of equations."""
+        return False
+
     @abc.abstractmethod
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """Returns log P(rare) / P(rest) of nodes (int64 [n]), uncalibrated, float64 [n]."""
+        """Returns log P(rare) / P(rest) of nodes (int64 [n]), uncalibrated, float64 [n]; or logits [n, k]."""
 
     def expect(self, nodes: Tensor) -> None:
         """Is told which nodes (int64 [n]) will be asked about, a few at a time, so that it may prepare for all."""
@@ -101,6 +110,11 @@ class Voice(abc.ABC):
 def difference(logits: Tensor) -> Tensor:
     """Returns the log-odds of class 1 of logits [n, 2], float64 [n]."""
     return logits[:, 1].double() - logits[:, 0].double()
+
+
+def said(logits: Tensor) -> Tensor:
+    """Returns what a voice says by logits [.., k], float64: log-odds [..] of two classes, of more the logits."""
+    return logits.double() if logits.shape[-1] > 2 else logits[..., 1].double() - logits[..., 0].double()
 
 
 def two_columns(log_odds: Tensor) -> Tensor:

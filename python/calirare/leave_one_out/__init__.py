@@ -12,7 +12,7 @@ from calirare.leave_one_out.directions import (
     pre_activation,
     readable,
 )
-from calirare.leave_one_out.formula import loo_coefficients, own_change
+from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.grouped import Grouped
 from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
 from calirare.leave_one_out.influence import Influence
@@ -60,6 +60,7 @@ __all__ = [
     "messages",
     "own_change",
     "pre_activation",
+    "primal_directions",
     "quality",
     "quality_of",
     "readable",

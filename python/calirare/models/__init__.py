@@ -11,7 +11,15 @@ from calirare.models.hops import HopsFit, HopsTraining, perceptron
 from calirare.models.joined import NewEdges
 from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, opinion, spoken, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
-from calirare.models.neighbours import NeighbourPool, evidence, log_shares, own_evidence, pool_weights, pooled
+from calirare.models.neighbours import (
+    NeighbourPool,
+    evidence,
+    heard,
+    log_shares,
+    own_evidence,
+    pool_weights,
+    pooled,
+)
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.passes import Passes, passes_of
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
@@ -77,6 +85,7 @@ __all__ = [
     "fit_of",
     "fold_converged",
     "fold_network",
+    "heard",
     "log_shares",
     "logits_on_disk",
     "mixture_of",

@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 7.2, 6.6  # inches
 LONGEST = 16  # characters of a name
 WIDEST = 5.0  # points, of the edge that counts most
 SHADES = "cividis"  # rises in lightness, for readers of any colour vision and in grey
-MARKERS = {None: ("o", "no label"), "rest": ("s", "labelled, rest"), "rare": ("D", "labelled, rare")}
+MARKERS = {None: "o", "rest": "s", "rare": "D"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Spot:
     Attributes:
         name: what it is called.
         p_rare: its P(rare), in [0, 1]; NaN where it is not scored.
-        label: "rare" or "rest" where the detector learned its label, else None.
+        label: "rare" or "rest" where the detector learned its label, else None; of many classes the one that is drawn
+            is "rare".
         effect: what the edge to the node in the middle adds to its log-odds; 0 of that one itself.
     """
 
@@ -40,7 +41,13 @@ class Spot:
 
 
 def neighbourhood_diagram(
-    middle: Spot, around: Sequence[Spot], path: str | Path, *, between: Sequence[tuple[int, int]] = (), title: str = ""
+    middle: Spot,
+    around: Sequence[Spot],
+    path: str | Path,
+    *,
+    between: Sequence[tuple[int, int]] = (),
+    title: str = "",
+    of: str = "rare",
 ) -> Path:
     """Draws a node among neighbours; what speaks for it is a full line, what speaks against it a dashed one.
 
@@ -50,6 +57,7 @@ def neighbourhood_diagram(
         path: where to write; the folder must exist.
         between: pairs of places in `around` that have an edge, drawn thin.
         title: the line above the picture.
+        of: the class whose probability colours the nodes.
 
     Returns:
         The path.
@@ -80,9 +88,9 @@ def neighbourhood_diagram(
     axes.text(0, -0.19, _short(middle.name), ha="center", va="top", fontsize=9, weight="bold", zorder=6, bbox=_paper())
     bar = figure.colorbar(shades, cax=figure.add_axes((0.89, 0.3, 0.022, 0.45)))
     unscored = any(math.isnan(spot.p_rare) for spot in around)
-    bar.set_label("P(rare); white: not scored" if unscored else "P(rare)", fontsize=9)
+    bar.set_label(f"P({_short(of)}); white: not scored" if unscored else f"P({_short(of)})", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    _legend(axes)
+    _legend(axes, of)
     return canvas.save(figure, path)
 
 
@@ -97,7 +105,7 @@ def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -
     from matplotlib import colormaps
 
     shades = None
-    for kind, (marker, _) in MARKERS.items():
+    for kind, marker in MARKERS.items():
         chosen = [(i, at, spot) for i, (at, spot) in enumerate(spots) if spot.label == kind]
         drawn = axes.scatter(
             [at[0] for _, at, _ in chosen],
@@ -125,16 +133,22 @@ def _write(axes: Axes, place: tuple[float, float], spot: Spot) -> None:
     axes.text(1.12 * x, 1.13 * y, text, ha=side, va="center", fontsize=8, zorder=6)
 
 
-def _legend(axes: Axes) -> None:
+def _legend(axes: Axes, of: str) -> None:
     """Says what lines and markers mean."""
     from matplotlib.lines import Line2D
 
     lines = [
-        Line2D([], [], color=GAP, linewidth=3, label="edge speaks for rare"),
+        Line2D([], [], color=GAP, linewidth=3, label=f"edge speaks for {_short(of)}"),
         Line2D([], [], color=DARK, linewidth=3, linestyle=(0, (2.2, 1.2)), label="edge speaks against"),
     ]
-    for kind, (marker, words) in MARKERS.items():
-        look: dict[str, Any] = {"marker": marker, "markersize": 8, "markeredgecolor": "black", "linestyle": "none"}
+    rest = "rest" if of == "rare" else "another"
+    for kind, words in ((None, "no label"), ("rest", f"labelled, {rest}"), ("rare", f"labelled, {_short(of)}")):
+        look: dict[str, Any] = {
+            "marker": MARKERS[kind],
+            "markersize": 8,
+            "markeredgecolor": "black",
+            "linestyle": "none",
+        }
         lines.append(Line2D([], [], color=GREY, markeredgewidth=1.8 if kind else 0.8, label=words, **look))
     figure = axes.get_figure()
     assert figure is not None

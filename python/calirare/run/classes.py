@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from calirare._util.device import choose_device
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
+from calirare.explain import ClassExplainer, ClassExplanation, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.features import FeatureMap
 from calirare.graph import Graph, answered, fingerprint
@@ -25,6 +27,7 @@ from calirare.leave_one_out import Agreement
 from calirare.models import GcnFit
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.choice import Choice
+from calirare.run.class_explaining import class_explainer_of, classes_explained
 from calirare.run.class_measures import class_summary, measures_by_class, measures_together, rare_among
 from calirare.run.deciding import left_of
 from calirare.run.explaining import audit_run
@@ -179,6 +182,40 @@ class ClassesOutcome(CalibratedRun):
         """
         mapped = self.features.own(self.graph) if self.features is not None else self.graph
         return audit_run(self.fit, self.graph, mapped, self.settings, self.damping, self.held_out, at_least)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves what can be made anew out of copies and files."""
+        return {name: value for name, value in self.__dict__.items() if name != "explainer"}
+
+    @cached_property
+    def explainer(self) -> ClassExplainer:
+        """What explains the graph's nodes, made once."""
+        mapped = self.features.own(self.graph) if self.features is not None else self.graph
+        return class_explainer_of(self.scorer(), self.graph, mapped)
+
+    def explain(
+        self,
+        nodes: Sequence[str | int] | Tensor | None = None,
+        *,
+        class_name: str | None = None,
+        top: int | None = None,
+        labels: int = 10,
+        group: str | None = None,
+    ) -> Explanations[ClassExplanation]:
+        """Returns why nodes have their P(class): labels, edges and features that speak for and against it.
+
+        Args:
+            nodes: names of nodes, numbers where the graph has no names; a tensor of int64 holds numbers. None: the
+                likeliest of a class.
+            class_name: the class; None: of each node its likeliest.
+            top: how many nodes, the likeliest of the class, in place of nodes.
+            labels: how many labels of each node are told of.
+            group: a column of the node table, see `Outcome.explain`.
+
+        Raises:
+            InputError: a node, the class or the column is unknown, or the detector cannot be explained.
+        """
+        return classes_explained(self.explainer, nodes, class_name, top, labels, group)
 
     def _rows(self, nodes: Tensor) -> pd.DataFrame:
         """Returns rows of the table of predictions, of nodes int64 [r]."""

@@ -11,7 +11,7 @@ from calirare._util.errors import InputError
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import CalibrateOn
-from calirare.explain import Explainer, Explanations, Subject, Unlearnt, difference, nodes_named, voice_of
+from calirare.explain import Explainer, Explanation, Explanations, Subject, Unlearnt, difference, nodes_named, voice_of
 from calirare.explain.audit import Audit, audit_labels, unseen_logits
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
@@ -54,7 +54,7 @@ def explained(
     top: int | None,
     labels: int,
     group: str | None,
-) -> Explanations:
+) -> Explanations[Explanation]:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare).
 
     Args:
@@ -71,14 +71,14 @@ def explained(
         both = "not both" if nodes is not None else "got neither"
         raise InputError(f"explain: name nodes, or say how many of the top alerts (--node or --top), {both}")
     if nodes is not None:
-        chosen = _scored(explainer.subject.graph, nodes_named(explainer.subject.graph, nodes))
+        chosen = check_scored(explainer.subject.graph, nodes_named(explainer.subject.graph, nodes))
     else:
         assert top is not None
         chosen = top_alerts(explainer, top)
     return explainer.explain(chosen, labels, group)
 
 
-def _scored(graph: Graph, nodes: Tensor) -> Tensor:
+def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
     """Returns nodes as they are.
 
     Raises:

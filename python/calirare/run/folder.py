@@ -25,7 +25,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import RECALIBRATION, check_as_written
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, Explanations
+from calirare.explain import Explainer, Explanation, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import (
     PARTS,
@@ -215,7 +215,7 @@ class SavedRun:
         top: int | None = None,
         labels: int = 10,
         group: str | None = None,
-    ) -> Explanations:
+    ) -> Explanations[Explanation]:
         """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
 
         Args:
@@ -298,7 +298,7 @@ def read_run(folder: Path, model: str) -> SavedRun:
     if of_classes(folder) and model == MODEL:
         raise InputError(
             f"run {folder}: it was trained with task classes, and this is for a rare class: take "
-            "calirare.load_classes (calirare predict, audit, review, update or report), or train with task rare"
+            "calirare.load_classes (calirare predict, explain, audit, review, update, report), or train with task rare"
         )
     for name in (CONFIG, model):
         if not (folder / name).is_file():

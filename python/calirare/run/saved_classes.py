@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -12,8 +15,10 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.run_files import check_as_written
 from calirare._util.torch_state import plain_torch
+from calirare.explain import ClassExplainer, ClassExplanation, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import Graph
+from calirare.run.class_explaining import class_explainer_of, classes_explained
 from calirare.run.class_measures import class_summary
 from calirare.run.class_scoring import class_table
 from calirare.run.folder import CLASSES, SavedRun, read_run
@@ -109,6 +114,53 @@ class SavedClasses:
             InputError: the graph is not there any more, or there are too few labels.
         """
         return self.run.audit(data, at_least)
+
+    def explainer(self, graph: str | Path | Graph | None = None) -> ClassExplainer:
+        """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
+        own = self.graph(graph)
+        return class_explainer_of(self.scorer, own, self.run.mapped(own))
+
+    def explain(
+        self,
+        nodes: Sequence[str | int] | Tensor | None = None,
+        *,
+        graph: str | Path | Graph | None = None,
+        explainer: ClassExplainer | None = None,
+        class_name: str | None = None,
+        top: int | None = None,
+        labels: int = 10,
+        group: str | None = None,
+    ) -> Explanations[ClassExplanation]:
+        """Returns why nodes of the run's own graph have their P(class), see `ClassesOutcome.explain`.
+
+        Args:
+            nodes: names of nodes, numbers where the graph has no names; None: the likeliest of a class.
+            graph: where the run's graph is now, as of `graph`.
+            explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
+            class_name: the class; None: of each node its likeliest.
+            top: how many nodes, the likeliest of the class, in place of nodes.
+            labels: how many labels of each node are told of.
+            group: a column by whose values labels are left out together.
+
+        Raises:
+            InputError: the graph is gone or another one, or a node, the class or the column is unknown.
+        """
+        return classes_explained(explainer or self._explainer_of(graph), nodes, class_name, top, labels, group)
+
+    def _explainer_of(self, graph: str | Path | Graph | None) -> ClassExplainer:
+        """Returns `explainer`, made once while the graph is the same one."""
+        last = self._last_explainer
+        if not last or not (last[0][0] is graph or (isinstance(graph, str | Path) and last[0][0] == graph)):
+            last[:] = [(graph, self.explainer(graph))]
+        return last[0][1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves what can be made anew out of copies and files."""
+        return {name: value for name, value in self.__dict__.items() if name != "_last_explainer"}
+
+    @cached_property
+    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, ClassExplainer]]:
+        return []
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per scored node.

@@ -1,0 +1,135 @@
+"""Explains nodes of a run of many classes: P(class) through the calibration map, of the likeliest class or another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calirare._util.threads import threads_for
+from calirare._util.torch_state import plain_torch
+from calirare.explain.class_explanation import ClassExplanation, NeededClass
+from calirare.explain.class_voice import ClassVoice, probabilities
+from calirare.explain.explainer import EVERY, SHOWN, Explainer
+from calirare.explain.explanation import Explanations, Needed
+from calirare.explain.label_reasons import LabelReasons, growing
+from calirare.explain.subject import Subject
+from calirare.explain.voice import Voice
+
+NODES = 1_000  # whose probabilities are made together
+
+
+class ClassReasons(LabelReasons):
+    """What labels say of P(class), and without which of them another class is the likeliest.
+
+    Args:
+        voice: the class against the rest.
+        subject: what is explained.
+        likeliest: returns the likeliest class of nodes (int64 [n]), int64 [n].
+    """
+
+    def __init__(self, voice: ClassVoice, subject: Subject, likeliest: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(voice, subject)
+        self.of_class, self.likeliest = voice, likeliest
+
+    def decided(self, nodes: Tensor, p: Tensor) -> Tensor:
+        """See `LabelReasons.decided`: nodes of which no class is likelier."""
+        del p
+        return self.likeliest(nodes) == self.subject.of
+
+    def needed(self, nodes: Tensor, effects: Tensor) -> list[Needed | None]:
+        """See `LabelReasons.needed`; here of the labels without which another class is the likeliest."""
+        found = list[Needed | None]()
+        for node, order, sizes in zip(nodes, *growing(effects), strict=True):
+            if not sizes:
+                found.append(None)
+                continue
+            after = self.of_class.probabilities_without(node[None], [order[:size] for size in sizes])[:, 0]
+            found.append(self._first_other(order, sizes, after))
+        return found
+
+    def _first_other(self, order: Tensor, sizes: list[int], after: Tensor) -> NeededClass:
+        """Returns the first of some numbers of labels without which, by P `after` [s, k], another class is likelier."""
+        most, of = after.argmax(1).tolist(), self.subject.of
+        row = next((i for i, c in enumerate(most) if c != of), len(sizes) - 1)
+        names = tuple(self.subject.graph.node_name(int(self.subject.labelled[i])) for i in order[: sizes[row]])
+        return NeededClass(names, float(after[row, of]), most[row] != of, self.subject.class_names[most[row]])
+
+
+class ClassExplainer:
+    """Explains nodes by any of many classes; what it needs of the labels is made once, for all classes.
+
+    Args:
+        voice: the detector on the graph, of k > 2 classes.
+        subject: what is explained, with the calibration map of all classes.
+    """
+
+    def __init__(self, voice: Voice, subject: Subject) -> None:
+        self.voice, self.subject = voice, subject
+        self._by_class = dict[int, Explainer]()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what is held fixed and what is approximate."""
+        return self.voice.notes
+
+    @plain_torch()
+    def probabilities(self, nodes: Tensor) -> Tensor:
+        """Returns P of every class of nodes (int64 [n]), calibrated, float64 [n, k]."""
+        if nodes.numel() > NODES and self._of_all is not None:
+            return self._of_all[nodes]
+        return probabilities(self.voice.log_odds(nodes), self.subject.mapping)
+
+    @cached_property
+    def _of_all(self) -> Tensor | None:
+        """P of every class of every node, which many explanations show of neighbours; None: of a large graph."""
+        n = self.subject.graph.n_nodes
+        if n > EVERY:
+            return None
+        return probabilities(self.voice.log_odds(torch.arange(n)), self.subject.mapping)
+
+    def likeliest(self, nodes: Tensor) -> Tensor:
+        """Returns the likeliest class of nodes (int64 [n]), int64 [n]."""
+        return self.probabilities(nodes).argmax(1)
+
+    def of(self, c: int) -> Explainer:
+        """Returns what explains P(class) of a class in [0, k) as if it were a rare one; its words are those of that."""
+        if c not in self._by_class:
+            voice = ClassVoice(self.voice, self.subject.mapping, c)
+            subject = replace(self.subject, mapping=None, threshold=torch.inf, of=c)
+            self._by_class[c] = Explainer(
+                voice,
+                subject,
+                lambda: None if self._of_all is None else self._of_all[:, c],
+                lambda own, about: ClassReasons(own, about, self.likeliest),
+            )
+        return self._by_class[c]
+
+    @plain_torch()
+    def explain(
+        self, nodes: Tensor, of: int | None = None, shown: int = SHOWN, group: str | None = None
+    ) -> Explanations[ClassExplanation]:
+        """Returns why each of some nodes has its P(class).
+
+        Args:
+            nodes: int64 [n], each once.
+            of: the class, in [0, k); None: of each node its likeliest.
+            shown: labels of each that are told of.
+            group: a column by whose values labels are left out together, see `Subject.groups`.
+
+        Raises:
+            InputError: there is no such column, or it has too many values.
+        """
+        with threads_for(self.subject.graph.n_edges):
+            p = self.probabilities(nodes)
+        classes = p.argmax(1) if of is None else torch.full_like(nodes, of)
+        found, names = dict[int, ClassExplanation](), self.subject.class_names
+        rows = dict(zip(nodes.tolist(), p.tolist(), strict=True))
+        for c in classes.unique().tolist():
+            for each in self.of(c).explain(nodes[classes == c], shown, group):
+                every = dict(zip(names, rows[each.node], strict=True))
+                found[each.node] = ClassExplanation.made(each, names[c], every)
+        return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)

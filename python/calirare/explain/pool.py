@@ -1,0 +1,226 @@
+"""A detector that asks a node's neighbours too, as a voice: see `calirare.models.NeighbourPool`.
+
+What is left out changes what the detector says of the node and of all nodes up to three edges away, and without an edge
+their means too. All of these are made anew. Where more than `REACH` nodes lie so near, or `PAIRS` of such a node and an
+edge, what the detector says of the farthest is held, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calirare.explain.network_shares import made
+from calirare.explain.removal import Propagator
+from calirare.explain.shares import added
+from calirare.explain.voice import Shares, Voice
+from calirare.graph import Graph
+from calirare.models import NeighbourPool, heard
+from calirare_ext import Csr, propagate
+
+REACH, PAIRS = 1_000, 30_000  # nodes nearby of which the detector is asked anew, and these for each edge
+FEW = 32  # nodes nearby where asking the detector is dear
+TOGETHER = 64  # of these at once
+NUMBERS = 10_000_000  # labels times classes times nodes nearby, or edges times these, worked on together
+SAID = "what its neighbours are taken for"
+FARTHER = "what nodes {} edges away are taken for"
+HELD = "of a node with very many nodes within 3 edges, what is said of the farthest is held when something is left out"
+
+
+class PoolVoice(Voice):
+    """A detector of more than two classes and its word on the nodes nearby.
+
+    Args:
+        pool: the detector with the weights of nodes nearby.
+        voice: the detector on the graph.
+        graph: as the detector takes it.
+    """
+
+    def __init__(self, pool: NeighbourPool, voice: Voice, graph: Graph) -> None:
+        self.pool, self.voice, self.graph = pool, voice, graph
+        self.notes = voice.notes
+        self.degree = graph.adjacency.indptr.diff().double()  # neighbours, whatever their edges weigh
+        self.mean = Propagator(graph.adjacency, -1.0, 0.0)
+
+    @cached_property
+    def _every(self) -> Tensor:
+        """What the detector alone says of every node, float64 [n, k]."""
+        return self.pool.base.logits_of(self.graph).double()
+
+    @cached_property
+    def _p(self) -> Tensor:
+        """The same as probabilities."""
+        return self._every.softmax(1)
+
+    @cached_property
+    def _pooled(self) -> Tensor:
+        """The logits of every node, float64 [n, k]."""
+        return self.pool.pooled(self.graph, self._every)
+
+    @property
+    def hops(self) -> int:
+        """How far away nodes are asked."""
+        return len(self.pool.weights) - 1
+
+    def expect(self, nodes: Tensor) -> None:
+        """See `Voice.expect`."""
+        self.voice.expect(nodes)
+
+    def log_odds(self, nodes: Tensor) -> Tensor:
+        """See `Voice.log_odds`."""
+        return self._pooled[nodes]
+
+    def without_each_label(self, nodes: Tensor) -> Tensor:
+        """See `Voice.without_each_label`."""
+        return self._without(nodes, self.voice.without_each_label)
+
+    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
+        """See `Voice.without_labels`."""
+        return self._without(nodes, lambda some: self.voice.without_labels(some, sets))
+
+    def _without(self, nodes: Tensor, said: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns the logits of nodes when the detector says something else of nodes, [s, n, k] each."""
+        own, before = said(nodes).log_softmax(-1), self._every[nodes].log_softmax(-1)
+        walks = [self._walks(node, FEW if self.voice.dear else REACH) for node in nodes.tolist()]
+        field = torch.unique(torch.cat([near for near, _, _ in walks]))
+        weights = self._every.new_zeros(self.hops, nodes.numel(), field.numel())
+        for row, (near, shares, _) in enumerate(walks):
+            weights[:, row, torch.searchsorted(field, near)] = shares
+        moved = torch.zeros(self.hops, *own.shape, dtype=torch.float64)  # of the means, [T, s, n, k]
+        step = min(max(1, NUMBERS // own[:, 0].numel()), TOGETHER) if own.numel() else TOGETHER
+        for places in torch.arange(field.numel()).split(step) if field.numel() else ():
+            change = said(field[places]).softmax(-1) - self._every[field[places]].softmax(-1)
+            moved += torch.einsum("tnu,suk->tsnk", weights[:, :, places], change)
+        means = torch.stack([rest for _, _, rest in walks], 1)[:, None]  # [T, 1, n, k]
+        out = self._pooled[nodes] + self.pool.weights[0] * (own - before)
+        for weight, mean, change in zip(self.pool.weights[1:], means, moved, strict=True):
+            out = out + weight * (self._heard(mean + change, nodes) - self._heard(mean, nodes))
+        return out
+
+    def _heard(self, mean: Tensor, nodes: Tensor) -> Tensor:
+        """Returns e_t of means [.., n, k] at nodes."""
+        degree = self.degree[nodes].expand(mean.shape[:-1])
+        return heard(mean.flatten(0, -2), degree.flatten(), self.pool.shares).view(mean.shape)
+
+    def _walks(self, node: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns nodes nearby, int64 [u], their parts in M^t at a node, [T, u], and M^t p there, [T, k].
+
+        Of more than `most` nodes the farthest are left out, but of M^t p.
+        """
+        at, share, steps, means = torch.tensor([node]), torch.ones(1, dtype=torch.float64), [], []
+        for _ in range(self.hops):
+            rows = self.graph.adjacency.select_rows(at)
+            values = self.mean.left[at][rows.rows()] * rows.values.double() * share[rows.rows()]
+            at, place = torch.unique(rows.indices.long(), return_inverse=True)
+            share = torch.zeros(at.numel(), dtype=torch.float64).index_add_(0, place, values)
+            means.append(share @ self._p[at])
+            steps.append((at, share))
+        near = torch.unique(torch.cat([own for own, _ in steps]))
+        while near.numel() > most:
+            steps.pop()
+            near = torch.unique(torch.cat([at[:0], *(own for own, _ in steps)]))
+            self.notes = tuple(dict.fromkeys((*self.notes, HELD)))
+        parts = torch.zeros(self.hops, near.numel(), dtype=torch.float64)
+        for t, (own, share) in enumerate(steps):
+            parts[t, torch.searchsorted(near, own)] = share
+        return near, parts, torch.stack(means)
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        here, near = torch.tensor([node]), self._walks(node, min(REACH, PAIRS // max(len(ends), 1)))[0]
+        own = self.voice.without_edges(node, ends).log_softmax(-1)
+        gone = self.mean.with_nobody(node, ends)
+        p = self._p_without(near, ends)  # [1 + b, u, k]
+        means = self._means(node, near, p, *gone)  # [T, 1 + b, k]
+        kept = self.graph.adjacency.select_rows(here).indices.long()
+        other = torch.where(ends[:, 0] == node, ends[:, 1], torch.where(ends[:, 1] == node, ends[:, 0], -1))
+        lost = torch.isin(other, kept).double()
+        degree = self.degree[node] - torch.cat([lost.new_zeros(1), lost])
+        out = self._pooled[node] + self.pool.weights[0] * (own - self._every[node].log_softmax(-1))
+        for weight, mean in zip(self.pool.weights[1:], means, strict=True):
+            said = heard(mean, degree, self.pool.shares)
+            out = out + weight * (said[1:] - said[0])
+        return out
+
+    def _p_without(self, near: Tensor, ends: Tensor) -> Tensor:
+        """Returns what the detector says of nodes nearby with all edges and without each, as P, [1 + b, u, k]."""
+        each = [self.voice.without_edges(node, ends) for node in near.tolist()]
+        after = torch.stack(each, 1).softmax(-1) if each else self._p.new_zeros(len(ends), 0, self._p.shape[1])
+        return torch.cat([self._p[near][None], after])
+
+    def _means(self, node: int, near: Tensor, p: Tensor, ends: Tensor, weights: Tensor) -> Tensor:
+        """Returns M^t p at a node without each edge, [T, e, k]; what lies farther than `near` says what it did.
+
+        Args:
+            node: the node.
+            near: nodes nearby, int64 [u].
+            p: of these without each edge, [e, u, k].
+            ends: of the edges, int64 [e, 2].
+            weights: of the edges, [e].
+        """
+        field, known = torch.tensor([node]), self.graph.adjacency
+        for _ in range(self.hops):
+            field = torch.unique(torch.cat([field, known.select_rows(field).indices.long()]))
+        rows = known.select_rows(field)
+        place = torch.searchsorted(field, rows.indices.long()).clamp(max=field.numel() - 1)
+        inside = field[place] == rows.indices
+        index = torch.stack([rows.rows()[inside], place[inside]])
+        sums = torch.zeros(field.numel() + 1, dtype=torch.int64)
+        sums[1:] = torch.bincount(index[0], minlength=field.numel()).cumsum(0)
+        among = Csr.unchecked(sums, index[1].to(torch.int32), rows.values[inside].double(), field.numel())
+        moved, at = p - p[:1], torch.searchsorted(field, near)
+        parts = list[Tensor]()
+        for some in torch.arange(len(ends)).split(max(1, NUMBERS // field.numel())):
+            walks = self._walks_without(node, field, among, ends[some], weights[some])
+            parts.append(walks @ self._p[field] + torch.einsum("teu,euk->tek", walks[:, :, at], moved[some]))
+        return torch.cat(parts, 1)
+
+    def _walks_without(self, node: int, field: Tensor, among: Csr, ends: Tensor, weights: Tensor) -> Tensor:
+        """Returns the row of M^t at a node without each edge, [T, e, f].
+
+        Args:
+            node: the node.
+            field: all nodes that may be reached, ascending, int64 [f].
+            among: A among them, [f, f].
+            ends: of the edges, int64 [e, 2].
+            weights: of the edges, [e].
+        """
+        gone, each = self.mean.removed(ends, weights), torch.arange(len(ends))
+        place = torch.searchsorted(field, ends).clamp(max=field.numel() - 1)
+        there = (field[place] == ends).all(1)  # else no walk comes to either end before it stops
+        scale, (a, b) = self.mean.left[field].repeat(len(ends), 1), place[there].T
+        scale[each[there], a], scale[each[there], b] = gone.left[there].T
+        at, walks = torch.zeros_like(scale), list[Tensor]()
+        at[:, torch.searchsorted(field, torch.tensor([node]))] = 1
+        for _ in range(self.hops):
+            sent = at * scale
+            at = propagate(among, sent.T.contiguous()).T.contiguous()
+            at[each[there], a] -= weights[there] * sent[each[there], b]
+            at[each[there], b] -= torch.where(a == b, 0.0, weights[there]) * sent[each[there], a]
+            walks.append(at)
+        return torch.stack(walks)
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: of the detector's word on the node itself, and one for nodes at each distance.
+
+        Without a word these say nothing, e_t = 0, which is where their shares begin.
+        """
+        own = self.voice.shares(nodes)
+        if own is None:
+            return None
+        weights, shares, taken = self.pool.weights, self.pool.shares, frozenset(own.names)
+        mine = Shares(shares + weights[0] * (own.base - shares), own.names, weights[0] * own.values)
+        walks = [self._walks(node, REACH) for node in nodes.tolist()]
+        means = torch.stack([rest for _, _, rest in walks], 1)  # [T, n, k]
+        told = torch.stack([w * self._heard(mean, nodes) for w, mean in zip(weights[1:], means, strict=True)], 1)
+        names = tuple(made(name, taken) for name in (SAID, *(FARTHER.format(t) for t in range(2, self.hops + 1))))
+        together = added([mine, Shares(torch.zeros_like(mine.base), names, told)])
+        off = self._pooled[nodes] - together.base - together.values.sum(1)  # a constant of the node, which says nothing
+        return Shares(together.base + off.mean(1, keepdim=True), together.names, together.values)
+
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """See `Voice.with_each_label`, which is of two classes, as no pool is."""
+        raise NotImplementedError("PoolVoice.with_each_label: a label more is told of two classes alone")

@@ -1,0 +1,352 @@
+"""More than two classes: what voices say without something is what the detectors say, and what P(class) makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calirare.calibration import PriorPlattCalibrator
+from calirare.explain import ClassExplainer, Subject, logit_voice_of
+from calirare.explain.class_labels import DualClassLabels, IterativeClassLabels, PrimalClassLabels
+from calirare.explain.class_voice import ClassVoice, class_log_odds, probabilities
+from calirare.explain.network import network_voice
+from calirare.explain.network_labels import TOLERANCE
+from calirare.explain.shares import passed_on
+from calirare.explain.voice import Shares, Voice
+from calirare.graph import Graph
+from calirare.leave_one_out import ALO, leave_one_out
+from calirare.models import (
+    GcnTraining,
+    HopsTraining,
+    NeighbourPool,
+    SpreadingDetector,
+    TreesDetector,
+    TreesTraining,
+    fold_network,
+    mixture_of,
+)
+from calirare.training import Fitted
+from calirare_ext import Csr
+from tests.calirare.explain.test_edges import edges_of, with_relations, with_weights, without
+from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_telling, assert_within
+
+K = 3
+NODES = torch.tensor([44, 7, 130, 81, 200])
+ROUNDING = 1e6 * torch.finfo(torch.float64).eps
+FLOAT32 = 300 * torch.finfo(torch.float32).eps
+
+
+@cache
+def task() -> Graph:
+    """With names, by which spread labels know the nodes of another graph."""
+    graph = rare_task(n_classes=K)
+    return dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(graph.n_nodes)]))
+
+
+@cache
+def calibrator() -> PriorPlattCalibrator:
+    """A map with a slope for each class, which is no affine one."""
+    generator = torch.Generator().manual_seed(1)
+    y = torch.randint(0, K, (200,), generator=generator)
+    z = torch.randn(200, K, generator=generator).double() + 2.0 * torch.nn.functional.one_hot(y, K)
+    return PriorPlattCalibrator(form_sd=0.5).fit(z, y)
+
+
+@cache
+def mixture():
+    graph, train = task(), task().split.train
+    hops = HopsTraining(epochs=30, hidden=8)
+    trees = [TreesTraining(kind=kind, rounds=8, patience=0, folds=2) for kind in ("boosting", "extra")]
+    parts = {kind.kind: TreesDetector(kind).fit(graph, train) for kind in trees}
+    parts["hops"] = fold_network(hops, graph, hops.fit(graph, train), 2)
+    parts["spreading"] = SpreadingDetector(2, 0).fit(graph, train)
+    return mixture_of(parts, torch.ones(len(train)))
+
+
+def detectors() -> dict[str, Fitted]:
+    graph, train = task(), task().split.train
+    trees = {kind: TreesTraining(kind=kind, rounds=8, patience=0, folds=2) for kind in ("boosting", "extra")}
+    found: dict[str, Fitted] = {
+        "gcn": GcnTraining(epochs=30).fit(graph, train),
+        "gcn of two hops": GcnTraining(epochs=30, hops=2).fit(graph, train),
+        "gcn of three layers": GcnTraining(epochs=30, n_layers=3).fit(graph, train),
+        "linear gcn": GcnTraining(epochs=30, n_layers=1).fit(graph, train),
+        "hops": HopsTraining(epochs=30, hidden=8).fit(graph, train),
+        "trees": TreesDetector(trees["boosting"]).fit(graph, train),
+        "forest": TreesDetector(trees["extra"]).fit(graph, train),
+        "average": mixture(),
+    }
+    for name in ("trees", "average"):
+        pool = NeighbourPool.of(found[name], graph)
+        weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()  # whatever the labels say, nodes nearby count
+        found[f"pool of {name}"] = dataclasses.replace(pool, weights=weights)
+    return found
+
+
+NAMES = tuple(cache(detectors)())
+DETECTORS = cache(detectors)
+
+
+@pytest.fixture(params=NAMES)
+def voice(request) -> tuple[Voice, Fitted, Graph]:
+    fitted = DETECTORS()[request.param]
+    return logit_voice_of(fitted, task()), fitted, task()
+
+
+def centred(logits: Tensor) -> Tensor:
+    """Logits less their mean: the constant of each node says nothing."""
+    return logits.double() - logits.double().mean(-1, keepdim=True)
+
+
+def test_a_voice_says_what_the_detector_says(voice):
+    said, fitted, graph = voice
+    found = centred(said.log_odds(NODES))
+    assert tuple(found.shape) == (len(NODES), K)
+    assert float((found - centred(fitted.logits_of(graph)[NODES])).abs().max()) <= FLOAT32 * (found.abs().max() + 1)
+
+
+def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(voice):
+    said, fitted, graph = voice
+    moved = 0.0
+    for node in NODES[:3].tolist():
+        ends = edges_of(graph, node)
+        found, base = said.without_edges(node, ends), said.log_odds(torch.tensor([node]))
+        for (a, b), z in zip(ends.tolist(), found, strict=True):
+            wanted = fitted.logits_of(without(graph, a, b))[node]
+            assert float((z.softmax(0) - wanted.double().softmax(0)).abs().max()) <= FLOAT32
+            moved = max(moved, float((z.softmax(0) - base[0].softmax(0)).abs().max()))
+    assert moved > 0.01, "no edge counts: nothing is tested"
+
+
+@pytest.mark.parametrize("changed", [with_weights, with_relations])
+@pytest.mark.parametrize("name", ["gcn", "hops", "trees"])
+def test_edges_of_weights_and_types_are_left_out_too(name, changed):
+    graph, train = changed(task()), task().split.train
+    trees = TreesDetector(TreesTraining(rounds=8, patience=0, folds=2))
+    kinds = {"gcn": GcnTraining(epochs=30), "hops": HopsTraining(epochs=30, hidden=8), "trees": trees}
+    fitted = kinds[name].fit(graph, train)
+    if name == "trees":
+        weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
+        fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)
+    said = logit_voice_of(fitted, graph)
+    for node in NODES[:2].tolist():
+        ends = edges_of(graph, node)
+        for (a, b), z in zip(ends.tolist(), said.without_edges(node, ends), strict=True):
+            wanted = fitted.logits_of(without(graph, a, b))[node].double().softmax(0)
+            assert float((z.softmax(0) - wanted).abs().max()) <= FLOAT32
+
+
+def test_shares_add_up_to_the_logits_and_to_the_log_odds_of_every_class(voice):
+    said, _, _ = voice
+    shares = said.shares(NODES)
+    if shares is None:
+        assert any("shares are exact of networks of up to two layers" in note for note in said.notes)
+        return
+    assert len(set(shares.names)) == len(shares.names) == shares.values.shape[1]
+    off = centred(shares.base + shares.values.sum(1)) - centred(said.log_odds(NODES))
+    assert float(off.abs().max()) <= FLOAT32 * float(shares.values.abs().sum(1).max() + 1)
+    for mapping in (None, calibrator()):
+        for of in range(K):
+            own, told = ClassVoice(said, mapping, of), probabilities(said.log_odds(NODES), mapping)[:, of]
+            assert torch.allclose(torch.sigmoid(own.log_odds(NODES)), told, rtol=0, atol=1e-12)
+            found = own.shares(NODES)
+            off = found.base + found.values.sum(1) - own.log_odds(NODES)
+            assert float(off.abs().max()) <= FLOAT32 * float(found.values.abs().sum(1).max() + 1)
+            assert float(found.values.abs().max()) > 0.01
+
+
+def test_what_is_passed_on_is_the_integral_of_the_gradient_along_the_way():
+    """Of the log-odds of a class: by 4,000 gradients of torch's own."""
+    generator = torch.Generator().manual_seed(0)
+    base, values = (torch.randn(*shape, generator=generator).double() for shape in ((6, K), (6, 5, K)))
+    names, end = tuple("abcde"), base + values.sum(1)
+
+    def odds(z: Tensor) -> Tensor:
+        return class_log_odds(z.softmax(-1), 1)[..., None]
+
+    slopes = torch.zeros_like(base)
+    for at in (torch.arange(4_000) + 0.5) / 4_000:
+        z = (base + at * (end - base)).requires_grad_()
+        slopes += torch.autograd.grad(odds(z).sum(), z)[0] / 4_000
+    found = passed_on(Shares(base, names, values), odds)
+    wanted = torch.einsum("nfk,nk->nf", values, slopes)
+    assert float((found.values[:, :, 0] - wanted).abs().max()) <= 0.01 * float(wanted.abs().max())
+    assert float((found.base + found.values.sum(1) - odds(end)).abs().max()) <= 1e-12
+
+    def steps(z: Tensor) -> Tensor:  # no map of which a gradient is known
+        return (z[..., 1:2] > z[..., :1]).double()
+
+    found = passed_on(Shares(base, names, values), steps)
+    assert float((found.base + found.values.sum(1) - steps(end)).abs().max()) <= 1e-12
+
+
+@pytest.fixture(scope="module")
+def network():
+    return network_voice(*trained(K))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "least"), [(1, 0.99), (2, 0.95)])
+def test_labels_effects_on_p_are_those_of_retraining_without_the_label(layers, least):
+    fitted, graph = trained(K, layers)
+    said, nodes = network_voice(fitted, graph), torch.arange(graph.n_nodes)
+    moved = torch.nn.functional.pad(retrained(K, layers).change.double(), (0, 0, 1, 0)).permute(2, 0, 1)  # [s, n, k]
+    for mapping in (None, calibrator()):
+        for of in range(K):
+            own = ClassVoice(said, mapping, of)
+            p, after = torch.sigmoid(own.log_odds(nodes)), torch.sigmoid(own.without_each_label(nodes)[SOME])
+            truth = probabilities(said.log_odds(nodes) + moved, mapping)[..., of]
+            assert agreement(p - after, p - truth)[0] >= least
+
+
+def test_a_label_alone_is_what_leave_one_out_says_and_a_set_of_one(network):
+    nodes = torch.arange(network.graph.n_nodes)
+    alone, base = network.without_each_label(nodes), network.log_odds(nodes)
+    change = leave_one_out(network.fitted, network.graph, ALO()).change  # [n, k - 1, m]
+    wanted = base + torch.nn.functional.pad(change.double(), (0, 0, 1, 0)).permute(2, 0, 1)
+    bound = ROUNDING * (alone.abs() + 1)
+    assert_telling(wanted - base, bound)
+    assert_within(alone, wanted, bound)
+    none = torch.tensor([], dtype=torch.int64)
+    sets = network.without_labels(nodes, [none, torch.tensor([4])])
+    assert_within(sets[0], base, bound[0])
+    assert_within(sets[1], alone[4], bound[4])
+
+
+SETS = [torch.tensor([0, 3, 7]), torch.tensor([1]), torch.arange(5, 13)]
+
+
+def test_labels_say_the_same_in_every_form(network):
+    field = network.fitted.evaluation_field(network.graph, torch.arange(network.graph.n_nodes))
+    dual, primal, steps = (
+        kind(network.fitted, network.fitted.weight_decay)
+        for kind in (DualClassLabels, PrimalClassLabels, IterativeClassLabels)
+    )
+    for said in (lambda labels: labels.change(field), lambda labels: labels.change_without(field, SETS)):
+        assert_within(said(primal), said(dual), ROUNDING * (said(dual).abs() + 1))
+    wanted = dual.change_without(field, SETS)
+    assert agreement(steps.change_without(field, SETS), wanted)[1] <= 10 * TOLERANCE
+    assert agreement(steps.change(field), dual.change(field))[0] >= 0.9  # one sampled number for a block of leverage
+
+
+@pytest.mark.parametrize("name", ["pool of trees", "pool of average"])
+def test_labels_of_a_pool_reach_a_node_by_what_all_nodes_nearby_say(name):
+    fitted, graph = DETECTORS()[name], task()
+    said, nodes = logit_voice_of(fitted, graph), torch.arange(graph.n_nodes)
+    base, some = logit_voice_of(fitted.base, graph), [torch.tensor([5]), torch.tensor([3, 17, 30])]
+    found, alone = said.without_labels(NODES, some), said.without_each_label(NODES)[5]
+    for row, places in enumerate(some):
+        wanted = fitted.pooled(graph, base.without_labels(nodes, [places])[0])[NODES]
+        assert float((found[row].softmax(1) - wanted.softmax(1)).abs().max()) <= FLOAT32
+    wanted = fitted.pooled(graph, base.without_each_label(nodes)[5])[NODES]
+    assert float((alone.softmax(1) - wanted.softmax(1)).abs().max()) <= FLOAT32
+    assert float((found - said.log_odds(NODES)).abs().max()) > 0.01
+
+
+def test_a_node_without_a_neighbour_is_explained_too():
+    graph = task()
+    lone = without_edges_of(graph, 44)
+    train = graph.split.train
+    fitted = NeighbourPool.of(TreesDetector(TreesTraining(rounds=8, patience=0, folds=2)).fit(lone, train), lone)
+    said, node = logit_voice_of(fitted, lone), torch.tensor([44])
+    wanted = fitted.logits_of(lone)[node]
+    shares = said.shares(node)
+    off = centred(shares.base + shares.values.sum(1)) - centred(wanted)
+    assert float(off.abs().max()) <= FLOAT32 * 100
+    assert tuple(said.without_each_label(node).shape) == (len(train), 1, K)
+    assert float((said.without_labels(node, [torch.tensor([], dtype=torch.int64)])[0] - wanted).abs().max()) <= FLOAT32
+    own = ClassExplainer(said, Subject(lone, fitted.nodes, fitted.targets, ("a", "b", "c"), None, torch.inf))
+    assert own.explain(node)[0].edges == ()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_two_classes_that_are_taken_as_they_are_have_their_logits_too(pooled):
+    graph = rare_task()
+    fitted = TreesDetector(TreesTraining(rounds=8, patience=0, folds=2)).fit(graph, graph.split.train)
+    if pooled:
+        weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
+        fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)
+    said, ends = logit_voice_of(fitted, graph), edges_of(graph, 44)
+    off = centred(said.log_odds(NODES)) - centred(fitted.logits_of(graph)[NODES])
+    assert float(off.abs().max()) <= FLOAT32
+    for (a, b), z in zip(ends.tolist(), said.without_edges(44, ends), strict=True):
+        off = centred(z) - centred(fitted.logits_of(without(graph, a, b))[44])
+        assert float(off.abs().max()) <= FLOAT32
+    own = ClassExplainer(said, Subject(graph, fitted.nodes, fitted.targets, ("a", "b"), None, torch.inf))
+    each = own.explain(torch.tensor([44]), 0)[0]
+    assert each.p == pytest.approx(float(fitted.logits_of(graph)[44].softmax(0)[0]), abs=1e-9)
+    assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
+
+
+def without_edges_of(graph: Graph, node: int) -> Graph:
+    """The graph with a node that has no neighbour."""
+    dense = graph.adjacency.to_dense()
+    dense[node] = dense[:, node] = 0
+    return dataclasses.replace(graph, adjacency=Csr.from_dense(dense))
+
+
+def test_of_nodes_with_very_many_near_the_farthest_are_held(monkeypatch):
+    graph = task()
+    said = logit_voice_of(DETECTORS()["pool of trees"], graph)
+    exact = said.without_each_label(NODES)
+    assert not any("held" in note for note in said.notes)
+    monkeypatch.setattr("calirare.explain.pool.REACH", 12)
+    rough = said.without_each_label(NODES)
+    assert any("the farthest is held" in note for note in said.notes)
+    assert float((rough - exact).abs().max()) > 0
+    assert agreement(rough - said.log_odds(NODES), exact - said.log_odds(NODES))[0] > 0.8
+    ends = edges_of(graph, 44)
+    monkeypatch.setattr("calirare.explain.pool.PAIRS", 1)  # of no node nearby
+    assert tuple(said.without_edges(44, ends).shape) == (len(ends), K)
+
+
+def explainer(name: str, mapping: PriorPlattCalibrator | None = None) -> ClassExplainer:
+    fitted, graph = DETECTORS()[name], task()
+    names = ("plain", "odd", "rare, one")
+    said = logit_voice_of(fitted, graph)
+    return ClassExplainer(said, Subject(graph, fitted.nodes, fitted.targets, names, mapping, torch.inf))
+
+
+@pytest.mark.parametrize("name", ["hops", "pool of average"])
+def test_numbers_of_an_explanation_agree_with_each_other(name):
+    own = explainer(name, calibrator())
+    p = own.probabilities(NODES)
+    assert torch.allclose(p, calibrator().transform(DETECTORS()[name].logits_of(task())[NODES].double()), atol=1e-6)
+    found = own.explain(NODES)
+    for each, row in zip(found, p, strict=True):
+        assert each.of == each.prediction == own.subject.class_names[int(row.argmax())]
+        assert each.p == pytest.approx(float(row.max()), abs=1e-9)
+        assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
+        assert all(label.without == each.p - label.effect for label in each.labels)
+        assert each.needed is not None
+        assert each.needed.enough == (each.needed.instead != each.of)
+    other = own.explain(NODES, 2)
+    for each, row in zip(other, p, strict=True):
+        assert each.of == "rare, one"
+        assert each.p == pytest.approx(float(row[2]), abs=1e-9)
+        assert (each.needed is None) == (each.prediction != each.of)
+        assert ("likelier is" in each.sentences[0]) == (each.prediction != each.of)
+        around = own.probabilities(torch.tensor([edge.node for edge in each.edges]))[:, 2]
+        assert [edge.p_rare for edge in each.edges] == pytest.approx(around.tolist(), abs=1e-6)
+
+
+def test_needed_labels_are_the_fewest_of_the_strongest_that_make_another_class_likelier():
+    own = explainer("hops")
+    found = [each for each in own.explain(torch.arange(60, 100)) if each.needed.enough]
+    assert found
+    places = {node: i for i, node in enumerate(own.subject.labelled.tolist())}
+    for each in found:
+        names = torch.tensor([places[int(name[1:])] for name in each.needed.names])
+        after = own.voice.without_labels(torch.tensor([each.node]), [names, names[:-1]])[:, 0].softmax(1)
+        assert own.subject.class_names[int(after[0].argmax())] == each.needed.instead != each.of
+        assert float(after[0, own.subject.class_names.index(each.of)]) == pytest.approx(each.needed.without, abs=1e-6)
+        if len(names) <= 4:
+            assert own.subject.class_names[int(after[1].argmax())] == each.of
+        assert f"it would be {each.needed.instead}" in each.sentences[1]

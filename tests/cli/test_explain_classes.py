@@ -1,0 +1,133 @@
+"""`calirare explain` of a run of many classes: P(class) as its files have it, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import calirare
+from tests.cli.test_classes import tables
+from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+NAMES = ["card", "loan", "ring, big"]
+
+
+@pytest.fixture(scope="module", params=["gcn", "trees"])
+def run(request, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on two tables with names, of a network or of trees with the nodes nearby."""
+    folder = tmp_path_factory.mktemp("classes")
+    edges, out = tables(folder), folder / "run"
+    words = ("train", "--dataset", edges, "--features", folder / "nodes.csv", "--symmetrize", "--task", "classes")
+    model = {"gcn": ("--epochs", "20", "--folds", "0"), "trees": ("--folds", "2")}[request.param]
+    said = call(*words, "--label-rate", "5", "--model", request.param, *model, "--out", out)
+    assert said.code == 0, said.err
+    return out
+
+
+def test_it_says_the_probabilities_of_the_runs_table(run):
+    table = pd.read_csv(run / "predictions.csv").set_index("node")
+    names = list(table.index[[3, 40, 77]])
+    said = call("explain", "--run", run, "--node", *names, "--json")
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)
+    assert [each["name"] for each in found["explanations"]] == names
+    for each in found["explanations"]:
+        row = table.loc[each["name"]]
+        assert each["class"] == each["prediction"] == row["prediction"]
+        assert abs(each["p"] - row["confidence"]) < 1e-6
+        assert each["probabilities"] == pytest.approx({name: row[f"p_{name}"] for name in NAMES}, abs=1e-6)
+        assert each["base"] + sum(f["share"] for f in each["features"]) == pytest.approx(each["log_odds"], abs=1e-9)
+        assert len(each["labels"]) == 10
+        effects = [abs(label["effect"]) for label in each["labels"]]
+        assert effects == sorted(effects, reverse=True)
+        for edge in each["edges"]:
+            assert "p_rare" not in edge
+            assert abs(edge["p"] - table.loc[edge["name"], f"p_{each['class']}"]) < 1e-6
+            assert edge["without"] == pytest.approx(each["p"] - edge["effect"], abs=1e-12)
+        assert set(each["needed"]) == {"names", "without", "enough", "instead"}
+        assert f"P({each['class']}) of {each['name']} is" in each["sentences"][0]
+    assert "rare" not in said.out.replace("p_rare", "")
+    of = call("explain", "--run", run, "--node", names[0], "--class", "ring, big", "--json")
+    each = json.loads(of.out)["explanations"][0]
+    assert (each["class"], each["name"]) == ("ring, big", names[0])
+    assert abs(each["p"] - table.loc[names[0], "p_ring, big"]) < 1e-6
+
+
+def test_the_top_of_a_class_are_its_likeliest_nodes(run):
+    table = pd.read_csv(run / "predictions.csv")
+    left = table[~table["split"].isin(["train", "val"]) & table["y"].isna()]
+    name = left["prediction"].mode()[0]
+    said = call("explain", "--run", run, "--top", "3", "--class", name, "--json")
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)["explanations"]
+    wanted = left.loc[left["prediction"] == name, f"p_{name}"].nlargest(3)
+    assert [each["p"] for each in found] == pytest.approx(wanted.tolist(), abs=1e-6)
+    assert all(each["class"] == each["prediction"] == name for each in found)
+
+
+def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
+    out = tmp_path / "why.json"
+    said = call(
+        "explain", "--run", run, "--node", "n3", "n4", "--out", out, "--pictures", tmp_path / "seen", pictures=True
+    )
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("wrote")) <= 80
+    assert "P(rare)" not in said.out
+    assert sum(line.startswith("log-odds of P(") for line in lines) == 2
+    assert len(json.loads(out.read_text())["explanations"]) == 2
+    assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["explain_n3.png", "explain_n4.png"]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--node", "n3", "--class", "fraud"], "the run has no class 'fraud': its classes are"),
+        (["--node", "n3", "--class", "fraud"], "card, loan and ring, big"),
+        (["--top", "3"], "--top is of a class: name one (--class)"),
+        (["--top", "0", "--class", "loan"], "--top must be at least 1"),
+        (["--node", "nobody"], "has no node nobody"),
+        ([], "task classes"),
+        (["--node", "n3", "--top", "2", "--class", "loan"], "not both"),
+    ],
+)
+def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
+    assert wanted in assert_one_sentence(call("explain", "--run", run, *words))
+
+
+def test_a_run_of_a_rare_class_has_one_class_to_explain(finished):
+    run, _ = finished
+    rare = calirare.load(run).scorer.class_names[1]
+    plain, named = (call("explain", "--run", run, "--node", "5", *more) for more in ([], ["--class", rare]))
+    assert named == plain
+    assert named.code == 0
+    assert "--class is of a run with task classes" in assert_one_sentence(
+        call("explain", "--run", run, "--node", "5", "--class", "other")
+    )
+
+
+def test_a_loaded_run_prepares_once_for_each_graph(run):
+    saved = calirare.load_classes(run)
+    first = saved.explain(["n3"], class_name="loan")
+    kept = saved._last_explainer[0][1]
+    assert saved.explain(["n3"], class_name="loan") == first
+    assert saved._last_explainer[0][1] is kept
+    saved.explain(["n3"], graph=saved.graph())
+    assert saved._last_explainer[0][1] is not kept
+    assert "_last_explainer" not in vars(pickle.loads(pickle.dumps(saved)))
+
+
+def test_python_says_what_the_command_says_and_a_copy_of_the_outcome_too():
+    outcome = calirare.train_classes(rare_task(n_classes=3), model="hops", epochs=20, folds=0)
+    found = outcome.explain([7, 9], labels=3)
+    p = outcome.probabilities()[[7, 9]]
+    assert np.allclose([each.p for each in found], p.max(1).values, rtol=0, atol=1e-6)
+    assert len(found[0].labels) == 3
+    copy = pickle.loads(pickle.dumps(outcome))
+    assert copy.explain([7], class_name="2")[0].p == pytest.approx(float(p[0, 2]), abs=1e-6)
