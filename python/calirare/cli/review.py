@@ -55,7 +55,7 @@ def run(
         )
     own = _own(saved)
     there, why = own.graph_if_there(graph)
-    explainer = None if there is None else partial(own.explainer, there)
+    explainer = None if there is None else partial(saved.explainer, there)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = path, own.fingerprint, saved.scorer.class_names, lambda: saved.to_frame()["node"]

@@ -17,7 +17,17 @@ from calirare._util.amounts import amount, class_words, shortened
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION
-from calirare.explain import Explainer, Explanation, draw, log_odds_of, probability, tables_of, written
+from calirare.explain import (
+    ClassExplainer,
+    ClassExplanation,
+    Explainer,
+    Explanation,
+    draw,
+    log_odds_of,
+    probability,
+    tables_of,
+    written,
+)
 from calirare.page.telling import Clash, Told, clash, last, saved, taken_back, when
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
 from calirare.run import SavedClasses, SavedRun, read_review
@@ -26,7 +36,6 @@ TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
 OWN = {UNSURE: "no class", SKIP: "later"}  # what our buttons say more, where a class is called as they are
 FEW = 4  # answers that stand in one row
-OF_RARE = "Reasons are told of a rare class alone."
 Values = dict[str, Any]
 
 
@@ -118,7 +127,7 @@ class Desk:
         self,
         saved: SavedRun | SavedClasses,
         verdicts: Verdicts,
-        explainer: Callable[[], Explainer] | None,
+        explainer: Callable[[], Explainer | ClassExplainer] | None,
         why_not: str = "",
     ) -> None:
         many = isinstance(saved, SavedClasses)
@@ -132,9 +141,9 @@ class Desk:
         self._own = {answer: f"{answer}: {what}" if answer in taken else answer for answer, what in OWN.items()}
         self.what = None if many else f"P({self.words[RARE]})"
         self.keys = keys_of(self.words) if many else KEYS
-        self._saved, self._make = saved.run if isinstance(saved, SavedClasses) else saved, None if many else explainer
-        self._made: Explainer | None = None
-        self._explained: dict[str, Explanation] = {}
+        self._saved, self._make = saved, explainer
+        self._made: Explainer | ClassExplainer | None = None
+        self._explained: dict[str, Explanation | ClassExplanation] = {}
         self._page = template_of("calirare.page", TEMPLATE)
 
     def next(self, answers: dict[str, Said]) -> Case | None:
@@ -169,16 +178,25 @@ class Desk:
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
 
-    def explanation(self, case: Case) -> Explanation | None:
-        """Returns why a node has its P(rare), made when it is first asked for; None where nothing can be said."""
+    def explanation(self, case: Case) -> Explanation | ClassExplanation | None:
+        """Returns why a node has its P(rare), or P of its likeliest class, made when it is first asked for.
+
+        None where nothing can be said.
+        """
         if case.node not in self._explained and self._make is not None:
             try:
                 self._made = self._made or self._make()
-                found = self._saved.explain([case.node], explainer=self._made)
-                self._explained[case.node] = found[0]
+                self._explained[case.node] = self._why(case.node)
             except InputError as error:
                 self._make, self.why_not = None, str(error)
         return self._explained.get(case.node)
+
+    def _why(self, node: str) -> Explanation | ClassExplanation:
+        if isinstance(self._saved, SavedClasses):
+            assert isinstance(self._made, ClassExplainer)
+            return self._saved.explain([node], explainer=self._made)[0]
+        assert isinstance(self._made, Explainer)
+        return self._saved.explain([node], explainer=self._made)[0]
 
     def picture(self, case: Case) -> bytes | None:
         """Returns a node among its neighbours as PNG, None of one that has none or cannot be explained."""
@@ -266,7 +284,7 @@ class Desk:
             exported=amount(labels, "label"),
             updates=not self._saved.settings.positive_only,
             word=self._words_of,
-            untold=OF_RARE if self.what is None else f"Why it has this {self.what} is not here: {self.why_not}",
+            untold=f"Why it has this {self.what or 'class'} is not here: {self.why_not}",
             nonce=nonce,
         )
 

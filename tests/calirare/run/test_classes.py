@@ -368,7 +368,7 @@ def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> Non
     few.to_npz(tmp_path / "few.npz")
     saved = calirare.load_classes(tmp_path / "run")
     with Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, NAMES) as verdicts:
-        desk = Desk(saved, verdicts, None)
+        desk = Desk(saved, verdicts, lambda: saved.explainer(few))
         assert verdicts.answers == ("class 0", "class 1", "class 2", "unsure", "skip")
         first, second, third = desk.cases[:3]
         page = desk.page(first, "nonce")
@@ -377,7 +377,14 @@ def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> Non
         assert f"{queue.confidence:.2f}"[:4] in page
         assert all(f'value="class {c}"' in page for c in range(3))
         assert "P(rare" not in page
-        assert "Reasons are told of a rare class alone." in page
+        why = saved.explain([first.node], graph=few)[0]
+        assert f"{why.p:.2f}"[:4] in page
+        assert "Neighbours" in page
+        assert "by how many hundredths P(" in page
+        assert (desk.picture(first) or b"").startswith(b"\x89PNG")
+        assert "Why it has this class is not here: it is gone" in Desk(saved, verdicts, None, "it is gone").page(
+            first, "n"
+        )
         verdicts.say(first.node, "class 1")
         verdicts.say(second.node, "class 2")
         verdicts.say(third.node, "unsure")
