@@ -14,7 +14,7 @@ from calirare._util.measure_tables import floor_of
 from calirare._util.pages import template_of
 from calirare._util.run_files import check_as_written
 from calirare.graph import Graph
-from calirare.page.content import DOUBTS, doubt_sentence, sentence
+from calirare.page.content import DOUBTS, EXPLAINED, doubt_sentence, sentence
 from calirare.page.render import MANY, embedded, versions_of
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
@@ -49,6 +49,7 @@ def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "")
         raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
     values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
+    values |= {"reasons": [], "reason": why_not} if graph is None else _reasons(saved, graph, queue)
     flagged = [each for each in slices if each.flag]
     page = template_of("calirare.page", TEMPLATE)
     return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY, fewest=FEWEST)
@@ -144,6 +145,15 @@ def _doubts(saved: SavedClasses, graph: Graph) -> dict[str, Any]:
         return {"doubts": [], "doubt": str(error)}
     table = audit.to_frame()
     return {"doubts": table[table["flag"] == 1].head(DOUBTS).to_dict("records"), "doubt": doubt_sentence(audit)}
+
+
+def _reasons(saved: SavedClasses, graph: Graph, queue: pd.DataFrame) -> dict[str, Any]:
+    """Returns why the first nodes of the queue have their class, or why that is not there."""
+    try:
+        found = saved.explain(list(queue.head(EXPLAINED)["node"]), graph=graph) if len(queue) else ()
+    except InputError as error:
+        return {"reasons": [], "reason": sentence(str(error).removeprefix("explain: "))}
+    return {"reasons": [(each.name, each.sentences) for each in found], "reason": ""}
 
 
 def _limits(metrics: dict[str, Any]) -> list[str]:

@@ -344,6 +344,8 @@ def test_the_page_of_many_classes(apart, tmp_path) -> None:
     assert "<i>apart" not in page
     report = outcome.metrics["report"]["population"]
     assert f"{report['accuracy']:.1%}" in page
+    first = str(outcome.to_frame().iloc[outcome.review()[0].item()].node)
+    assert re.search(rf"<strong>{first}</strong> P\(.*likeliest class", page)
     for name in ("reliability.png", "classes.png"):
         assert base64.b64encode((tmp_path / "run" / name).read_bytes()).decode() in page
     flagged = outcome.audit().to_frame().query("flag == 1").node
@@ -353,7 +355,9 @@ def test_the_page_of_many_classes(apart, tmp_path) -> None:
     gone = call("report", "--run", tmp_path / "run", "--out", tmp_path / "gone.html")
     assert gone.code == 0
     assert "without slices" in gone.err
-    assert "There are no slices" in (tmp_path / "gone.html").read_text()
+    without = (tmp_path / "gone.html").read_text()
+    assert "There are no slices" in without
+    assert "Why they have their class is not here: " in without
     assert call("report", "--run", tmp_path / "run", "--against", tmp_path / "run", "--overwrite").code == 2
 
 
