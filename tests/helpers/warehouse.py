@@ -26,6 +26,32 @@ ZONED_MOMENTS = {
 }
 MOMENTS = {"2024-01-31": NOON - 0.5, "2024-01-31 12:00:00": NOON, "2024-01-31T12:00": NOON} | ZONED_MOMENTS
 
+WAYS = MOMENTS | {  # of ISO 8601, as `calirare predict` reads them
+    "2024": NOON - 30.5,
+    "2024-02": NOON + 0.5,
+    "2024/02": NOON + 0.5,
+    "20240131": NOON - 0.5,
+    "2024/01/31": NOON - 0.5,
+    "2024.01.31 12:00": NOON,
+    "2024 01 31": NOON - 0.5,
+    " 2024-01-31 ": NOON - 0.5,
+    "2024-01-31T12": NOON,
+    "2024-01-31 12": NOON,
+    "2024-01-31T1200": NOON,
+    "20240131T12": NOON,
+    "20240131 120000": NOON,
+    "20240131T12:00:00": NOON,
+    "20240131T120000.5": NOON + 0.5 / 86400,
+    "20240131T120000Z": NOON,
+    "20240131T140000+0200": NOON,
+    "2024-01-31T12Z": NOON,
+    "2024-01-31 14+02": NOON,
+    "2024-01-31T12:00Z": NOON,
+    "2024-01-31 12:00:00 Z": NOON,
+    "2024-01-31 12:00:00+00": NOON,
+    "2024-01-31 14:00:00+0200": NOON,
+}
+
 
 def tables(n: int = 70, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Returns nodes and edges of a small graph: amounts, gaps, names of kinds, days, repeated edges and self loops."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.export import DIALECTS, Names, query_of
 from calirare.graph import share_split
+from calirare.graph.table_files import days_of
 from calirare.run import Scorer
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
@@ -24,8 +24,8 @@ from tests.helpers.warehouse import (
     ENGINES,
     MOMENTS,
     NAMES,
-    NOON,
     SECOND,
+    WAYS,
     ZONED_MOMENTS,
     joined,
     parity,
@@ -331,17 +331,23 @@ def test_numbers_of_nodes_are_the_same_whatever_type_an_end_has(engine, tmp_path
     assert parity(Scorer.of(outcome), outcome.graph, engine, nodes=nodes, edges=told) <= PARITY
 
 
-def test_sqlite_reads_every_way_in_which_iso_writes_a_time():
-    ways = MOMENTS | {
-        "2024-01-31 12:00:00+00": NOON,
-        "2024-01-31 14:00:00+0200": NOON,
-        "2024-01-31 12:00:00 Z": NOON,
-        " 2024-01-31 12:00:00": NOON,
-        "20240131": NOON - 0.5,
-        "2024-02": NOON + 0.5,
-        "2024-01-31T12": NOON,
-    }
-    with closing(sqlite3.connect(":memory:")) as engine:
-        for text, days in ways.items():
-            found = engine.execute(f"SELECT {DIALECTS['sqlite'].days.format(x='?1')}", [text]).fetchone()[0]
-            assert abs(found - days) < SECOND, text
+@pytest.mark.parametrize("engine", ENGINES)
+def test_days_are_read_in_every_way_that_the_run_reads_them(engine):
+    frame = pd.DataFrame({"node": [f"n{i:02d}" for i in range(len(WAYS))], "at": list(WAYS)})
+    assert np.abs(days_of(frame["at"].str.strip()) - list(WAYS.values())).max() < SECOND
+    found = ENGINES[engine](f"SELECT node, {DIALECTS[engine].days.format(x='n.at')} AS days FROM times n", times=frame)
+    assert np.abs(found["days"] - list(WAYS.values())).max() < SECOND
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_table_may_hold_days_without_dashes(strangers, engine):
+    graph, scorer, nodes, edges = strangers("gcn")
+    told = nodes.assign(day=nodes["day"].where(nodes.index % 3 > 0, nodes["day"].str.replace("-", "")))
+    assert parity(scorer, graph, engine, nodes=told, edges=edges) <= PARITY
+
+
+def test_an_empty_day_is_missing():
+    for engine, asked in ENGINES.items():
+        query = f"SELECT node, {DIALECTS[engine].days.format(x='n.at')} AS days FROM times n"
+        found = asked(query, times=pd.DataFrame({"node": ["a", "b"], "at": ["", "2024-01-31"]}))
+        assert found["days"].isna().tolist() == [True, False]

@@ -13,7 +13,7 @@ from calirare.graph import plain_name
 from calirare.run import Scorer
 from tests.helpers import postgres
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import MOMENTS, SECOND, ZONED_MOMENTS, error, joined, tables, written
+from tests.helpers.warehouse import SECOND, WAYS, ZONED_MOMENTS, error, joined, tables, written
 
 PARITY = 1e-5
 
@@ -51,9 +51,9 @@ def test_postgres_lets_ends_without_a_row_join(server, tmp_path):
 @pytest.mark.parametrize("style", ["ISO", "SQL", "German"])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_a_time_with_a_zone_is_in_utc_whatever_the_session_says(server, zone, style):
-    frame = pd.DataFrame({"node": [f"n{i}" for i in range(len(MOMENTS))], "at": list(MOMENTS)})
+    frame = pd.DataFrame({"node": [f"n{i:02d}" for i in range(len(WAYS))], "at": list(WAYS)})
     days = DIALECTS["postgres"].days
-    for kind, wanted in (("text", MOMENTS), ("timestamptz", ZONED_MOMENTS)):
+    for kind, wanted in (("text", WAYS), ("timestamptz", ZONED_MOMENTS)):
         rows = frame[frame["at"].isin(wanted)]
         casted = days.format(x=f'CAST("at" AS {kind})')
         query = f"SET TimeZone = '{zone}'; SET DateStyle = '{style}'; SELECT node, {casted} AS p_rare FROM times"

@@ -15,7 +15,7 @@ from calirare.run import Scorer
 from tests.calirare.export.test_parity import PARITY, QUICK, words
 from tests.helpers import spark
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import error, joined, tables, written
+from tests.helpers.warehouse import SECOND, WAYS, error, joined, tables, written
 
 pytestmark = pytest.mark.slow
 
@@ -78,3 +78,13 @@ def test_booleans_and_their_words_are_numbers_there(engine):
     v, w = (DIALECTS["spark"].truth_or_number(name) for name in ("v", "w"))
     found = spark.in_spark(engine, f"SELECT node, {v} AS v, {w} AS w FROM n", n=frame)
     assert (found["v"].tolist(), found["w"].tolist()) == ([1, 0, 0.5], [1, 0, 1])
+
+
+def test_days_are_read_in_every_way_that_the_run_reads_them(engine):
+    frame = pd.DataFrame({"node": [f"n{i:02d}" for i in range(len(WAYS))], "at": list(WAYS)})
+    for at in ("at", "CAST(at AS TIMESTAMP)"):
+        rows = frame if at == "at" else frame[~frame["at"].str.contains(r"^.{8}\b|[./]|\d{8}")]
+        found = spark.in_spark(
+            engine, f"SELECT node, {DIALECTS['spark'].days.format(x=at)} AS days FROM times", times=rows
+        )
+        assert (found["days"] - rows["at"].map(WAYS).to_numpy()).abs().max() < SECOND

@@ -6,24 +6,28 @@ import math
 from dataclasses import dataclass
 
 from calirare._util.errors import InputError
+from calirare.export.sql.days import ZONED, digits, plain, plain_by_globs
 
 SINGLE = "CAST(CAST({x} AS {type}) AS {double})"
-# A time that says how far it is from UTC, in text: else an engine takes it for one of its session, or forgets how far.
-ZONED = ":[0-9][0-9]([.][0-9]+)?[ ]?(Z|[+-][0-9][0-9](:?[0-9][0-9])?(:[0-9][0-9])?)$"
 WHOLE = "^([-+]?[0-9]+)[.]0+$"  # a whole number with a point
 POWER = "^[-+]?[0-9]([.][0-9]+)?[eE][+]?[0-9]+$"  # a large one of a column of floats, as engines write it
 TINIEST = 1.2e-38  # below which float32 has no full precision
-# SQLite reads "+01:00" and "2024-01-31 12:00" alone of the ways in which ISO 8601 writes them.
-ISO = (
-    "CASE WHEN TRIM({x}) GLOB '*:*[+-][0-9][0-9]' THEN TRIM({x}) || ':00' "
-    "WHEN TRIM({x}) GLOB '*:*[+-][0-9][0-9][0-9][0-9]' "
-    "THEN SUBSTR(TRIM({x}), 1, LENGTH(TRIM({x})) - 2) || ':' || SUBSTR(TRIM({x}), -2) "
-    "WHEN TRIM({x}) GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]' THEN TRIM({x}) || '-01' "
-    "WHEN TRIM({x}) GLOB '[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]' "
-    "THEN SUBSTR(TRIM({x}), 1, 4) || '-' || SUBSTR(TRIM({x}), 5, 2) || '-' || SUBSTR(TRIM({x}), 7) "
-    "WHEN TRIM({x}) GLOB '*-[0-9][0-9][ T][0-9][0-9]' THEN TRIM({x}) || ':00' ELSE TRIM({x}) END"
-)
 # SQLite has no float32: Veltkamp's splitting (1968) leaves the first 53 - 29 = 24 binary digits, rounded to nearest.
+IN_BLANKS = "NULLIF(TRIM(BOTH ' ' FROM CAST({x} AS {type})), '')"
+IN_DUCKDB = plain(
+    IN_BLANKS.replace("{type}", "VARCHAR"),
+    "regexp_matches({text}, '{pattern}')",
+    "regexp_replace({text}, '{pattern}', '{by}')",
+)
+IN_POSTGRES = plain(
+    IN_BLANKS.replace("{type}", "text"), "{text} ~ '{pattern}'", "regexp_replace({text}, '{pattern}', '{by}')"
+)
+IN_SPARK = plain(
+    IN_BLANKS.replace("{type}", "STRING"),
+    "{text} RLIKE '{pattern}'",
+    "regexp_replace({text}, '{pattern}', '{by}')",
+    "$",
+)
 ROUNDED = "({x} * 536870913.0 - ({x} * 536870913.0 - {x}))"
 
 
@@ -134,8 +138,8 @@ DIALECTS = {
             "DOUBLE",
             "FLOAT",
             "VARCHAR",
-            f"(CASE WHEN regexp_matches(CAST({{x}} AS VARCHAR), '{ZONED}') "
-            "THEN epoch(CAST(CAST({x} AS VARCHAR) AS TIMESTAMPTZ)) ELSE epoch(CAST({x} AS TIMESTAMP)) END) / 86400.0e0 "
+            f"(CASE WHEN regexp_matches({IN_DUCKDB}, '{digits(ZONED)}') "
+            f"THEN epoch(CAST({IN_DUCKDB} AS TIMESTAMPTZ)) ELSE epoch(CAST({IN_DUCKDB} AS TIMESTAMP)) END) / 86400.0e0 "
             "- 10957.0e0",
             nan="nan",
         ),
@@ -145,7 +149,7 @@ DIALECTS = {
             "REAL",
             "",
             "TEXT",
-            f"(julianday({ISO}) - 2451544.5)",
+            f"(julianday({plain_by_globs('TRIM({x})')}) - 2451544.5)",
             low="MIN",
             high="MAX",
             few_groups=True,
@@ -167,9 +171,8 @@ DIALECTS = {
             "real",
             "text",
             "CAST(CASE WHEN CAST(pg_typeof({x}) AS text) = 'timestamp with time zone' "
-            f"OR CAST({{x}} AS text) ~ '{ZONED}' "
-            "THEN EXTRACT(EPOCH FROM CAST(CAST({x} AS text) AS timestamptz)) "
-            "ELSE EXTRACT(EPOCH FROM CAST({x} AS timestamp)) END AS double precision) / 86400.0 - 10957.0",
+            f"OR {IN_POSTGRES} ~ '{digits(ZONED)}' THEN EXTRACT(EPOCH FROM CAST({IN_POSTGRES} AS timestamptz)) "
+            f"ELSE EXTRACT(EPOCH FROM CAST({IN_POSTGRES} AS timestamp)) END AS double precision) / 86400.0 - 10957.0",
             told="SET jit = off;",
             nan="NaN",
             power=(f"{{x}} ~ '{POWER}'", "CAST(CAST({x} AS numeric) AS text)"),
@@ -181,7 +184,8 @@ DIALECTS = {
             "DOUBLE",
             "FLOAT",
             "STRING",
-            "CAST(unix_micros(CAST({x} AS TIMESTAMP)) AS DOUBLE) / 8.64e10 - 10957.0e0",
+            "CAST(unix_micros(CASE WHEN typeof({x}) IN ('date', 'timestamp', 'timestamp_ntz') "
+            f"THEN CAST({{x}} AS TIMESTAMP) ELSE CAST({IN_SPARK} AS TIMESTAMP) END) AS DOUBLE) / 8.64e10 - 10957.0e0",
             kept="",
             pinned="rand(0) >= 0",
             arrays=True,
