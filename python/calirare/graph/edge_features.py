@@ -42,18 +42,21 @@ def read_carried(
         rows: those that count.
     """
     cells = NodeCells(table, path, None, (), True)
-    x, columns = cells.read(names)
-    values = x.numpy()[rows]
-    kinds = [column.kind for column in columns] or ["numeric"] * len(names)
+    values, kinds = np.empty((len(rows), len(names)), dtype=np.float32), list[str]()
+    for i, name in enumerate(names):
+        exact, column = cells.column(name)
+        exact = exact[rows]
+        if column.kind == "date":  # float32 does not tell times of one minute apart, but how long ago they were
+            exact = np.fmax.reduce(exact, initial=np.nan) - exact
+        with np.errstate(over="ignore"):
+            values[:, i] = exact
+        kinds.append(column.kind)
     faults = [
         f"{path}: column {name!r} of the edges must hold numbers or dates to be summed up, got text: leave it out of "
         "--edge-columns (--relation reads types)"
         for name, kind in zip(names, kinds, strict=True)
         if kind == "categorical"
     ]
-    for i, kind in enumerate(kinds):
-        if kind == "date":
-            values[:, i] = np.fmax.reduce(values[:, i], initial=np.nan) - values[:, i]
     measures = tuple((name, TIMES if kind == "date" else NUMBERS) for name, kind in zip(names, kinds, strict=True))
     notes = [note.removeprefix("nodes: ") for note in cells.notes]
     return Carried(values, measures), notes, faults or cells.faults

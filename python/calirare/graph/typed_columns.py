@@ -60,16 +60,24 @@ class NodeCells:
         values = np.empty((len(self.table), len(names)), dtype=np.float32)
         columns = []
         for i, name in enumerate(names):
-            column = self.table[name]
-            kind, categories, numbers = self._typed(name, column)
+            numbers, column = self.column(name)
             with np.errstate(over="ignore"):
                 values[:, i] = numbers
-            self._check(name, numbers, values[:, i])
-            if kind == "numeric":
-                self.notes += _lost_digits(name, numbers, values[:, i])
-            columns.append(Column(str(name), kind, categories))
+            if column.kind == "date":
+                self.notes += _lost_time(name, numbers, values[:, i])
+            columns.append(column)
         plain = all(column.kind == "numeric" for column in columns) and not np.isnan(values).any()
         return torch.from_numpy(values), () if plain else tuple(columns)
+
+    def column(self, name: str) -> tuple[NumpyArray, Column]:
+        """Returns a column as float64 [n] before it is rounded, and what it holds; a fault is kept in `faults`."""
+        kind, categories, numbers = self._typed(name, self.table[name])
+        with np.errstate(over="ignore"):
+            single = np.asarray(numbers, dtype=np.float32)
+        self._check(name, numbers, single)
+        if kind == "numeric":
+            self.notes += _lost_digits(name, numbers, single)
+        return numbers, Column(str(name), kind, categories)
 
     def check_range(self, names: Sequence[str], x: Tensor) -> None:
         """Notes numbers, float32 [n, d] of the named columns, that are finite and no features."""
@@ -219,18 +227,35 @@ def _is_odd(cell: Any) -> bool:
 
 def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray) -> list[str]:
     """Returns a note where float32 rounds a column by more than `ROUNDED` of its spread, or none."""
-    there = np.isfinite(numbers) & np.isfinite(single)
-    if not there.any():
-        return []
-    lost = float(np.abs(numbers[there] - single[there]).max())
-    middle = float(np.median(numbers[there]))
-    spread = float(np.std(numbers[there] - middle))
-    if spread == 0 or lost <= ROUNDED * spread:
+    lost, middle = _lost(numbers, single)
+    if not lost:
         return []
     return [
         f"nodes: {name!r} is rounded by up to {lost:.2g}, as numbers are kept in float32: what tells its rows apart is "
         f"lost; subtract {middle:.10g} or so from it first, here and in tables to score"
     ]
+
+
+def _lost_time(name: str, days: NumpyArray, single: NumpyArray) -> list[str]:
+    """Returns the same of dates, in days."""
+    lost, _ = _lost(days, single)
+    if not lost:
+        return []
+    return [
+        f"nodes: {name!r} is rounded by up to {lost * SECONDS:.2g} s, as days are kept in float32: what tells its rows "
+        "apart is lost; write hours since a moment of the table as a number, here and in tables to score"
+    ]
+
+
+def _lost(numbers: NumpyArray, single: NumpyArray) -> tuple[float, float]:
+    """Returns by how much float32 rounds at most, 0 where that is little beside the spread, and the median."""
+    there = np.isfinite(numbers) & np.isfinite(single)
+    if not there.any():
+        return 0.0, 0.0
+    lost = float(np.abs(numbers[there] - single[there]).max())
+    middle = float(np.median(numbers[there]))
+    spread = float(np.std(numbers[there] - middle))
+    return (lost if lost > ROUNDED * spread > 0 else 0.0), middle
 
 
 def _text(column: Any) -> Any:

@@ -46,8 +46,8 @@ def test_numbers_and_times_are_summed_up_by_node(directed):
         for measure in ("mean", "sum", "min", "max"):
             want = amount[measure].where(amount["count"] > 0)
             np.testing.assert_allclose(x[f"amount_{side}{measure}"], want, rtol=1e-6)
-        np.testing.assert_allclose(x[f"when_{side}last"], when["min"], atol=1e-3)
-        np.testing.assert_allclose(x[f"when_{side}first"], when["max"], atol=1e-3)
+        np.testing.assert_allclose(x[f"when_{side}last"], when["min"], rtol=1e-6)
+        np.testing.assert_allclose(x[f"when_{side}first"], when["max"], rtol=1e-6)
     assert x.shape[1] == 1 + 6 * len(sides)
     assert x.loc["t"].isna().sum() == 6 * len(sides)  # a node without edges
 
@@ -61,6 +61,16 @@ def test_files_read_by_blocks_whole_and_as_text_agree(tmp_path):
     for suffix in (".csv", ".parquet"):
         graph = Graph.from_edges(tmp_path / f"edges{suffix}", None, "y", edge_columns=("amount", "when"))
         pd.testing.assert_frame_equal(features(graph), want)
+
+
+def test_times_of_one_minute_are_told_apart():
+    seconds = np.array([0.0, 7.0, 31.5, 45.0, 59.0])
+    edges = EDGES.assign(when=pd.Timestamp("2026-01-01T12:00") + pd.to_timedelta(seconds, "s"))
+    for told in (edges, edges.assign(when=edges.when.astype(str))):
+        graph = Graph.from_tables(told, NODES, "y", edge_columns=("when",))
+        last = features(graph).loc[list("pqrs"), "when_last"] * 86400
+        np.testing.assert_allclose(last, 59 - seconds[[2, 3, 4, 4]], rtol=1e-6)
+        assert not any("rounded" in note for note in graph.notes)
 
 
 def test_edges_after_a_time_carry_nothing():

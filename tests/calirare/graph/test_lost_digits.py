@@ -29,3 +29,10 @@ def test_columns_that_lose_what_they_tell(tmp_path, values):
     (note,) = notes_of(tmp_path, values)
     assert note.startswith("nodes: 'z' is rounded by up to ")
     assert f"subtract {np.median(values):.10g} or so" in note
+
+
+@pytest.mark.parametrize(("hours", "told"), [(1, True), (24 * 30, False)])
+def test_times_that_float32_does_not_tell_apart(tmp_path, hours, told):
+    times = pd.Timestamp("2026-01-01T12:00:07") + pd.to_timedelta(hours * RNG.random(40), "h")
+    notes = notes_of(tmp_path, times.strftime("%Y-%m-%d %H:%M:%S"))
+    assert [note.startswith("nodes: 'z' is rounded by up to 4") for note in notes] == [True] * told
