@@ -1,7 +1,7 @@
 """Time and memory of `calirare train` where labels come by the hundred thousand, stage by stage, for each detector.
 
     python benchmarks/bench_many_labels.py [--models gcn hops trees] [--labels 100000] [--nodes 200000] [--folder ..]
-        [--epochs 20]
+        [--epochs 20] [--features 32]
     python benchmarks/bench_many_labels.py --page
 
 A simulated graph, 16 directed edges and 32 features per node, 10 % rare; half of its nodes are labelled, 20,000 others
@@ -33,15 +33,16 @@ BEGIN, END = "<!-- many-labels:begin -->", "<!-- many-labels:end -->"
 STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
 PER_CLASS, TEST, FEATURES = 20, 20_000, 32
 BAR_S, BAR_BYTES = 60, 4e9  # of the own logits, the choice of damping and the calibration; of the whole command
+KEY = ("model", "labels", "n", "features")  # one row of each
 AFTER_TRAINING = ("check", "calibrate")
 
 
-def graph_folder(folder: Path, n: int, labels: int) -> Path:
-    path = folder / f"g{n}_{labels}"
+def graph_folder(folder: Path, n: int, labels: int, features: int) -> Path:
+    path = folder / f"g{n}_{labels}_{features}"
     if not path.exists():
         from calirare.datasets.synthetic import synthetic_folder
 
-        synthetic_folder(path, n, n_val=labels - 2 * PER_CLASS, n_test=min(TEST, n - labels), n_features=FEATURES)
+        synthetic_folder(path, n, n_val=labels - 2 * PER_CLASS, n_test=min(TEST, n - labels), n_features=features)
     return path
 
 
@@ -77,18 +78,16 @@ def one(model: str, graph: Path, out: Path, epochs: str) -> None:
     print(json.dumps(facts))
 
 
-def measured(
-    folder: Path, model: str, n: int, labels: int, epochs: int | None = None, threads: int = 2
-) -> dict[str, Any]:
+def measured(folder: Path, model: str, n: int, labels: int, features: int, epochs: int | None) -> dict[str, Any]:
     """Returns what a process of its own took; the graph's files may be in the system's cache."""
-    graph, out = graph_folder(folder, n, labels), folder / f"run_{model}"
+    graph, out, threads = graph_folder(folder, n, labels, features), folder / f"run_{model}", 2
     shutil.rmtree(out, ignore_errors=True)
     load = os.getloadavg()[0]
     command = [sys.executable, __file__, "--one", model, str(graph), str(out), str(epochs or "auto")]
     done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
-    facts = {"model": model, "n": n, "labels": labels, "features": FEATURES, "threads": threads, "load_before": load}
+    facts = {"model": model, "n": n, "labels": labels, "features": features, "threads": threads, "load_before": load}
     facts |= {"epochs_asked": epochs} if epochs else {}
     found = record.environment()
     return facts | json.loads(done.stdout.splitlines()[-1]) | {name: found[name] for name in ("commit", "command")}
@@ -106,7 +105,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         s, name, both, peak = row["stages_s"], row["model"], after_training(row["stages_s"]), row["peak_bytes"]
-        asked = f", {row['epochs_asked']} epochs" if "epochs_asked" in row else ""
+        asked = f", {row['features']} features" if row["features"] != FEATURES else ""
+        asked += f", {row['epochs_asked']} epochs" if "epochs_asked" in row else ""
         cells = [f"`{name}`{asked}", f"{row['labels']:,}", *(f"{s[stage]:.1f}" for stage in ("train", *AFTER_TRAINING))]
         cells += [f"{both:.1f}{'' if both <= BAR_S else ' (missed)'}", f"{after_training(row['cpu_s']):.1f}"]
         cells += [f"{s['jackknife']:.1f}"]
@@ -129,6 +129,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["gcn", "hops", "trees"])
     parser.add_argument("--labels", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--features", type=int, default=FEATURES)
     parser.add_argument("--page", action="store_true", help="write the page from the numbers that are there")
     parser.add_argument("--folder", type=Path, default=Path("many-labels-graphs"))
     parser.add_argument("--epochs", type=int, help="gradient steps of a network, however many it would take")
@@ -142,10 +143,10 @@ def main() -> None:
     kept: list[dict[str, Any]] = json.loads(file.read_text())["results"]["rows"] if file.exists() else []
     for model in [] if options.page else options.models:
         options.folder.mkdir(parents=True, exist_ok=True)
-        row = measured(options.folder, model, options.nodes, options.labels, options.epochs)
+        row = measured(options.folder, model, options.nodes, options.labels, options.features, options.epochs)
         print(json.dumps(row), flush=True)
-        key = (model, options.labels, options.nodes)
-        kept = [*(old for old in kept if (old["model"], old["labels"], old["n"]) != key), row]
+        key = (model, options.labels, options.nodes, options.features)
+        kept = [*(old for old in kept if tuple(old[name] for name in KEY) != key), row]
         record.write("many_labels", {"rows": kept})
     if record.RESULTS == record.COMMITTED:
         record.put_on_page(PAGE, BEGIN, END, page(kept))
