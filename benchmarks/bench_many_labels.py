@@ -88,7 +88,7 @@ def measured(folder: Path, model: str, n: int, labels: int, features: int, epoch
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
     facts = {"model": model, "n": n, "labels": labels, "features": features, "threads": threads, "load_before": load}
-    facts |= {"epochs_asked": epochs} if epochs else {}
+    facts |= {"load_after": os.getloadavg()[0]} | ({"epochs_asked": epochs} if epochs else {})
     found = record.environment()
     return facts | json.loads(done.stdout.splitlines()[-1]) | {name: found[name] for name in ("commit", "command")}
 
@@ -114,10 +114,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "What was sampled, as the runs say it:", ""]
     lines += [f"- `{row['model']}`, {note}" for row in rows for note in row["notes"] if "drawn at random" in note]
-    loads = [row["load_before"] for row in rows]
+    loads = [row[when] for row in rows for when in ("load_before", "load_after") if when in row]
     lines += [
         "",
-        f"Two threads on two cores that did other work (load before each run {min(loads):.1f} to {max(loads):.1f}).",
+        f"Two threads on two cores that did other work (load before or after {min(loads):.1f} to {max(loads):.1f}).",
         "[benchmarks/results/many_labels.json](../benchmarks/results/many_labels.json):",
         "`python benchmarks/bench_many_labels.py`.",
     ]
