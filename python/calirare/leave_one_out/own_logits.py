@@ -50,8 +50,8 @@ class OwnLogits:
     Gauss-Newton matrix J^T D J = Q diag(lambda) Q^T is computed once; with G = J Q, P_i = G_i (lambda + mu)^-1 G_i^T
     then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. One
     layer of more than two classes solves another (`OneLayerHat`), and where both m (k - 1) and p are large, it is a
-    subspace that grows to a tolerance (`krylov`), or, of a perceptron and labels by the ten thousand, the curvature of
-    some labels drawn at random (`sampled`).
+    subspace that grows to a tolerance (`krylov`), or, of two classes, two layers and labels by the ten thousand, the
+    curvature of some labels drawn at random (`sampled`).
 
     Args:
         linearised: the network at the labelled nodes.

@@ -1,7 +1,8 @@
-"""Own leave-one-out changes of labels by the ten thousand and a perceptron: curvature from labels drawn at random.
+"""Own leave-one-out changes of labels by the ten thousand: curvature from labels drawn at random.
 
 Where every label has inputs of its own (columns, no neighbours below it) the kernel between any two labels costs their
-inputs and hidden units alone, whatever the number of parameters. Label i is drawn with probability pi_i in proportion
+inputs and hidden units alone, whatever the number of parameters; of a graph convolution it is made of rows of the
+Jacobian, some labels at a time. Label i is drawn with probability pi_i in proportion
 to what it adds to the curvature's trace, D_i K_ii, at most 1: a network sure of most of its labels has its curvature in
 the others, which are all drawn. With S the labels drawn and R = (D / pi)^1/2 J_S the curvature of the mean loss is
 about H = R^T R + mu I, unbiased, and with R R^T = V diag(lambda) V^T and g_i = V^T R J_i^T
@@ -24,29 +25,39 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from calirare.curvature import GcnLinearisation, Linearisation, gram, linearise
+from calirare.curvature import GcnLinearisation, Linearisation, gram, gram_blocks, linearise
 from calirare_ext import ReceptiveField, as_dense, cut, rows_of_inputs
 
 MANY_LABELS, MANY_PARAMETERS = 20_000, 1_000  # above both the curvature is sampled
+MANY_BELOW = (
+    4_000  # parameters, in the place of the latter, of a graph convolution: up to here their spectrum costs less
+)
 DRAWN, DRAWN_ROUGHLY = 2_000, 1_000  # labels of a draw; the latter where networks are only told apart
 BLOCK = 16_384  # labels that are taken together
+NUMBERS = 16_000_000  # of the Jacobian that are held at once
 WATCHED = 2_000  # labels at which two draws are compared
 TINY = 1e-3  # of b_i, which rounding may make negative
 NOTHING = 1e-290  # share of a label that adds nothing
 
 
 def samples(linearised: Linearisation) -> TypeGuard[GcnLinearisation]:
-    """Returns whether the curvature of a network's labels is sampled: many of both, two classes, no neighbours."""
+    """Returns whether the curvature of a network's labels is sampled: many of both, two classes, two layers."""
     if not isinstance(linearised, GcnLinearisation) or linearised.n_classes != 2 or len(linearised.layers) != 2:
         return False
-    alone = linearised.field.blocks[0].nnz == linearised.n_nodes
-    return alone and linearised.n_nodes > MANY_LABELS and linearised.n_parameters > MANY_PARAMETERS
+    parameters = MANY_PARAMETERS if alone(linearised) else MANY_BELOW
+    return linearised.n_nodes > MANY_LABELS and linearised.n_parameters > parameters
+
+
+def alone(linearised: GcnLinearisation) -> bool:
+    """Returns whether each label has one row below it, its own."""
+    return linearised.field.blocks[0].nnz == linearised.n_nodes
 
 
 def sampled_bytes(linearised: Linearisation, n_models: int = 0) -> int:
     """Returns an upper estimate of the memory: both draws of every label, and directions of some models."""
     m, p, b = linearised.n_nodes, linearised.n_parameters, linearised.logits.element_size()
-    return (m * DRAWN + 4 * BLOCK * DRAWN + 2 * DRAWN * p + 3 * n_models * p) * b + 6 * DRAWN * DRAWN * 8
+    numbers = m * DRAWN + 4 * BLOCK * DRAWN + 4 * DRAWN * p + 3 * n_models * p + 2 * NUMBERS
+    return numbers * b + 6 * DRAWN * DRAWN * 8
 
 
 class Draw:
@@ -63,7 +74,9 @@ class Draw:
         bent, self.loss = (part.flatten() for part in linearised.loss_terms)
         self.root = (bent[places] / chance[places]).sqrt()  # (D / pi)^1/2, [s]
         self.left = torch.zeros_like(bent).index_copy_(0, places, self.root.square())  # D_i / pi_i, 0 if not drawn
-        kernel = gram(self.part, self.part.field)[:, 0, :, 0].double()
+        self.rows = None if alone(linearised) else self.part.jacobian  # J_S, [s, p]
+        kernel = gram(self.part, self.part.field)[:, 0, :, 0] if self.rows is None else self.rows @ self.rows.T
+        kernel = kernel.double()
         self.values, self.vectors = torch.linalg.eigh(self.root[:, None] * kernel * self.root)
         self.values.clamp_(min=0)
 
@@ -71,6 +84,11 @@ class Draw:
         """Returns g_i of some labels, [b, s]."""
         turned = (self.root[:, None] * self.vectors).to(self.linearised.logits.dtype)
         out = turned.new_empty(places.numel(), turned.shape[1])
+        if self.rows is not None:
+            toward, step = self.rows.T @ turned, max(1, NUMBERS // self.rows.shape[1])
+            for some, part in zip(places.split(step), out.split(step), strict=True):
+                torch.mm(at_labels(self.linearised, some).jacobian, toward, out=part)
+            return out
         for some, part in zip(places.split(BLOCK), out.split(BLOCK), strict=True):
             torch.mm(gram(self.part, at_labels(self.linearised, some).field)[:, 0, :, 0], turned, out=part)
         return out
@@ -97,7 +115,7 @@ class SampledOwn:
         size: labels to draw, about.
 
     Precision: kernels in the dtype of the network, the s x s system in float64.
-    Cost: m s (d + h + s) multiply-adds and s^3 once, m s for each damping; m s numbers.
+    Cost: m s (d + h + s) multiply-adds, of a graph convolution m s p, and s^3 once, m s for each damping; m s numbers.
     """
 
     def __init__(self, linearised: GcnLinearisation, size: int = DRAWN) -> None:
@@ -148,7 +166,9 @@ class SampledOwn:
 
 
 def own_kernel(linearised: GcnLinearisation) -> Tensor:
-    """Returns K_ii of each label, [m], where each has one row below it; `gram_blocks` without a pass for every unit."""
+    """Returns K_ii of each label, [m]; where each has one row below it without a pass for every unit."""
+    if not alone(linearised):
+        return gram_blocks(linearised)[:, 0, 0]
     block, top = linearised.field.blocks[0], linearised.layers[1][0]
     inputs, below = as_dense(linearised.field.features), block.indices.long()
     slopes = (linearised.masks[0] @ (top[:, 1] - top[:, 0]).square()) * (inputs.square().sum(1) + 1)

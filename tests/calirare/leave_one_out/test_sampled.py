@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +15,12 @@ from calirare.leave_one_out import sampled as module
 from calirare.leave_one_out.formula import primal_directions
 from calirare.leave_one_out.own_logits import own_form
 from calirare.leave_one_out.sampled import SampledOwn, chances, samples
-from calirare.models import GcnTraining, HopsFit, HopsTraining
+from calirare.models import GcnFit, GcnTraining, HopsFit, HopsTraining
 from tests.calirare.leave_one_out.cases import dense_jacobian
 from tests.helpers.tasks import rare_task
 
 DAMPING, M = 0.02, 150
+Network = Callable[[], tuple[Any, calirare.Graph]]
 
 
 def perceptron(dtype: torch.dtype = torch.float64) -> tuple[HopsFit, calirare.Graph]:
@@ -29,17 +32,28 @@ def perceptron(dtype: torch.dtype = torch.float64) -> tuple[HopsFit, calirare.Gr
     return detector.fit(graph, nodes).as_dtype(graph, dtype), graph
 
 
+def convolution(dtype: torch.dtype = torch.float64) -> tuple[GcnFit, calirare.Graph]:
+    """The same labels of a graph convolution with 4 hidden units, whose labels have neighbours."""
+    fitted, graph = perceptron(dtype)
+    return GcnTraining(hidden=4, epochs=60, weight_decay=DAMPING).fit(graph, fitted.nodes).as_dtype(graph, dtype), graph
+
+
+KINDS = pytest.mark.parametrize("network", [perceptron, convolution])
+
+
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Curvature is sampled here, by 40 labels, in blocks of 32."""
-    for name, value in (("MANY_LABELS", 100), ("MANY_PARAMETERS", 50), ("DRAWN", 40), ("BLOCK", 32), ("WATCHED", 30)):
+    sizes = {"MANY_LABELS": 100, "MANY_PARAMETERS": 50, "MANY_BELOW": 20, "DRAWN": 40, "BLOCK": 32, "WATCHED": 30}
+    for name, value in (sizes | {"NUMBERS": 1_000}).items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("calirare.leave_one_out.own_logits.DRAWN", 40)
     monkeypatch.setattr("calirare.leave_one_out.own_logits.DRAWN_ROUGHLY", 20)
 
 
-def test_changes_are_those_of_the_curvature_of_the_labels_drawn(few: None) -> None:
-    tape = perceptron()[0].linearisation
+@KINDS
+def test_changes_are_those_of_the_curvature_of_the_labels_drawn(few: None, network: Network) -> None:
+    tape = network()[0].linearisation
     found, jacobian = SampledOwn(tape, 40), dense_jacobian(tape)[:, 0]
     curvature, loss = (part.flatten() for part in tape.loss_terms)
     assert torch.allclose(found.chance.sum(), torch.tensor(40.0, dtype=torch.float64))
@@ -59,8 +73,9 @@ def test_changes_are_those_of_the_curvature_of_the_labels_drawn(few: None) -> No
     assert torch.allclose(found.leverage(DAMPING), bent / (1 + bent), rtol=1e-6, atol=1e-10)
 
 
-def test_they_come_near_those_of_all_labels_and_the_error_says_how_near() -> None:
-    tape = perceptron()[0].linearisation
+@KINDS
+def test_they_come_near_those_of_all_labels_and_the_error_says_how_near(network: Network) -> None:
+    tape = network()[0].linearisation
     exact = alo_change(tape, tape.field, DAMPING)
     off = []
     for size in (50, 100, M):
@@ -99,7 +114,10 @@ def test_it_is_for_many_labels_and_parameters_of_a_perceptron(few: None, monkeyp
     assert own_form(tape, tolerance=0) == "primal"
     assert float(OwnLogits(tape).sampled.chance.sum()) == pytest.approx(40)
     assert float(OwnLogits(tape, tolerance=0.05).sampled.chance.sum()) == pytest.approx(20)
-    assert not samples(GcnTraining(epochs=2).fit(graph, fitted.nodes).linearisation)  # a label has neighbours
+    neighbours = convolution()[0].linearisation
+    assert own_form(neighbours) == "sampled"
+    monkeypatch.setattr(module, "MANY_BELOW", neighbours.n_parameters)
+    assert own_form(neighbours) != "sampled"
     assert not samples(HopsTraining(epochs=2, n_layers=1).fit(graph, fitted.nodes).linearisation)
     monkeypatch.setattr(module, "MANY_LABELS", M)
     assert own_form(tape) == "primal"
