@@ -36,7 +36,7 @@ def claimed(where: Path, what: str) -> Iterator[None]:
         InputError: another process holds the place.
         OSError: the lock's file cannot be made.
     """
-    path = where.with_name(f".{where.name}.lock")
+    path = _lock_of(where)
     lock = _locked_file(path, what)
     try:
         os.ftruncate(lock, 0)
@@ -48,6 +48,37 @@ def claimed(where: Path, what: str) -> Iterator[None]:
         os.close(lock)
 
 
+def is_claimed(where: Path) -> bool:
+    """Returns whether a process that lives holds a place, see `claimed`."""
+    return _is_locked(_lock_of(where))
+
+
+def is_left_lock(path: Path) -> bool:
+    """Returns whether a file is what a killed process left of a `claimed` place."""
+    return bool(re.fullmatch(r"\..+\.lock", path.name)) and path.is_file() and not _is_locked(path)
+
+
+def _lock_of(where: Path) -> Path:
+    return where.with_name(f".{where.name}.lock")
+
+
+def _is_locked(path: Path) -> bool:
+    """Returns whether a process has locked a file; those that look do not lock each other out."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(number)
+    return False
+
+
 def _locked_file(path: Path, what: str) -> int:
     """Returns an open file that this process alone has locked."""
     while True:
@@ -56,7 +87,7 @@ def _locked_file(path: Path, what: str) -> int:
             if not _lock(lock):
                 raise InputError(
                     f"{what}: another process is writing there{_owner(path)}: wait until it has ended, or name another "
-                    "folder"
+                    "place"
                 )
             if _is_still(lock, path):
                 return lock

@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from calirare._util.claims import RANDOM, claimed, is_part, part_folder
+from calirare._util.claims import RANDOM, claimed, is_left_lock, is_part, part_folder
 from calirare._util.durable import exchange, sync, sync_folder
 from calirare._util.errors import InputError
 from calirare._util.run_files import LIST, PART, announce, arrived, changed_file, listed_files, own_files, seal
@@ -83,7 +83,7 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
         )
     if not os.access(where, os.W_OK | os.X_OK):  # else what is replaced could not be removed
         raise InputError(f"run {path}: is write-protected: allow writing (chmod -R u+w), or take another --out")
-    there = sorted(file for file in where.iterdir() if not is_part(file))
+    there = sorted(file for file in where.iterdir() if not is_part(file) and not is_left_lock(file))
     listed = listed_files(where)
     if there and listed is None:
         # A mistyped --out must not cost anybody a folder of theirs.
@@ -196,6 +196,39 @@ def fresh_files(folder: Path, what: str, *, own: bool = False) -> Iterator[Path]
             arrived(folder, names)
     except OSError as error:
         raise InputError(f"{what} cannot be written: {error.strerror or error}") from error
+    finally:
+        _remove_empty(made)
+
+
+@contextmanager
+def claimed_files(files: list[Path], what: str, *, overwrite: bool, instead_of: Iterable[Path] = ()) -> Iterator[None]:
+    """Holds files of one folder for this process, from before the work that makes them until they are written.
+
+    Args:
+        files: that will be written.
+        what: the command, put in front of a message.
+        overwrite: whether files that are there may be replaced, see `check_free`.
+        instead_of: other files that they take the place of.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: another process holds one, one may not be replaced, or the folder cannot be written.
+    """
+    every, folder = [*files, *instead_of], files[0].parent
+    check_free(every, what, overwrite=overwrite)
+    made = [f for f in (folder, *folder.parents) if not f.exists()]
+    try:
+        with ExitStack() as held:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                for file in files:
+                    held.enter_context(claimed(file, f"{what}: {file}"))
+            except OSError as error:
+                raise InputError(f"{what}: {files[0]} cannot be written: {error.strerror or error}") from error
+            check_free(every, what, overwrite=overwrite)  # another process may have written them meanwhile
+            yield
     finally:
         _remove_empty(made)
 

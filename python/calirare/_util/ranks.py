@@ -18,10 +18,12 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.startup import PARENT
+from calirare._util.store import key_of
 
 TIMEOUT = timedelta(hours=24)  # the others wait while the first trains
 JOIN_SECONDS = 600.0  # for all processes to be there: a cluster may start them one after the other
 SAID_SECONDS = 5.0  # after which a wait for the others is worth a line
+SHOWN, NAMED = 32, 6  # characters of a value, and processes, that a message tells
 LOOK_SECONDS = 0.2  # between two looks whether the launcher is still there
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -81,6 +83,28 @@ class Ranks:
             self._call(lambda: dist.all_gather_object(held, what))
         return held
 
+    def check_alike(self, told: dict[str, Any], mend: str) -> None:
+        """Checks that every process tells the same; every process calls it.
+
+        Args:
+            told: plain values by their names.
+            mend: what to do, put behind a message.
+
+        Raises:
+            InputError: one tells something else.
+            RankLostError: a process ended.
+        """
+        every = self.gather_all(told)
+        for name in dict.fromkeys(name for each in every for name in each):
+            values = [each.get(name) for each in every]
+            others = [rank for rank, value in enumerate(values) if value != values[0]]
+            if others:
+                named = ", ".join(map(str, others[:NAMED])) + (" and others" if len(others) > NAMED else "")
+                raise InputError(
+                    f"ranks: {name} must be the same for all, got {_shown(values[0])} for rank 0 and "
+                    f"{_shown(values[others[0]])} for rank {named}: {mend}"
+                )
+
     def exchange(
         self, rows: Tensor, give: list[int], take: list[int], at_once: int, which: Tensor | None = None
     ) -> Tensor:
@@ -127,6 +151,12 @@ class Ranks:
                 "done: its own message says why; where it was killed, start the same command again, finished blocks "
                 "are kept"
             ) from error
+
+
+def _shown(value: Any) -> str:
+    """Returns a value as a message tells it; of a long one its beginning and a checksum."""
+    text = str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}.. (checksum {key_of(text)[:6]})"
 
 
 def _starts(sizes: list[int]) -> list[int]:

@@ -131,6 +131,11 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
         )
 
 
+def checksum_of(folder: Path, names: Iterable[str]) -> str:
+    """Returns one checksum of some files of a folder as they are now."""
+    return hashlib.sha256("".join(_checksum(folder / name) for name in names).encode()).hexdigest()
+
+
 def _write(folder: Path, values: dict[str, Any]) -> None:
     text = json.dumps({"format": FORMAT} | {k: v for k, v in values.items() if v}, indent=2, sort_keys=True) + "\n"
     part = folder / PART

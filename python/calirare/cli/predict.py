@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from calirare._util.blocks import BlockFiles
+from calirare._util.claims import claimed, is_claimed
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
-from calirare._util.output import check_free, fresh_files
+from calirare._util.output import check_free, claimed_files, fresh_files
 from calirare._util.ranks import Ranks, join, leave
 from calirare.datasets import read_graph
 from calirare.graph import Graph, GraphOnDisk, id_column_of, is_table, note_weights, stem_of
@@ -33,9 +36,11 @@ from calirare.run import (
     write_json,
     write_scored,
 )
+from calirare_ext import __version__
 
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 DRIFTED = 3  # exit code of --fail-on-drift
+AS_ONE = "start every process with the same command on copies of one run"
 PATIENCE = timedelta(hours=1)  # for a process that is slower than the others, or gone without a word
 
 
@@ -92,15 +97,16 @@ def run(
         return _scores_only(folder, graph, settings, out, overwrite, prevalence, fail_on_drift)
     path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
     saved = load(folder)
-    loaded = scored_graph(saved, graph, settings)
-    with Reporter() as reporter:
-        for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
-            reporter.say(f"note: {note}")
-        scored = saved.score(loaded, report=reporter, prevalence=prevalence, interval_nodes=interval_nodes)
-    with fresh_files(path.parent, f"predict: {path}") as partial:
-        assert scored.table is not None
-        names = [file.name for file in write_scored(scored.table, partial, path.stem)]
-        write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+    with _alone_at(path, overwrite):
+        loaded = scored_graph(saved, graph, settings)
+        with Reporter() as reporter:
+            for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
+                reporter.say(f"note: {note}")
+            scored = saved.score(loaded, report=reporter, prevalence=prevalence, interval_nodes=interval_nodes)
+        with fresh_files(path.parent, f"predict: {path}") as partial:
+            assert scored.table is not None
+            names = [file.name for file in write_scored(scored.table, partial, path.stem)]
+            write_json(scored.to_mapping(), partial / f"{path.stem}.json")
     return _said(scored, [path.parent / name for name in [*names, f"{path.stem}.json"]], fail_on_drift)
 
 
@@ -132,20 +138,24 @@ def _scores_only(
         if ranks.size > 1:
             path = whole.with_name(f"{whole.stem}.{ranks.rank}of{ranks.size}.parquet")
         files = [path, whole.with_suffix(".json")] if ranks.rank == 0 else [path]
-        check_free(files, "predict", overwrite=overwrite)
-        saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
-        with Reporter() as reporter, blocks.told_of():
-            source = _source(saved, graph, settings, blocks, ranks, reporter)
-            with fresh_files(path.parent, f"predict: {path}") as partial:
-                report = reporter if ranks.rank == 0 else None
-                scored = ScoreOnly(saved.scorer, source, ranks).score(partial / path.name, prevalence, report)
-                parts = ranks.gather_all({"file": path.name, "first": source.first, "nodes": source.n_nodes})
-                if scored is not None:
-                    write_json(scored.to_mapping() | {"parts": parts}, partial / files[1].name)
-        ranks.wait()
-        blocks.remove()
-        for each in blocks.others:
-            BlockFiles(each).remove()
+        replaced = _of_other_numbers(whole, ranks, whole.stem, ".parquet")
+        check_free([*files, *replaced], "predict", overwrite=overwrite)
+        saved, given = load(folder), {name: value for name, value in settings.items() if value}
+        with claimed_files(files, "predict", overwrite=overwrite, instead_of=replaced):
+            told = {"the version": __version__, "the run": saved.checksum, "--prevalence": prevalence or "none"}
+            ranks.check_alike(told | {"options of the graph": given}, AS_ONE)
+            blocks = BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
+            with Reporter() as reporter, blocks.told_of():
+                source = _source(saved, graph, settings, blocks, ranks, reporter)
+                with fresh_files(path.parent, f"predict: {path}") as partial:
+                    report = reporter if ranks.rank == 0 else None
+                    scored = ScoreOnly(saved.scorer, source, ranks).score(partial / path.name, prevalence, report)
+                    parts = ranks.gather_all({"file": path.name, "first": source.first, "nodes": source.n_nodes})
+                    if scored is not None:
+                        write_json(scored.to_mapping() | {"parts": parts}, partial / files[1].name)
+            ranks.wait()
+            blocks.remove()
+            _remove_earlier(blocks.others, replaced)
     finally:
         leave()
     return 0 if scored is None else _said(scored, files, fail_on_drift)
@@ -165,23 +175,23 @@ def _every_class(
     """Scores a graph with a run of many classes, by blocks with `scores_only`; arguments as of `run`."""
     if scores_only:
         path = _parquet(folder, graph, out)
-        files = [path, path.with_suffix(".json")]
-        check_free(files, "predict", overwrite=overwrite)
+        check_free([path, path.with_suffix(".json")], "predict", overwrite=overwrite)
     else:
         path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
     saved, blocks = load_classes(folder).run, BlockFiles(path.parent / f".{path.stem}.blocks")
-    with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
-        if scores_only:
-            source = _source(saved, graph, settings, blocks, Ranks(), reporter)
-        else:
-            loaded = scored_graph(saved, graph, settings)
-            for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
-                reporter.say(f"note: {note}")
-            source = Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
-        scored = score_classes(saved.scorer, source, partial / path.name, reporter)
-        write_json(scored.to_mapping(), partial / f"{path.stem}.json")
-        names = sorted(each.name for each in partial.iterdir())
-    blocks.remove()
+    with _alone_at(path, overwrite):
+        with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
+            if scores_only:
+                source = _source(saved, graph, settings, blocks, Ranks(), reporter)
+            else:
+                loaded = scored_graph(saved, graph, settings)
+                for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
+                    reporter.say(f"note: {note}")
+                source = Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
+            scored = score_classes(saved.scorer, source, partial / path.name, reporter)
+            write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+            names = sorted(each.name for each in partial.iterdir())
+        blocks.remove()
     print(scored.summary(), end="")
     for name in names:
         print(path.parent / name)
@@ -190,10 +200,35 @@ def _every_class(
 
 def _earlier(whole: Path, ranks: Ranks) -> tuple[Path, ...]:
     """Returns the folders of finished blocks that other numbers of processes have left beside a table."""
-    name = re.compile(rf"\.{re.escape(whole.stem)}(?:\.\d+of(\d+))?\.blocks")
-    found = ((each, name.fullmatch(each.name)) for each in sorted(whole.parent.glob(".*.blocks")))
-    others = (each for each, match in found if match and int(match[1] or 1) != ranks.size)
-    return tuple(each for each in others if BlockFiles(each).said())
+    found = _of_other_numbers(whole, ranks, f".{whole.stem}", ".blocks")
+    return tuple(each for each in found if BlockFiles(each).said() and not is_claimed(_table_of(each)))
+
+
+def _remove_earlier(blocks: Iterable[Path], tables: Iterable[Path]) -> None:
+    """Removes what other numbers of processes have left beside a table, unless such a job is running again."""
+    for each in blocks:
+        with suppress(InputError, OSError), claimed(_table_of(each), "predict"):  # another process may be at it too
+            BlockFiles(each).remove()
+    for each in tables:
+        each.unlink(missing_ok=True)
+
+
+def _of_other_numbers(whole: Path, ranks: Ranks, stem: str, suffix: str) -> list[Path]:
+    """Returns what lies beside a table and has the name that another number of processes gives it."""
+    name = re.compile(rf"{re.escape(stem)}(?:\.\d+of(\d+))?{re.escape(suffix)}")
+    found = ((each, name.fullmatch(each.name)) for each in sorted(whole.parent.glob(f"*{suffix}")))
+    return [each for each, match in found if match and int(match[1] or 1) != ranks.size]
+
+
+def _table_of(blocks: Path) -> Path:
+    """Returns the table that a folder of finished blocks belongs to."""
+    return blocks.with_name(f"{blocks.stem.removeprefix('.')}.parquet")
+
+
+def _alone_at(path: Path, overwrite: bool) -> AbstractContextManager[None]:
+    """Holds a table of predictions, and what is written with it, for this process."""
+    suffixes = (".parquet", ".json") if path.suffix == ".parquet" else (".csv", ".parquet", ".json")
+    return claimed_files([path.with_suffix(each) for each in suffixes], "predict", overwrite=overwrite)
 
 
 def _source(
@@ -202,6 +237,8 @@ def _source(
     """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
     detector = streams_of(saved.scorer.fit, saved.scorer.features)
     own, given = graph.replace("{rank}", str(ranks.rank)), [k for k, v in settings.items() if v not in (None, False)]
+    if not Path(own).exists() and (ranks.size > 1 or own != graph):
+        raise InputError(f"predict: there is no folder {own}, which rank {ranks.rank} should score: write it there")
     stored = Path(own).is_dir() and not is_table(own)
     why = f"--{given[0].replace('_', '-')} does not go by blocks" if given and stored else "it is not in a folder"
     if isinstance(detector, str):
@@ -232,10 +269,10 @@ def _own_part(graph: str, own: str, ranks: Ranks) -> GraphOnDisk:
     takes its share of the rows of the one folder.
     """
     found = GraphOnDisk.open(own)
-    if own == graph and "part" in found.facts:
+    if "part" in found.facts and (own == graph or (ranks.size == 1 and found.n_nodes < found.n_total)):
         raise InputError(
-            f"predict: {own} holds a part of a graph: start one process for each part with torchrun, and write "
-            "{rank} in the place of its number"
+            f"predict: {own} holds {found.n_nodes:,} nodes of a graph of {found.n_total:,}: start one process for each "
+            "part with torchrun, and write {rank} in the place of its number"
         )
     return found if own != graph or ranks.size == 1 else found.part(ranks.rank, ranks.size)
 

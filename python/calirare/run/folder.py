@@ -23,7 +23,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
-from calirare._util.run_files import RECALIBRATION, check_as_written
+from calirare._util.run_files import RECALIBRATION, check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Explanation, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
@@ -104,6 +104,11 @@ class SavedRun:
     def kinds(self) -> dict[str, str]:
         """What the raw columns hold, see `Scorer.kinds`."""
         return self.scorer.kinds
+
+    @property
+    def checksum(self) -> str:
+        """What no other run has: the checksum of its settings and its model."""
+        return checksum_of(self.folder, (CONFIG, MODEL))
 
     def graph(self, data: str | Path | Graph | None = None) -> Graph:
         """Returns the run's own graph with the run's split.
