@@ -14,7 +14,7 @@ from calirare._util.array_files import file_checksum
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset, read_graph
 from calirare.graph import Graph, check_adjacency
-from calirare.graph.folder import _checksums
+from calirare.graph.folder import checksums_of
 from calirare.models import GcnTraining, fit
 from calirare_lab.simulation import on_disk, synthetic_on_disk
 from calirare_lab.simulation.array_writer import ArrayWriter, joined_checksum
@@ -60,7 +60,7 @@ def trained_logits(graph: Graph) -> torch.Tensor:
 
 def test_the_folder_is_believed_and_passes_every_check(folder, graph):
     facts = json.loads((folder / "graph.json").read_text())
-    assert facts["checksums"] == _checksums(folder), "made while writing, without a second look"
+    assert facts["checksums"] == checksums_of(folder), "made while writing, without a second look"
     check_adjacency(graph.adjacency, "on disk")  # symmetric, ascending, no edge twice
     assert not bool((graph.adjacency.rows() == graph.adjacency.indices).any())
     assert (graph.class_names, graph.minority, graph.name) == (("rest", "rare"), 1, "synthetic")

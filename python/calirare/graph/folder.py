@@ -45,6 +45,7 @@ from calirare.graph.validation import has_self_loop
 from calirare_ext import Csr
 
 FACTS, FORMAT = "graph.json", "calirare graph 1"
+ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *SCALES, "node_names", "scored")
 CHUNK = 1 << 24  # indices checked together
 
 
@@ -123,7 +124,7 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None, packing
             arrays |= packed(arrays["x"], packing, str(path))
         for name, array in arrays.items():
             np.save(partial / f"{name}.npy", array, allow_pickle=False)
-        facts["checksums"] = _checksums(partial)
+        facts["checksums"] = checksums_of(partial)
 
 
 @contextmanager
@@ -161,7 +162,11 @@ def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
 
 
 def facts_of(path: Path) -> dict[str, Any]:
-    """Returns what `graph.json` says."""
+    """Returns what `graph.json` says.
+
+    Raises:
+        InputError: it is missing or damaged, or an array that it lists is missing, but for labels and a split.
+    """
     try:
         facts = parse_json(read_text(path / FACTS))
     except OSError as error:
@@ -174,10 +179,17 @@ def facts_of(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: {FACTS} is not JSON ({error}): write the folder again") from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise InputError(f"{path}: {FACTS} must have format {FORMAT!r}: write the folder again")
+    sums = facts.get("checksums")
+    listed = sums if isinstance(sums, dict) else {}
+    for name in ARRAYS:
+        if name in listed and not (path / f"{name}.npy").exists():
+            raise InputError(
+                f"{path}: {name}.npy is missing, which {FACTS} lists: the folder is incomplete, write it again"
+            )
     return facts
 
 
-def _checksums(folder: Path) -> dict[str, int]:
+def checksums_of(folder: Path) -> dict[str, int]:
     """Returns the CRC-32 of each array's file in a folder, by its name."""
     return {file.stem: file_checksum(file) for file in sorted(folder.glob("*.npy"))}
 
@@ -188,7 +200,7 @@ def _as_written(facts: dict[str, Any], path: Path) -> bool:
     if not isinstance(said, dict) or not said:
         return False
     try:
-        return _checksums(path) == said
+        return checksums_of(path) == said
     except OSError as error:
         raise InputError(f"{path}: an array cannot be read ({error.strerror}): write the folder again") from error
 

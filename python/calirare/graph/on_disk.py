@@ -1,7 +1,8 @@
 """A graph in a folder, of which blocks of rows are read one after the other: it need not fit into memory.
 
 A folder may hold a part of a graph, the rows [first, first + r) of n: its `indptr` begins at 0, its `indices` are nodes
-of the whole graph, and `graph.json` says `"part": [first, n]`.
+of the whole graph, and `graph.json` says `"part": [first, n]`. `content` there tells parts of one graph from those of
+another, and `checksums` are looked at while a part is read.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import ArrayFile, NumpyArray
+from calirare._util.array_files import ArrayFile, NumpyArray, SummedFile
 from calirare._util.errors import InputError
 from calirare._util.store import key_of
 from calirare.graph.columns import Column, columns_of_text
-from calirare.graph.folder import FACTS, facts_of, names_of, new_folder
+from calirare.graph.folder import ARRAYS, FACTS, checksums_of, facts_of, names_of, new_folder
 from calirare.graph.graph import Graph
 from calirare.graph.npz import as_scored
 from calirare.graph.packed import SCALES, check_scales, unpacked
 from calirare_ext import Csr
 
 BLOCK = 1 << 20  # rows of an array that are copied together
+SOME = 64  # rows of an array that tell one graph from another
 DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
 
 
@@ -60,6 +62,9 @@ class GraphOnDisk:
         path = Path(path)
         facts = facts_of(path)
         files = {file.stem: ArrayFile.open(file) for file in sorted(path.glob("*.npy"))}
+        sums = facts.get("checksums") if "part" in facts else None
+        if isinstance(sums, dict):  # of a whole graph they tell whether it was checked: it may have been changed since
+            files |= {name: SummedFile.of(files[name], crc) for name, crc in sums.items() if name in files}
         sparse = "x" not in files
         x = {"x_indptr": ("int64",), "x_indices": ("int32",), "x_data": ("float32",)} if sparse else {"x": DENSE}
         for name, types in ({"indptr": ("int64",), "indices": ("int32",)} | x).items():
@@ -87,24 +92,14 @@ class GraphOnDisk:
         """
         facts = {k: v for k, v in self.facts.items() if k not in ("checksums", "split_name")}
         facts |= {"part": [self.first, self.n_total], "self_loops": "keep" if self.loops else "drop"}
-        facts |= {"whole": self.whole}
+        facts |= {"whole": self.whole, "content": self.content}
         with new_folder(Path(path), facts) as folder:
-            for name in (
-                "indptr",
-                "indices",
-                "weights",
-                "x",
-                "x_indptr",
-                "x_indices",
-                "x_data",
-                "node_names",
-                "scored",
-            ):
-                if name in self.files:
-                    self._write(name, folder / f"{name}.npy")
-            for name in SCALES:
-                if name in self.files:
+            for name in ARRAYS:
+                if name in self.files and name in SCALES:
                     np.save(folder / f"{name}.npy", self.files[name].rows(0, self.files[name].shape[0]))
+                elif name in self.files:
+                    self._write(name, folder / f"{name}.npy")
+            facts["checksums"] = checksums_of(folder)
 
     def _write(self, name: str, path: Path) -> None:
         """Writes the rows of an array that are meant, indptr from 0 on."""
@@ -144,6 +139,19 @@ class GraphOnDisk:
         files = self.files.values()
         told = tuple((file.path.name, file.shape, str(file.dtype), file.path.stat().st_mtime_ns) for file in files)
         return key_of(told, str(sorted(self.facts.items())))
+
+    @property
+    def content(self) -> str:
+        """A checksum of what the whole graph holds: copies of it have the same, and so have parts cut from them.
+
+        It is made of what is known of the files and of some rows of each.
+        """
+        for key in ("content", "whole"):  # the second of parts that an earlier release has cut
+            if key in self.facts:
+                return str(self.facts[key])
+        files = [(name, self.files[name]) for name in ARRAYS if name in self.files]
+        some = tuple((name, file.shape, str(file.dtype), _some(file).tobytes()) for name, file in files)
+        return key_of(some, str(sorted(self.facts.items())))
 
     @property
     def first(self) -> int:
@@ -292,6 +300,11 @@ class GraphOnDisk:
                 _check_kind(self.files[name], ("float32",), 1)
                 if self.files[name].shape != self.files[of].shape:
                     raise InputError(f"{self.path}: {name} must have one number per entry of {of}: write it again")
+
+
+def _some(file: ArrayFile) -> NumpyArray:
+    """Returns some rows of an array, from its first to its last."""
+    return file.rows_at(np.linspace(0, file.shape[0] - 1, min(SOME, file.shape[0])).astype(np.int64))
 
 
 def _check_kind(file: ArrayFile, types: tuple[str, ...], n_dims: int) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.ranks import RankLostError, Ranks
+from calirare._util.store import key_of
 from calirare.graph import GraphOnDisk
 from calirare_ext import Csr
 
@@ -62,17 +63,15 @@ class Halo:
         """Returns the halo of a process's rows; every process calls it.
 
         Args:
-            graph: its rows; together the processes have each node once, in their order.
+            graph: its rows, see `check_parts`.
             ranks: the processes.
             blocks: its rows of the adjacency.
 
         Raises:
-            InputError: the parts of the processes do not make one graph.
             RankLostError: a process ended.
         """
         first, last = graph.first, graph.first + graph.n_nodes
-        parts = ranks.gather_all((first, last, graph.n_total, graph.n_features))
-        _check_parts(parts)
+        parts = ranks.gather_all((first, last))
         near = torch.zeros(graph.n_total, dtype=torch.bool)
         for edges in blocks:
             near.index_fill_(0, edges.indices.long(), True)
@@ -138,6 +137,28 @@ def _cut(rows: Tensor, sizes: list[int], turns: Tensor) -> Tensor:
     starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
     found = [torch.searchsorted(part, turns) for part in rows.split(sizes)]
     return torch.stack(found) + starts[:, None]
+
+
+def check_parts(graph: GraphOnDisk, ranks: Ranks) -> None:
+    """Checks that the processes have each row of one graph once, in their order; every process calls it.
+
+    Raises:
+        InputError: their rows are of several graphs, are missing, or were changed.
+        RankLostError: a process ended.
+    """
+    if ranks.size == 1:
+        return
+    told = {
+        "the columns": ", ".join(graph.feature_names) or f"{graph.n_features} without names",
+        "the kinds of the columns": key_of(str(graph.columns), str(graph.facts.get("feature_normalisation"))),
+        "weights of edges": graph.weighted,
+        "names of nodes": graph.named,
+        "a choice of nodes to score": "scored" in graph.files,
+        "keeping self loops": graph.loops,
+        "the graph that the rows are of": graph.content,
+    }
+    ranks.check_alike(told, "give each rank its own part, all of them cut from one graph")
+    _check_parts(ranks.gather_all((graph.first, graph.first + graph.n_nodes, graph.n_total, graph.n_features)))
 
 
 def _check_parts(parts: list[tuple[int, int, int, int]]) -> None:

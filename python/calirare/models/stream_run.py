@@ -23,7 +23,7 @@ from calirare.models.acquaintance import UNSURE, Asked, Met, Say, spread_by_name
 from calirare.models.adopted import adopt
 from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
-from calirare.models.halo import Alone, Halo
+from calirare.models.halo import Alone, Halo, check_parts
 from calirare.models.known_nodes import KnownNodes, mark, sums_of
 from calirare.models.mixture import Mixture
 from calirare.models.neighbours import HOPS, NeighbourPool, heard, pooled
@@ -68,21 +68,35 @@ def logits_on_disk(
         say: takes a note of the first process where names are those of other nodes, see `acquainted`.
 
     Raises:
-        InputError: the graph cannot be read, its features are others, or the disk lacks room.
+        InputError: the graph cannot be read, its features are others, the parts of the processes do not make one graph,
+            or the disk lacks room.
         RankLostError: another process ended.
 
     Precision: of a network within 1e-5 of `logits_of`; of trees its bits, where that makes all columns at once.
     Cost: of columns all edges are read for each hop of `COLUMNS` of them; 64 n + 8 n k bytes of memory and 4 n d in
     files for each hop and the features. Of networks see `logits_of_passes`.
     """
+    check_parts(graph, ranks or Ranks())
+    return _logits(detector, graph, files, report, ranks, say)
+
+
+def _logits(
+    detector: OnDisk,
+    graph: GraphOnDisk,
+    files: BlockFiles | None,
+    report: Report | None,
+    ranks: Ranks | None,
+    say: Say,
+) -> Tensor:
+    """See `logits_on_disk`; the parts are checked."""
     if isinstance(detector, Pooled):
-        alone = logits_on_disk(detector.alone, graph, files, report, ranks, say)
+        alone = _logits(detector.alone, graph, files, report, ranks, say)
         return _with_neighbours(detector.pool, alone, graph, report, ranks)
     if isinstance(detector, Passes):
         return logits_of_passes(detector, graph, files, report, ranks)
     if files is None:
         with tempfile.TemporaryDirectory() as folder:
-            return logits_on_disk(detector, graph, BlockFiles(Path(folder) / "blocks"), report, ranks, say)
+            return _logits(detector, graph, BlockFiles(Path(folder) / "blocks"), report, ranks, say)
     detector.start(graph, files)
     n = graph.n_nodes
     adopt(files, graph, ranks or Ranks(), lambda stage: block_ends(n, BLOCK if stage == "logits" else None))
