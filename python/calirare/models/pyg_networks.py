@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import abc
+import linecache
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -124,6 +130,19 @@ class OnPrepared(nn.Module):
         return self.network.from_prepared(*inputs)
 
 
+@contextmanager
+def no_files_left() -> Iterator[None]:
+    """Removes the modules that PyTorch Geometric's layers write into the folder of passing files and read from it."""
+    before = set(sys.modules)
+    yield
+    for name in sys.modules.keys() - before:
+        path = Path(getattr(sys.modules[name], "__file__", None) or "")
+        if path.parent == Path(tempfile.gettempdir()) and path.name.startswith(name):
+            lines = linecache.getlines(str(path))
+            linecache.cache[str(path)] = (len("".join(lines)), None, lines, str(path))  # for who looks at the source
+            path.unlink(missing_ok=True)
+
+
 class GAT(PreparedNetwork):
     """Attention heads with ELU, then one head."""
 
@@ -133,8 +152,9 @@ class GAT(PreparedNetwork):
 
         self.dropout = dropout
         # Of PyTorch Geometric's layers the parameters alone, as it draws them.
-        self.first: Any = GATConv(n_features, hidden, heads=heads, dropout=dropout)
-        self.second: Any = GATConv(hidden * heads, n_classes, heads=1, concat=False, dropout=dropout)
+        with no_files_left():
+            self.first: Any = GATConv(n_features, hidden, heads=heads, dropout=dropout)
+            self.second: Any = GATConv(hidden * heads, n_classes, heads=1, concat=False, dropout=dropout)
 
     def prepared(self, reach: Reach) -> Prepared:
         """Returns what no parameter changes: the features, where their entries are if sparse, edges of each layer."""
@@ -183,7 +203,8 @@ class GIN(PreparedNetwork):
         def perceptron(d: int, k: int) -> nn.Sequential:
             return nn.Sequential(nn.Linear(d, hidden), norm(), nn.ReLU(), nn.Linear(hidden, k))
 
-        self.first, self.second = GINConv(perceptron(n_features, hidden)), GINConv(perceptron(hidden, n_classes))
+        with no_files_left():
+            self.first, self.second = GINConv(perceptron(n_features, hidden)), GINConv(perceptron(hidden, n_classes))
         self.norm = norm()
 
     def prepared(self, reach: Reach) -> Prepared:
@@ -210,7 +231,8 @@ class SAGE(PreparedNetwork):
 
         self.dropout = dropout
         self.first = nn.Linear(2 * n_features, hidden)  # of the neighbours' mean and of the node itself
-        self.second = SAGEConv(hidden, n_classes)
+        with no_files_left():
+            self.second = SAGEConv(hidden, n_classes)
 
     def prepared(self, reach: Reach) -> Prepared:
         """Returns what no parameter changes: the mean of each node's neighbours beside its own; the second means."""
