@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -197,3 +200,17 @@ def test_another_loss_trains_another_network(graph: Graph) -> None:
     assert torch.equal(seen[0][0], graph.y[:30])
     assert torch.equal(seen[0][1], plain.sample_weights)
     assert not torch.equal(plain.logits(), other.logits())
+
+
+def test_layers_leave_no_file_behind(tmp_path):
+    program = (
+        "import inspect, sys\n"
+        "from calirare.models.pyg_networks import GAT, GIN, SAGE\n"
+        "GAT(3, 2, 4, 2, 0.1), GIN(3, 2, 4, 0.1), SAGE(3, 2, 4, 0.1)\n"
+        "made = [each for name, each in sys.modules.items() if name.endswith('GATConv_propagate')]\n"
+        "print(len(made), inspect.getsource(made[0].propagate).count('def propagate('))\n"
+    )
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    assert said.stdout == "1 1\n"
+    assert not list(tmp_path.glob("*.py"))

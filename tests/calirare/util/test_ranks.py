@@ -84,3 +84,31 @@ def test_a_process_whose_launcher_was_killed_ends():
         said = launcher.communicate(timeout=60)[1]  # until the process it started has closed its end too
     assert b"did not find the other processes" in said
     assert b"the launcher has ended" in said
+
+
+class Told(Ranks):
+    """One of several processes; what each tells is known."""
+
+    told: list = []  # noqa: RUF012
+
+    def gather_all(self, what):
+        return self.told
+
+
+def test_processes_that_differ_are_named():
+    alike, other = {"the run": "a" * 64, "--prevalence": 0.01}, {"the run": "b" * 64, "--prevalence": 0.01}
+    ranks = Told(0, 3)
+    ranks.told[:] = [alike, alike, alike]
+    ranks.check_alike(alike, "mend it")
+    ranks.told[:] = [alike, other, alike, *[other] * 7]
+    with pytest.raises(InputError, match=r"^ranks: the run must be the same for all, got a{32}\.\. \(checksum") as said:
+        ranks.check_alike(alike, "mend it")
+    assert "for rank 1, 3, 4, 5, 6, 7 and others: mend it" in str(said.value)
+    ranks.told[:] = [alike, alike | {"--prevalence": "none"}]
+    with pytest.raises(
+        InputError, match=r"--prevalence must be the same for all, got 0.01 for rank 0 and none for rank 1"
+    ):
+        ranks.check_alike(alike, "mend it")
+    ranks.told[:] = [alike, {}]
+    with pytest.raises(InputError, match="the run must be the same"):
+        ranks.check_alike(alike, "mend it")
