@@ -64,7 +64,7 @@ for job in json.loads(sys.argv[1]):
             os.dup2(os.open("err", os.O_WRONLY | os.O_CREAT), 2)
             place = {"RANK": rank, "WORLD_SIZE": job["size"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": job["port"]}
             os.environ.update({name: str(value) for name, value in place.items()})
-            sys.argv[1:] = job["arguments"]
+            sys.argv[1:] = [each.replace("%r", str(rank)) for each in job["arguments"]]
             main()
         children.append(child)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
@@ -77,8 +77,8 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def job(name: str, size: int, graph: Path | str, *, run: str = "run", dies: str = "") -> dict:
-    arguments = ["predict", "--run", f"../{run}", "--graph", str(graph), "--scores-only", "--out", "s.parquet"]
+def job(name: str, size: int, graph: Path | str, *more: str, run: str = "run", dies: str = "") -> dict:
+    arguments = ["predict", "--run", f"../{run}", "--graph", str(graph), "--scores-only", "--out", "s.parquet", *more]
     return {"name": name, "size": size, "arguments": arguments, "dies": dies, "port": free_port()}
 
 
