@@ -23,7 +23,7 @@ from calirare._util.store import key_of
 TIMEOUT = timedelta(hours=24)  # the others wait while the first trains
 JOIN_SECONDS = 600.0  # for all processes to be there: a cluster may start them one after the other
 SAID_SECONDS = 5.0  # after which a wait for the others is worth a line
-SHOWN, NAMED = 32, 6  # characters of a value, and processes, that a message tells
+SHOWN, LISTED, NAMED = 12, 32, 6  # digits of a checksum, characters and processes that a message tells
 LOOK_SECONDS = 0.2  # between two looks whether the launcher is still there
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -156,7 +156,7 @@ class Ranks:
 def _shown(value: Any) -> str:
     """Returns a value as a message tells it; of a long one its beginning and a checksum."""
     text = str(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}.. (checksum {key_of(text)[:6]})"
+    return text if len(text) <= LISTED else f"{text[:LISTED]}.. (checksum {key_of(text)[:6]})"
 
 
 def _starts(sizes: list[int]) -> list[int]:

@@ -15,7 +15,7 @@ from calirare._util.claims import claimed, is_claimed
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, claimed_files, fresh_files
-from calirare._util.ranks import Ranks, join, leave
+from calirare._util.ranks import SHOWN, Ranks, join, leave
 from calirare.datasets import read_graph
 from calirare.graph import Graph, GraphOnDisk, id_column_of, is_table, note_weights, stem_of
 from calirare.models import streams_of
@@ -142,7 +142,7 @@ def _scores_only(
         check_free([*files, *replaced], "predict", overwrite=overwrite)
         saved, given = load(folder), {name: value for name, value in settings.items() if value}
         with claimed_files(files, "predict", overwrite=overwrite, instead_of=replaced):
-            told = {"the version": __version__, "the run": saved.checksum, "--prevalence": prevalence or "none"}
+            told = {"the version": __version__, "the checksum of the run": saved.checksum[:SHOWN], "--prevalence": prevalence or "none"}
             ranks.check_alike(told | {"options of the graph": given}, AS_ONE)
             blocks = BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
             with Reporter() as reporter, blocks.told_of():

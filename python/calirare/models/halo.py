@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.ranks import RankLostError, Ranks
+from calirare._util.ranks import SHOWN, RankLostError, Ranks
 from calirare._util.store import key_of
 from calirare.graph import GraphOnDisk
 from calirare_ext import Csr
@@ -148,14 +148,15 @@ def check_parts(graph: GraphOnDisk, ranks: Ranks) -> None:
     """
     if ranks.size == 1:
         return
+    kinds = key_of(str(graph.columns), str(graph.facts.get("feature_normalisation")))
     told = {
         "the columns": ", ".join(graph.feature_names) or f"{graph.n_features} without names",
-        "the kinds of the columns": key_of(str(graph.columns), str(graph.facts.get("feature_normalisation"))),
+        "the checksum of the kinds of columns": kinds[:SHOWN],
         "weights of edges": graph.weighted,
         "names of nodes": graph.named,
         "a choice of nodes to score": "scored" in graph.files,
         "keeping self loops": graph.loops,
-        "the graph that the rows are of": graph.content,
+        "the checksum of the whole graph": graph.content[:SHOWN],
     }
     ranks.check_alike(told, "give each rank its own part, all of them cut from one graph")
     _check_parts(ranks.gather_all((graph.first, graph.first + graph.n_nodes, graph.n_total, graph.n_features)))

@@ -66,10 +66,10 @@ def test_processes_that_do_not_score_one_graph_with_one_run_are_told(tmp_path):
     for name in ("mixed", "trees"):
         assert codes[name] == [2, 2]
         for rank in (0, 1):
-            assert "the graph that the rows are of must be the same for all" in error(tmp_path, name, rank)
+            assert "the checksum of the whole graph must be the same for all" in error(tmp_path, name, rank)
     for name in ("runs", "kinds"):
         assert codes[name] == [2, 2]
-        assert "the run must be the same for all" in error(tmp_path, name, 1)
+        assert "the checksum of the run must be the same for all" in error(tmp_path, name, 1)
     assert codes["shares"] == [2, 2]
     assert "--prevalence must be the same for all, got 0.001 for rank 0 and 0.011 for rank 1" in error(
         tmp_path, "shares"
