@@ -139,7 +139,8 @@ def test_parts_of_two_graphs_of_one_size_are_not(whole, sums, tmp_path):
         facts["checksums"] = facts["checksums"] | {"x": 1 if folder == whole else 2} if sums else {}
         (folder / "graph.json").write_text(json.dumps(facts))
     parts = cut(whole, tmp_path / "0", 0), cut(tmp_path / "other", tmp_path / "1")
-    with pytest.raises(InputError, match=r"the checksum of the whole graph must be the same for all, got \w{12} for rank 0 and \w{12} for rank 1"):
+    message = r"the checksum of the whole graph must be the same for all, got \w{12} for rank 0 and \w{12} for rank 1"
+    with pytest.raises(InputError, match=message):
         checked(*parts)
 
 
