@@ -142,7 +142,7 @@ def _scores_only(
         check_free([*files, *replaced], "predict", overwrite=overwrite)
         saved, given = load(folder), {name: value for name, value in settings.items() if value}
         with claimed_files(files, "predict", overwrite=overwrite, instead_of=replaced):
-            told = {"the version": __version__, "the checksum of the run": saved.checksum[:SHOWN]}
+            told: dict[str, Any] = {"the version": __version__, "the checksum of the run": saved.checksum[:SHOWN]}
             told |= {"--prevalence": prevalence or "none", "options of the graph": given}
             ranks.check_alike(told, AS_ONE)
             blocks = BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
