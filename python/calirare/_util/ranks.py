@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.startup import PARENT
+from calirare._util.startup import PARENT, WAITING
 from calirare._util.store import key_of
 
 TIMEOUT = timedelta(hours=24)  # the others wait while the first trains
@@ -252,7 +252,7 @@ def _interruptible(work: Callable[[], object], waiting: str = "", seconds: float
             ended.set()
 
     began, said = time.monotonic(), not waiting
-    _WAITING.append(ended)
+    WAITING.append(ended)
     threading.Thread(target=run, daemon=True).start()
     while not ended.wait(LOOK_SECONDS):
         spent = time.monotonic() - began
@@ -263,12 +263,9 @@ def _interruptible(work: Callable[[], object], waiting: str = "", seconds: float
         if spent > SAID_SECONDS and not said:
             print(f"calirare: {waiting}", file=sys.stderr, flush=True)
             said = True
-    _WAITING.remove(ended)
+    WAITING.remove(ended)
     if failed:
         raise failed[0]
-
-
-_WAITING: list[threading.Event] = []  # of threads that were left behind; they hold the connection
 
 
 def _orphaned() -> bool:
@@ -278,5 +275,5 @@ def _orphaned() -> bool:
 
 def leave() -> None:
     """Ends the connection to the other processes, unless a thread that waits for them still holds it."""
-    if dist.is_available() and dist.is_initialized() and not _WAITING:
+    if dist.is_available() and dist.is_initialized() and not WAITING:
         dist.destroy_process_group()

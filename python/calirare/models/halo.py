@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 import torch
 from torch import Tensor
@@ -104,7 +104,7 @@ class Halo:
         Raises:
             RankLostError: a process ended.
         """
-        made, failed = SimpleQueue[int](), list[RankLostError]()
+        made, failed, stopped = SimpleQueue[int](), list[RankLostError](), Event()
 
         def send() -> None:
             there = 0
@@ -112,13 +112,20 @@ class Halo:
                 for turn in range(self.going.shape[1] - 1 if rows.shape[1] else 0):
                     while there < min((turn + 1) * AT_ONCE, self.graph.n_nodes):
                         there = made.get()
+                    if stopped.is_set():
+                        return
                     self._send(rows, turn)
             except RankLostError as error:
                 failed.append(error)
 
         thread = Thread(target=send, daemon=True)
         thread.start()
-        yield made.put
+        try:
+            yield made.put
+        except BaseException:
+            stopped.set()
+            made.put(self.graph.n_nodes)
+            raise
         thread.join()
         if failed:
             raise failed[0]
