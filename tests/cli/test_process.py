@@ -233,7 +233,9 @@ def test_a_limit_that_leaves_too_little_memory_is_refused_with_the_estimate(grap
     monkeypatch.setattr(memory, "bytes_left", lambda: 10**7)  # as `ulimit -v` or a container would
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
     assert said.code == 2, said.err
-    assert "GB are needed and 0.01 GB are allowed: take fewer labels" in said.err.splitlines()[-1]
+    assert (
+        "GB are needed and 0.01 GB are allowed, a share of what is free: take fewer labels" in said.err.splitlines()[-1]
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -50,7 +50,7 @@ class ClassExplanation(Reasons):
         labels: the strongest, by |effect|; effects are of P(class).
         needed: without which labels another class is the likeliest; None where one is anyway.
         edges: all of its edges, by |log_odds|; of a neighbour `p_rare` is its P(class).
-        features: every column, by |share|; with `base` they add up to `log_odds`.
+        features: columns, of more than 1,000 those with a share, by |share|; with `base` they add up to `log_odds`.
         base: log-odds of P(class) of the node that is compared with; None without features.
         groups: of labels, by |effect|; none unless a column was named.
     """

@@ -21,6 +21,7 @@ from calirare.explain.words import Values, neighbours
 
 SHOWN = 10  # labels of a node that are told of
 TOGETHER = 16  # nodes
+MANY_COLUMNS = 1_000  # of which most add nothing to a node
 EVERY = 50_000  # nodes of a graph whose P(rare) is made of all at once
 
 
@@ -155,8 +156,10 @@ class Explainer:
         return tuple(out)
 
     def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:
-        """Returns every column, by |share|."""
+        """Returns every column, by |share|; of many, such as words, those that have one."""
         order = torch.argsort(shares.values[row].abs(), descending=True, stable=True)
+        if order.numel() > MANY_COLUMNS:
+            order = order[shares.values[row, order] != 0]
         names = [shares.names[place] for place in order.tolist()]
         each = zip(names, shares.values[row, order].tolist(), strict=True)
         return tuple(FeatureShare(name, share, self.values.of(node, name)) for name, share in each)

@@ -123,7 +123,7 @@ class Reasons(abc.ABC):
         label: its own class where the detector learned from it, else None.
         labels: the strongest, by |effect|.
         edges: all of its edges, by |log_odds|.
-        features: every column, by |share|.
+        features: every column, of more than 1,000 those with a share, by |share|.
         base: log-odds of the node that is compared with; None without features.
         groups: of labels, by |effect|.
         log_odds: of the probability.
@@ -214,7 +214,7 @@ class Explanation(Reasons):
         labels: the strongest, by |effect|.
         needed: without which labels it is no alert; None where it is none.
         edges: all of its edges, by |log_odds|.
-        features: every column, by |share|; with `base` they add up to `log_odds`.
+        features: columns, of more than 1,000 those with a share, by |share|; with `base` they add up to `log_odds`.
         base: log-odds of the node that is compared with; None without features.
         groups: of labels, by |effect|; none unless a column was named.
     """

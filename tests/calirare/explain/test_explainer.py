@@ -15,7 +15,8 @@ from calirare.explain.explanation import EdgeEffect, Explanation, LabelEffect, w
 from calirare.explain.network import network_voice
 from calirare.explain.voice import Kept
 from calirare.graph import Column
-from calirare.models import HopsTraining
+from calirare.models import GcnTraining, HopsTraining
+from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -62,6 +63,21 @@ def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
         assert [abs(edge.log_odds) for edge in each.edges] == sorted(
             (abs(e.log_odds) for e in each.edges), reverse=True
         )
+
+
+def test_of_many_columns_those_that_add_nothing_are_left_out(monkeypatch):
+    task = rare_task()
+    sparse = dataclasses.replace(task, x=Csr.from_dense(task.x.clamp(min=0)))
+    voice = network_voice(GcnTraining(epochs=10, hidden=4).fit(sparse, sparse.split.train), sparse)
+    fitted = voice.fitted
+    own = Explainer(voice, Subject(sparse, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
+    every = own.explain(NODES)
+    monkeypatch.setattr("calirare.explain.explainer.MANY_COLUMNS", 3)
+    some = own.explain(NODES)
+    assert any(len(few.features) < len(all_.features) for few, all_ in zip(some, every, strict=True))
+    for few, all_ in zip(some, every, strict=True):
+        assert few.features == tuple(each for each in all_.features if each.share != 0)
+        assert few.base + sum(each.share for each in few.features) == pytest.approx(few.log_odds, abs=1e-9)
 
 
 def test_needed_labels_are_the_fewest_of_the_strongest(explainer, found):

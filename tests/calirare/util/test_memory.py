@@ -62,5 +62,7 @@ def test_a_refusal_knows_of_the_limit(monkeypatch):
     memory.check_memory(10**6, None, device, "take fewer")
     monkeypatch.setattr(memory, "bytes_left", lambda: 10**6)
     assert memory.free_bytes(device) == 10**6
-    with pytest.raises(InputError, match=r"about 0.01 GB are needed and 0.00 GB are allowed: take fewer"):
+    with pytest.raises(
+        InputError, match=r"about 0.01 GB are needed and 0.00 GB are allowed, a share of what is free: take fewer"
+    ):
         memory.check_memory(10**7, None, device, "take fewer")
