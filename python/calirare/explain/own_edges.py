@@ -10,29 +10,37 @@ neighbours i. An edge (v, u) moves S at v and u alone: with d = s' - s, t = A S 
 for every i but u, which v does not read any more. In v's own row A_uv s'_u y_u or A_uv s'_u^2 t'_u is missing.
 So all rows of all edges are a matrix of rank four beside what is known, however many nodes lie two hops away.
 
-Among many neighbours an edge moves little: where no edge can turn any hidden unit of i on or off, which
-|C_iu| <= (C_ii C_uu)^1/2 tells, the sum over such i is linear in p, q and d y, and C is never made. The other i are
-made one by one.
+What goes through v itself, C_iu = s_v^2 A_iv A_vu + C'_iu, is of the same kind as p and joins it; what is left, A_iu
+and C'_iu, has few entries however many neighbours v has. As long as no hidden unit is turned on or off the sum over all
+i is linear in p, q and d y, and needs no matrix; where one is turned relu(x) stands in the place of 0 or x. Those are
+looked for among (i, h), by what p does to unit h at i, and among the entries (i, u) that are there.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calirare.explain.removal import Propagator, Rows, numbered_anew, with_neighbours
+from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate, turned_times
 
-NUMBERS = 1 << 17  # worked on together: edges times rows times width, in cache
-WIDE = 4096  # neighbours whose entries of A and C are made together
+NUMBERS = 1 << 17  # worked on together, in cache
+ENTRIES = 1 << 20  # of A and C made together
+SMALL = 1 << 18  # entries, 0 or not, up to which a matrix between neighbours and what they read is dense
+LOUDEST, MORE = 16, 4  # edges that move most, which have a bound of their own, and how many times as many are next
 FEW = 32  # columns up to which all rows are multiplied, where that is not much more than the node's own
 COPIED = 8  # products that an entry of A costs which is copied first
 DENSE = 1 / 8  # share of entries from which a product with a dense matrix is the faster one
 ROUNDING = 1 + 1e-9  # by which a bound is drawn wider
+Entries = tuple[Tensor, Tensor, Tensor]  # neighbours and edges, int64 [k], and s_i times A and C' there, [1 or 2, k]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +72,6 @@ class OwnEdges:
         self.scale = propagator.left
         self.once, self.last = once, once if hops == 1 else propagator(once)
         self.size = Rows(y.shape[0], 1, self._size)
-        a = propagator.matrix
-        self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
 
     def with_head(self, head: Head) -> OwnEdges:
         """Returns the same of a network with another end, which shares what was made."""
@@ -97,7 +103,7 @@ class OwnEdges:
         """Returns how the output at a node changes without its edge to each of others (int64 [b]), float64 [b]."""
         row = self.propagator.matrix.select_rows(torch.tensor([node]))
         nodes = torch.unique(torch.cat([row.indices.long(), torch.tensor([node])]))
-        around = _Around(self.propagator.matrix, nodes, self.scale, self.hops)
+        around = _Around(self.propagator.matrix, node, nodes, self.scale, self.hops)
         ends, weights = self.propagator.with_nobody(node, torch.stack([torch.full_like(others, node), others], 1))
         said = self._said(around, ends, weights)
         return said[1:] - said[0]
@@ -108,6 +114,8 @@ class OwnEdges:
         places = torch.searchsorted(nodes, torch.cat([ends[:1, 0], ends[:, 1]]))
         here, others = places[:1], places[1:]
         rows = around.columns(here)[:, :, 0]  # A_vi, and C_vi
+        if self.hops == 2:
+            rows[1] += scale[here] ** 2 * rows[0, here] * rows[0]  # by the loop of v
         own = self.known(ends[0, :1]) - moved.lost
         for row, of_v, of_u in zip(rows, moved.of_v, moved.of_u, strict=True):
             own = own + row[here] * of_v + row[others, None] * of_u
@@ -126,31 +134,65 @@ class OwnEdges:
             read: A_vi s_i, 0 at v itself, [r].
             others: place of the neighbour that is gone, int64 [b].
         """
-        scale = self.scale[around.nodes]
+        scale, size = self.scale[around.nodes], self.size[around.nodes][:, 0]
         start = self.known(around.nodes) * scale[:, None] + self.head.bias  # [r, width]
-        size = self.size[around.nodes][:, 0]
-        largest = torch.stack([self.largest.expand_as(size), size * size[others].max()])[: len(rows)]
-        bound = rows.abs().T @ moved.of_v.abs().amax(1) + (largest * scale).T @ moved.of_u.abs().amax(1)
-        turning = (start.abs() <= ROUNDING * bound).any(1)
-        slope = (read * ~turning)[:, None] * (start > 0) * self.head.weight
-        total = (slope * start).sum() + ((rows @ slope)[:, None] * moved.of_v).sum((0, 2))
+        weight = read[:, None] * self.head.weight
+        slope, of_v = weight * (start > 0), moved.through_v()
+        total = (slope * start).sum() + ((rows @ slope)[:, None] * of_v).sum((0, 2))
         total = total + (around.times(slope * scale[:, None])[:, others] * moved.of_u).sum((0, 2))
-        for part in turning.nonzero().flatten().split(WIDE):
-            entries = around.columns(part)[:, others] * scale[part]
-            total = total + self._turned(start[part], moved, rows[:, part], entries) @ read[part]
+        total = total + self._turned_by_ends(start, weight, rows, of_v)
+        total = total + self._turned_by_entries(start, weight, rows, of_v, moved.of_u, around.entries(others))
         diagonal = torch.stack([self.propagator.loops[around.nodes], size.square()])[: len(rows)] * scale
         gone = start[others] + (rows[:, others, None] * moved.of_v + diagonal[:, others, None] * moved.of_u).sum(0)
         return total - read[others] * (torch.relu(gone) @ self.head.weight)
 
-    def _turned(self, start: Tensor, moved: _Moved, rows: Tensor, entries: Tensor) -> Tensor:
-        """Returns what r neighbours say without each edge, [b, r], of their rows [.., r] and entries [.., b, r]."""
-        vectors, out = torch.cat([moved.of_v, moved.of_u]).permute(1, 2, 0), list[Tensor]()
-        for some in torch.arange(len(vectors)).split(max(1, NUMBERS // max(start.numel(), 1))):
-            own = entries[:, some]
-            coefficients = torch.cat([rows[:, None].expand_as(own), own]).transpose(0, 1)
-            hidden = torch.baddbmm(start.T.expand(len(some), -1, -1), vectors[some], coefficients).relu_()
-            out.append(torch.matmul(self.head.weight, hidden))
-        return torch.cat(out)
+    def _turned_by_ends(self, start: Tensor, weight: Tensor, rows: Tensor, of_v: Tensor) -> Tensor:
+        """Returns what units that v's part turns add to the linear sum, [b].
+
+        Args:
+            start: what the units of r neighbours hear with all edges, [r, width].
+            weight: of these units, [r, width].
+            rows: see `_read`.
+            of_v: p with what goes through v, and d_v y_v, [1 or 2, b, width].
+        """
+        out = torch.zeros(of_v.shape[1], dtype=torch.float64)
+        order, first, number = of_v.abs().amax((0, 2)).argsort(descending=True), 0, LOUDEST
+        while first < len(order):
+            some, first, number = order[first : first + number], first + number, number * MORE
+            moves = of_v[:, some]
+            near = start.abs() <= ROUNDING * (rows.abs().T @ moves.abs().amax(1))
+            i, unit = (near & (weight != 0)).nonzero(as_tuple=True)
+            for part in torch.arange(len(i)).split(max(1, NUMBERS // len(some))):
+                node, h = i[part], unit[part]
+                heard = start[node, h] + (rows[:, None, node] * moves[:, :, h]).sum(0)
+                out[some] += _turned(heard, start[node, h]) @ weight[node, h]
+        return out
+
+    def _turned_by_entries(
+        self, start: Tensor, weight: Tensor, rows: Tensor, of_v: Tensor, of_u: Tensor, entries: Iterator[Entries]
+    ) -> Tensor:
+        """Returns what units that u's part turns add to `_turned_by_ends`, [b]."""
+        b, width = of_v.shape[1:]
+        out = torch.zeros(b, dtype=torch.float64)
+        size = torch.cat([of_v, of_u]).abs().amax((0, 1))  # of a unit's moves
+        unit = torch.where(size > 0, size, 1.0)
+        near = torch.where((weight != 0) & (size > 0), start.abs() / unit, torch.inf).amin(1)
+        reach_v, reach_u = ((each.abs() / unit).amax(2) for each in (of_v, of_u))
+        for i, edge, values in entries:
+            reach = (rows[:, i].abs() * reach_v[:, edge] + values.abs() * reach_u[:, edge]).sum(0)
+            for part in (near[i] <= ROUNDING * reach).nonzero().flatten().split(max(1, NUMBERS // width)):
+                node, some = i[part], edge[part]
+                before = start[node]
+                by_v = before + (rows[:, node, None] * of_v[:, some]).sum(0)
+                heard = by_v + (values[:, part, None] * of_u[:, some]).sum(0)
+                more = _turned(heard, before) - _turned(by_v, before)
+                out.index_add_(0, some, (more * weight[node]).sum(1))
+        return out
+
+
+def _turned(heard: Tensor, start: Tensor) -> Tensor:
+    """Returns relu(x) of what units hear now without what it is by the line that holds at the start."""
+    return torch.relu(torch.where(start > 0, -heard, heard))
 
 
 class _Moved:
@@ -161,6 +203,7 @@ class _Moved:
         of_v: p, and of two hops d_v y_v, [1 or 2, b, width].
         of_u: q, and d_u y_u.
         lost: what v's own row does not read any more, [b, width].
+        passed: s_v^2 A_uv, [b].
     """
 
     def __init__(self, edges: OwnEdges, ends: Tensor, weights: Tensor) -> None:
@@ -168,7 +211,7 @@ class _Moved:
         s, changed = edges.scale[ends], gone.left
         between, loops, y = gone.weights, edges.propagator.loops[ends], edges.y[ends]
         step = (changed - s)[:, :, None] * y
-        self.scale_v = changed[:, 0]
+        self.scale_v, self.passed = changed[:, 0], s[:, 0] ** 2 * between
         if edges.hops == 1:
             self.of_v, self.of_u = step[:, 0][None], step[:, 1][None]
             self.lost = between[:, None] * changed[:, 1:] * y[:, 1]
@@ -181,19 +224,28 @@ class _Moved:
         self.of_v, self.of_u = torch.stack([both, step]).unbind(2)
         self.lost = between[:, None] * after[:, 1]
 
+    def through_v(self) -> Tensor:
+        """Returns `of_v` with what d_u y_u does through v, which all of v's neighbours hear as they hear p."""
+        if len(self.of_v) == 1:
+            return self.of_v
+        return torch.stack([self.of_v[0] + self.passed[:, None] * self.of_u[1], self.of_v[1]])
+
 
 class _Around:
-    """A node with its neighbours, and what lies between them.
+    """A node with its neighbours, and what lies between them: A and C' = A S'^2 A, where S' is S and 0 at the node.
 
     Args:
         matrix: A, symmetric, float64 [n, n].
+        node: v.
         nodes: ascending, int64 [r].
         scale: the diagonal of S, float64 [n].
-        hops: 2: A S^2 A is asked for too.
+        hops: 2: C' is asked for too.
     """
 
-    def __init__(self, matrix: Csr, nodes: Tensor, scale: Tensor, hops: int) -> None:
-        self.matrix, self.nodes, self.scale, self.hops = matrix, nodes, scale, hops
+    def __init__(self, matrix: Csr, node: int, nodes: Tensor, scale: Tensor, hops: int) -> None:
+        self.matrix, self.nodes, self.hops = matrix, nodes, hops
+        self.scale, self.passing = scale[nodes], scale.square()
+        self.passing[node] = 0.0
         self.many = COPIED * int((matrix.indptr[nodes + 1] - matrix.indptr[nodes]).sum()) > matrix.nnz
 
     @cached_property
@@ -210,28 +262,67 @@ class _Around:
         return None if rows.nnz < DENSE * rows.n_rows * rows.n_cols else rows.to_dense()
 
     def columns(self, places: Tensor) -> Tensor:
-        """Returns columns of A, and of A S^2 A, at these nodes, float64 [1 or 2, r, c]."""
+        """Returns columns of A, and of C', at these nodes, float64 [1 or 2, r, c]."""
         if self.many and places.numel() <= FEW:
             one = torch.zeros(self.nodes.numel(), places.numel(), dtype=torch.float64)
             one[places, torch.arange(places.numel())] = 1
             return self.times(one)
+        return self._columns(places)
+
+    def _columns(self, places: Tensor) -> Tensor:
         rows = self.field[1].select_rows(places).to_dense() if self.dense is None else self.dense[places]
         return self._once_and_twice(rows.T)
 
+    def entries(self, others: Tensor) -> Iterator[Entries]:
+        """Yields entries of A, and of C', that are not 0, at these nodes and others of them (places, int64 [b])."""
+        f, b, r = self.field[1].n_cols, others.numel(), self.nodes.numel()
+        if self.dense is None and r * f > SMALL:
+            yield from self._sparse_entries(others)
+            return
+        for part in torch.arange(r).split(max(1, ENTRIES // max(f, b))):
+            values = self._columns(part)[:, others]
+            edge, place = (values != 0).any(0).nonzero(as_tuple=True)
+            yield part[place], edge, values[:, edge, place] * self.scale[part[place]]
+
+    def _sparse_entries(self, others: Tensor) -> Iterator[Entries]:
+        """Yields `entries` by products of sparse matrices, some rows at a time."""
+        field, rows = self.field[0], scipy_of_csr(self.field[1])
+        direct = rows[:, torch.searchsorted(field, self.nodes)[others].numpy()].tocsr()
+        if self.hops == 1:
+            yield self._listed(direct.tocoo(), 0, ("real",))
+            return
+        sent = rows.multiply(self.passing[field].numpy()).tocsr()
+        sent.eliminate_zeros()
+        ends = rows[others.numpy()].T.tocsr()  # of the field to each of the others
+        work = torch.from_numpy((sent != 0) @ np.diff(ends.indptr).astype(np.float64))
+        block = (work.cumsum(0) / ENTRIES).long()
+        sizes = torch.unique_consecutive(block, return_counts=True)[1].tolist()
+        for first, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+            some = slice(first, first + size)
+            both = (1j * (sent[some] @ ends) + direct[some]).tocoo()
+            yield self._listed(both, int(first), ("real", "imag"))
+
+    def _listed(self, found: Any, first: int, parts: tuple[str, ...]) -> Entries:
+        """Returns the entries of a matrix of scipy whose first row is another one here."""
+        i, edge = (torch.from_numpy(each.astype(np.int64)) for each in found.coords)
+        i += first
+        values = torch.stack([torch.from_numpy(np.ascontiguousarray(getattr(found.data, each))) for each in parts])
+        return i, edge, values * self.scale[i]
+
     def times(self, x: Tensor) -> Tensor:
-        """Returns A x, and A S^2 A x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
+        """Returns A x, and C' x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
         if not self.many:
             return self._once_and_twice(turned_times(self.field[1], x) if self.dense is None else self.dense.T @ x)
         out = [propagate(self.matrix, x.new_zeros(self.matrix.n_rows, x.shape[1]).index_copy_(0, self.nodes, x))]
         if self.hops == 2:
-            out.append(propagate(self.matrix, self.scale.square()[:, None] * out[0]))
+            out.append(propagate(self.matrix, self.passing[:, None] * out[0]))
         return torch.stack([each[self.nodes] for each in out])
 
     def _once_and_twice(self, read: Tensor) -> Tensor:
-        """Returns A x at these nodes, and A S^2 A x, of A x at all that they read, [f, c]."""
+        """Returns A x at these nodes, and C' x, of A x at all that they read, [f, c]."""
         field, rows = self.field
         here = read[torch.searchsorted(field, self.nodes)]
         if self.hops == 1:
             return here[None]
-        sent = self.scale[field].square()[:, None] * read
+        sent = self.passing[field][:, None] * read
         return torch.stack([here, propagate(rows, sent.contiguous()) if self.dense is None else self.dense @ sent])

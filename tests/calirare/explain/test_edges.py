@@ -94,18 +94,20 @@ def test_a_graph_convolution_without_each_edge(graph, hops, layers):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
 
 
-@pytest.mark.parametrize(("dense", "wide"), [(0.0, 4096), (2.0, 4096), (0.0, 3), (2.0, 3)])
+@pytest.mark.parametrize("at_once", [1 << 20, 7])
+@pytest.mark.parametrize(("dense", "small"), [(0.0, 0), (2.0, 0), (2.0, 1 << 20)])
 @pytest.mark.parametrize("copied", [0, 1e9])
 @pytest.mark.parametrize("hops", [1, 2])
-def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied, dense, wide):
-    """In float64, where dense products and sparse ones, and few edges at a time, make the same."""
+def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied, dense, small, at_once):
+    """In float64, where dense products and sparse ones, and few entries or edges at a time, make the same."""
     task = with_weights(rare_task(), loops=True)
     edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(task, task.split.train), task)
     ends = edges_of(task, 20)
     own, edges.own = edges.own, None
     known = edges.effect(20, ends)
     edges.own = own
-    for name, value in (("DENSE", dense), ("WIDE", wide), ("NUMBERS", 1), ("COPIED", copied), ("FEW", 4)):
+    sizes = {"DENSE": dense, "SMALL": small, "ENTRIES": at_once, "NUMBERS": 1, "LOUDEST": 2, "MORE": 1}
+    for name, value in (sizes | {"COPIED": copied, "FEW": 4}).items():
         monkeypatch.setattr(own_edges, name, value)
     assert known.abs().max() > 1e-3
     torch.testing.assert_close(edges.effect(20, ends), known, rtol=1e3 * EPS, atol=1e3 * EPS)
@@ -124,12 +126,37 @@ def test_own_edges_among_many_neighbours(monkeypatch, hops, bound):
     ends = edges_of(graph, 20)
     own, edges.own = edges.own, None
     known = edges.effect(20, ends)
-    turned, made = own._turned, []
-    monkeypatch.setattr(own, "_turned", lambda start, *rest: made.append(len(start)) or turned(start, *rest))
+    turned, made = own_edges._turned, []
+    monkeypatch.setattr(own_edges, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start))
     monkeypatch.setattr(own_edges, "ROUNDING", max(bound, own_edges.ROUNDING))
     found = own.effect(20, ends[:, 1])
     torch.testing.assert_close(found, known, rtol=1e3 * EPS, atol=1e3 * EPS)
-    assert sum(made) == len(ends) + 1 if bound > 1 else sum(made) < len(ends) / 2
+    all_of_them = len(ends) ** 2 * len(own.head.weight)
+    assert sum(made) > all_of_them if bound > 1 else 0 < sum(made) < all_of_them / 2
+
+
+@pytest.mark.parametrize("loud", [1.0, 1e3])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_own_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, hops, loud):
+    """No matrix of all its neighbours by all of its edges, even where one edge weighs as much as all of the others."""
+    n, generator = 1500, torch.Generator().manual_seed(0)
+    hub = torch.stack([torch.zeros(n - 1, dtype=torch.int64), torch.arange(1, n)], 1)
+    pairs = torch.cat([hub, torch.randint(1, n, (2 * n, 2), generator=generator)])
+    pairs = torch.unique(pairs[pairs[:, 0] != pairs[:, 1]].sort(1).values, dim=0)
+    x = torch.randn(n, 5, generator=generator)
+    graph = Graph.from_edges(pairs, x, (x[:, 0] > 0.5).long(), symmetrize=True)
+    ends = (graph.adjacency.rows() + graph.adjacency.indices == 1).nonzero().flatten()  # between 0 and 1
+    values = graph.adjacency.values.index_fill(0, ends, loud)
+    graph = dataclasses.replace(graph, adjacency=dataclasses.replace(graph.adjacency, values=values))
+    edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(graph, torch.arange(1, 200)), graph)
+    ends, turned, made = edges_of(graph, 0), own_edges._turned, []
+    own, edges.own = edges.own, None
+    some = torch.cat([ends[:20], ends[-20:]])
+    known = edges.effect(0, some)
+    monkeypatch.setattr(own_edges, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start))
+    found = own.effect(0, ends[:, 1])
+    torch.testing.assert_close(torch.cat([found[:20], found[-20:]]), known, rtol=1e3 * EPS, atol=1e3 * EPS)
+    assert 0 < sum(made) < 0.1 * len(ends) ** 2 * len(own.head.weight)
 
 
 @pytest.mark.slow
