@@ -13,7 +13,8 @@ So all rows of all edges are a matrix of rank four beside what is known, however
 What goes through v itself, C_iu = s_v^2 A_iv A_vu + C'_iu, is of the same kind as p and joins it; what is left, A_iu
 and C'_iu, has few entries however many neighbours v has. As long as no hidden unit is turned on or off the sum over all
 i is linear in p, q and d y, and needs no matrix; where one is turned relu(x) stands in the place of 0 or x. Those are
-looked for among (i, h), by what p does to unit h at i, and among the entries (i, u) that are there.
+looked for among (i, h), by what p does to unit h at i, and among the entries (i, u) that are there, of those i that
+|C'_iu| <= (C_ii C_uu)^1/2 does not rule out.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class OwnEdges:
         self.scale = propagator.left
         self.once, self.last = once, once if hops == 1 else propagator(once)
         self.size = Rows(y.shape[0], 1, self._size)
+        a = propagator.matrix
+        self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
 
     def with_head(self, head: Head) -> OwnEdges:
         """Returns the same of a network with another end, which shares what was made."""
@@ -140,8 +143,16 @@ class OwnEdges:
         slope, of_v = weight * (start > 0), moved.through_v()
         total = (slope * start).sum() + ((rows @ slope)[:, None] * of_v).sum((0, 2))
         total = total + (around.times(slope * scale[:, None])[:, others] * moved.of_u).sum((0, 2))
-        total = total + self._turned_by_ends(start, weight, rows, of_v)
-        total = total + self._turned_by_entries(start, weight, rows, of_v, moved.of_u, around.entries(others))
+        reads = torch.stack([self.largest * scale, size * scale])[
+            : len(rows)
+        ]  # at least what i reads of q, and d_u y_u
+        loud = torch.stack([moved.of_u[0], *(size[others, None] * each for each in moved.of_u[1:])]).abs().amax(1)
+        bound = ROUNDING * (rows.abs().T @ of_v.abs().amax(1) + reads.T @ loud)
+        doubtful = ((start.abs() <= bound) & (weight != 0)).any(1).nonzero().flatten()
+        if doubtful.numel():
+            total = total + self._turned_by_ends(start, weight, rows, of_v)
+            entries = around.entries(doubtful, others)
+            total = total + self._turned_by_entries(start, weight, rows, of_v, moved.of_u, entries)
         diagonal = torch.stack([self.propagator.loops[around.nodes], size.square()])[: len(rows)] * scale
         gone = start[others] + (rows[:, others, None] * moved.of_v + diagonal[:, others, None] * moved.of_u).sum(0)
         return total - read[others] * (torch.relu(gone) @ self.head.weight)
@@ -273,41 +284,41 @@ class _Around:
         rows = self.field[1].select_rows(places).to_dense() if self.dense is None else self.dense[places]
         return self._once_and_twice(rows.T)
 
-    def entries(self, others: Tensor) -> Iterator[Entries]:
-        """Yields entries of A, and of C', that are not 0, at these nodes and others of them (places, int64 [b])."""
-        f, b, r = self.field[1].n_cols, others.numel(), self.nodes.numel()
-        if self.dense is None and r * f > SMALL:
-            yield from self._sparse_entries(others)
+    def entries(self, places: Tensor, others: Tensor) -> Iterator[Entries]:
+        """Yields entries of A, and of C', that are not 0, at some of these nodes and others (int64 [k] and [b])."""
+        f, b = self.field[1].n_cols, others.numel()
+        if self.dense is None and places.numel() * f > SMALL:
+            yield from self._sparse_entries(places, others)
             return
-        for part in torch.arange(r).split(max(1, ENTRIES // max(f, b))):
+        for part in places.split(max(1, ENTRIES // max(f, b))):
             values = self._columns(part)[:, others]
             edge, place = (values != 0).any(0).nonzero(as_tuple=True)
             yield part[place], edge, values[:, edge, place] * self.scale[part[place]]
 
-    def _sparse_entries(self, others: Tensor) -> Iterator[Entries]:
+    def _sparse_entries(self, places: Tensor, others: Tensor) -> Iterator[Entries]:
         """Yields `entries` by products of sparse matrices, some rows at a time."""
-        field, rows = self.field[0], scipy_of_csr(self.field[1])
+        field, all_rows = self.field[0], scipy_of_csr(self.field[1])
+        rows = all_rows[places.numpy()]
         direct = rows[:, torch.searchsorted(field, self.nodes)[others].numpy()].tocsr()
         if self.hops == 1:
-            yield self._listed(direct.tocoo(), 0, ("real",))
+            yield self._listed(direct.tocoo(), places, ("real",))
             return
         sent = rows.multiply(self.passing[field].numpy()).tocsr()
         sent.eliminate_zeros()
-        ends = rows[others.numpy()].T.tocsr()  # of the field to each of the others
+        ends = all_rows[others.numpy()].T.tocsr()  # of the field to each of the others
         work = torch.from_numpy((sent != 0) @ np.diff(ends.indptr).astype(np.float64))
-        block = (work.cumsum(0) / ENTRIES).long()
-        sizes = torch.unique_consecutive(block, return_counts=True)[1].tolist()
-        for first, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
-            some = slice(first, first + size)
-            both = (1j * (sent[some] @ ends) + direct[some]).tocoo()
-            yield self._listed(both, int(first), ("real", "imag"))
+        sizes = torch.unique_consecutive((work.cumsum(0) / ENTRIES).long(), return_counts=True)[1].tolist()
+        first = 0
+        for part in places.split(sizes):
+            some = slice(first, first + len(part))
+            first += len(part)
+            yield self._listed((1j * (sent[some] @ ends) + direct[some]).tocoo(), part, ("real", "imag"))
 
-    def _listed(self, found: Any, first: int, parts: tuple[str, ...]) -> Entries:
-        """Returns the entries of a matrix of scipy whose first row is another one here."""
-        i, edge = (torch.from_numpy(each.astype(np.int64)) for each in found.coords)
-        i += first
+    def _listed(self, found: Any, places: Tensor, parts: tuple[str, ...]) -> Entries:
+        """Returns the entries of a matrix of scipy whose rows stand for these places."""
+        row, edge = (torch.from_numpy(each.astype(np.int64)) for each in found.coords)
         values = torch.stack([torch.from_numpy(np.ascontiguousarray(getattr(found.data, each))) for each in parts])
-        return i, edge, values * self.scale[i]
+        return places[row], edge, values * self.scale[places[row]]
 
     def times(self, x: Tensor) -> Tensor:
         """Returns A x, and C' x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
