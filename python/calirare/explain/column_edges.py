@@ -67,11 +67,12 @@ class ColumnEdges:
 
     def _made(self, node: int, ends: Tensor) -> Tensor:
         rows = self.mean.numbers_of_means(node, max(self.columns.hops, 1))
-        step = max(1, BLOCK // max(rows * self.x.shape[1], 1))
+        kinds = 2 * len(self.graph.relations) if self.columns.hops else 0
+        step = max(1, BLOCK // max(max(rows, kinds) * self.x.shape[1], 1))
         ends, weights = self.mean.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
-        raw = torch.cat([self._raw(node, some, these) for some, these in pairs])
-        return self.columns.scaled.of_numbers(raw.float())
+        raw = torch.cat([self._raw(node, some, these).float() for some, these in pairs])
+        return self.columns.scaled.of_numbers(raw)
 
     def _raw(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the columns of the node before they are scaled, float64 [b, d]; an edge of weight 0 is none."""
@@ -94,23 +95,26 @@ class ColumnEdges:
         return torch.log1p((columns.numel() - gone).double())[:, None]
 
     def _mean_of(self, matrix: Csr, node: int, ends: Tensor) -> Tensor:
-        """Returns the mean over the entries of the node's row that are left, [b, d]."""
-        kept, columns, values = self._kept(matrix, node, ends)
-        weights = kept * values
-        total = weights.sum(1, keepdim=True)
-        return weights @ self.x[columns] / torch.where(total == 0, 1.0, total)
-
-    def _kept(self, matrix: Csr, node: int, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns which entries of the node's row are left without each edge [b, e], their columns and values [e]."""
+        """Returns the mean over the entries of the node's row that are left, [b, d]: of those before and behind."""
         others, columns = self._lost(matrix, node, ends)
-        values = matrix.values[int(matrix.indptr[node]) : int(matrix.indptr[node + 1])].double()
-        return columns[None] != others[:, None], columns, values
+        columns, order = columns.sort()
+        values = matrix.values[int(matrix.indptr[node]) : int(matrix.indptr[node + 1])].double()[order, None]
+        before, behind = torch.searchsorted(columns, others), torch.searchsorted(columns, others, right=True)
+        total = _left(values, before, behind)
+        return _left(values * self.x[columns], before, behind) / torch.where(total == 0, 1.0, total)
 
     def _lost(self, matrix: Csr, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the neighbour that each edge leads to from the node, -1 for none [b], and all of its columns [e]."""
         other = torch.where(ends[:, 0] == node, ends[:, 1], torch.where(ends[:, 1] == node, ends[:, 0], -1))
         columns = matrix.indices[int(matrix.indptr[node]) : int(matrix.indptr[node + 1])].long()
         return torch.where(ends[:, 0] == ends[:, 1], -1, other), columns
+
+
+def _left(x: Tensor, before: Tensor, behind: Tensor) -> Tensor:
+    """Returns the sum of rows of x [e, d] up to some and from others on, [b, d]: what is left out is in no sum."""
+    nothing = x.new_zeros(1, x.shape[1])
+    first, last = torch.cat([nothing, x.cumsum(0)]), torch.cat([x.flip(0).cumsum(0).flip(0), nothing])
+    return first[before] + last[behind]
 
 
 class SharedColumns:
