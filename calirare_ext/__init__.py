@@ -40,7 +40,7 @@ from calirare_ext.network_loss import (
 )
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
-from calirare_ext.receptive_field import ReceptiveField, cut, receptive_field
+from calirare_ext.receptive_field import ReceptiveField, cut, part_of_field, receptive_field
 from calirare_ext.row_sums import row_parts, row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
@@ -89,6 +89,7 @@ __all__ = [
     "network_logits",
     "network_loss",
     "node_gradients",
+    "part_of_field",
     "prepare",
     "product_of",
     "propagate",

@@ -116,6 +116,21 @@ def receptive_field(a_hat: Csr, inputs: Inputs, nodes: Tensor, n_layers: int) ->
     return ReceptiveField(tuple(rows), _at(inputs, rows[0]), tuple(blocks))
 
 
+def part_of_field(field: ReceptiveField, places: Tensor) -> ReceptiveField:
+    """Returns the receptive field of some of a field's nodes.
+
+    Args:
+        field: of all of them.
+        places: int64 [m], distinct places among `field.nodes`.
+    """
+    rows, blocks, there = [field.nodes[places]], list[Csr](), places
+    for block, below in zip(reversed(field.blocks), reversed(field.rows[:-1]), strict=True):
+        own, there = cut(block, there)
+        blocks.insert(0, own)
+        rows.insert(0, below[there])
+    return ReceptiveField(tuple(rows), _at(field.features, there), tuple(blocks))
+
+
 def _at(inputs: Inputs, rows: Tensor) -> Inputs:
     """Returns the inputs at some rows; of factors with the columns that these do not touch left out."""
     if isinstance(inputs, Factored):

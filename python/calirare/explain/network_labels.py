@@ -18,7 +18,7 @@ conjugate gradients solve for the nodes that are asked about, and leverages are 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -29,7 +29,7 @@ from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation, dual_system, gauss_newton, linearise
 from calirare.leave_one_out import Problem, Randomised
 from calirare.models import GcnFit
-from calirare_ext import ReceptiveField, SolverStatus, solve_inverse_hvp
+from calirare_ext import ReceptiveField, SolverStatus, part_of_field, solve_inverse_hvp
 
 CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a matrix of that size is factored
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
@@ -118,13 +118,30 @@ class NetworkLabels(abc.ABC):
         Returns:
             Of labels of the rest, and of rare ones; each weighs what labels of its class do on average.
         """
-        rows, step = jacobian_at(self.fitted, field).double(), max(1, PASS // max(self.linearised.n_parameters, 1))
         parts = []
-        for own, z in zip(jacobian_at(self.fitted, more).split(step), log_odds.split(step), strict=True):
+        for own, z in zip(self._jacobians(more), log_odds.split(self._step), strict=True):
             solved = self.inverse_rows(own)
             pull = torch.stack([pulled(z, (solved * own.double()).sum(1), a, y) for y, a in enumerate(self._worth())])
-            parts.append(-pull[:, :, None] * (solved @ rows.T))
+            parts.append(-pull[:, :, None] * self._on(solved, field))
         return torch.cat(parts, 1)
+
+    @property
+    def _step(self) -> int:
+        """How many nodes' rows are made together."""
+        return max(1, PASS // max(self.linearised.n_parameters, 1))
+
+    def _jacobians(self, field: ReceptiveField) -> Iterator[Tensor]:
+        """Yields the rows of `jacobian_at`, a few nodes' at a time."""
+        n = field.nodes.numel()
+        if n <= self._step:
+            yield jacobian_at(self.fitted, field)
+            return
+        for some in torch.arange(n, device=field.nodes.device).split(self._step):
+            yield jacobian_at(self.fitted, part_of_field(field, some))
+
+    def _on(self, rows: Tensor, field: ReceptiveField) -> Tensor:
+        """Returns rows [b, p] times J^T of a field's nodes, float64 [b, n]."""
+        return torch.cat([rows @ some.double().T for some in self._jacobians(field)], 1)
 
     def change_with_all(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor, y: Tensor) -> Tensor:
         """Returns how the log-odds of a field's nodes change if other nodes all have a label, float64 [n].
@@ -135,11 +152,11 @@ class NetworkLabels(abc.ABC):
             log_odds: of these, float64 [c].
             y: their labels, int64 [c].
         """
-        rows, own = (jacobian_at(self.fitted, each).double() for each in (field, more))
-        step = max(1, PASS // max(self.linearised.n_parameters, 1))
-        solved = torch.cat([self.inverse_rows(some) for some in own.split(step)])
+        own = torch.cat(list(self._jacobians(more)))
+        solved = torch.cat([self.inverse_rows(some) for some in own.split(self._step)])
         worth = log_odds.new_tensor(self._worth())[y]
-        return -(pulled_together(log_odds, solved @ own.T, worth, y) @ solved) @ rows.T
+        pull = pulled_together(log_odds, solved @ own.double().T, worth, y)
+        return -self._on((pull @ solved)[None], field)[0]
 
     def _worth(self) -> list[float]:
         """Returns what a label of each class weighs in the mean loss; of a class without labels the mean weight."""
@@ -176,8 +193,12 @@ class DualLabels(NetworkLabels):
 
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """See `NetworkLabels.inverse_rows`: (I - J^T M^-1 D J) / mu, by Woodbury's identity."""
-        labels, rows = self.linearised.jacobian.double(), rows.double()
-        return (rows - (rows @ labels.T @ self.inverse * self.curvature) @ labels) / self.damping
+        labels, rows = self.linearised.field, rows.double()
+        by_label = self._on(rows, labels) @ self.inverse * self.curvature
+        out = rows.clone()
+        for some, own in zip(by_label.split(self._step, 1), self._jacobians(labels), strict=True):
+            out.addmm_(some, own.double(), alpha=-1)
+        return out.div_(self.damping)
 
 
 class PrimalLabels(NetworkLabels):

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from calirare.explain import network_labels
 from calirare.explain.network import network_voice
 from calirare.explain.network_labels import (
     TOLERANCE,
     DualLabels,
     IterativeLabels,
     PrimalLabels,
+    jacobian_at,
     pulled,
     pulled_together,
 )
@@ -129,6 +131,29 @@ def test_a_label_more_is_the_same_in_every_form(voice, everyone):
     )
     for found in (primal, steps):
         assert agreement(found.flatten(0, 1), dual.flatten(0, 1))[1] <= 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("nodes_at_once", [1, 7])
+@pytest.mark.parametrize("kind", [DualLabels, PrimalLabels])
+def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, voice, everyone, kind, nodes_at_once):
+    """In the order that nodes are asked for, whichever it is."""
+    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (everyone.flip(0), torch.arange(90, 110))]
+    labels, z = kind(voice.fitted, voice.fitted.weight_decay), voice.log_odds(torch.arange(90, 110))
+    y = torch.arange(20) % 2
+    known, together = labels.change_with(*fields, z), labels.change_with_all(*fields, z, y)
+    made = []
+    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * labels.linearised.n_parameters)
+    monkeypatch.setattr(
+        network_labels,
+        "jacobian_at",
+        lambda fitted, field: made.append(field.nodes.numel()) or jacobian_at(fitted, field),
+    )
+    for found, wanted in (
+        (labels.change_with(*fields, z), known),
+        (labels.change_with_all(*fields, z, y), together),
+    ):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+    assert max(made) == nodes_at_once
 
 
 @pytest.mark.parametrize("label", [0, 1])
