@@ -26,10 +26,10 @@ from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare._util.threads import threads_for
-from calirare.curvature import GcnLinearisation, dual_system, gauss_newton, linearise
+from calirare.curvature import GcnLinearisation, closed_form, dual_system, gauss_newton, gram, linearise
 from calirare.leave_one_out import Problem, Randomised
 from calirare.models import GcnFit
-from calirare_ext import ReceptiveField, SolverStatus, part_of_field, solve_inverse_hvp
+from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
 
 CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a matrix of that size is factored
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
@@ -119,25 +119,32 @@ class NetworkLabels(abc.ABC):
             Of labels of the rest, and of rare ones; each weighs what labels of its class do on average.
         """
         parts = []
-        for own, z in zip(self._jacobians(more), log_odds.split(self._step), strict=True):
-            solved = self.inverse_rows(own)
-            pull = torch.stack([pulled(z, (solved * own.double()).sum(1), a, y) for y, a in enumerate(self._worth())])
-            parts.append(-pull[:, :, None] * self._on(solved, field))
+        for own, z in zip(self._parts(more), log_odds.split(self._step), strict=True):
+            leverages, across = self.between(own, field)
+            pull = torch.stack([pulled(z, leverages, a, y) for y, a in enumerate(self._worth())])
+            parts.append(-pull[:, :, None] * across)
         return torch.cat(parts, 1)
+
+    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
+        """Returns J_c H^-1 J_c^T of nodes c, float64 [c], and J_c H^-1 J_v^T of them and a field's nodes, [c, n]."""
+        own = jacobian_at(self.fitted, more)
+        solved = self.inverse_rows(own)
+        return (solved * own.double()).sum(1), self._on(solved, field)
 
     @property
     def _step(self) -> int:
         """How many nodes' rows are made together."""
         return max(1, PASS // max(self.linearised.n_parameters, 1))
 
+    def _parts(self, field: ReceptiveField) -> Iterator[ReceptiveField]:
+        """Yields the fields of a few nodes at a time."""
+        n = field.nodes.numel()
+        some = torch.arange(n, device=field.nodes.device).split(self._step)
+        yield from [field] if n <= self._step else (part_of_field(field, places) for places in some)
+
     def _jacobians(self, field: ReceptiveField) -> Iterator[Tensor]:
         """Yields the rows of `jacobian_at`, a few nodes' at a time."""
-        n = field.nodes.numel()
-        if n <= self._step:
-            yield jacobian_at(self.fitted, field)
-            return
-        for some in torch.arange(n, device=field.nodes.device).split(self._step):
-            yield jacobian_at(self.fitted, part_of_field(field, some))
+        return (jacobian_at(self.fitted, part) for part in self._parts(field))
 
     def _on(self, rows: Tensor, field: ReceptiveField) -> Tensor:
         """Returns rows [b, p] times J^T of a field's nodes, float64 [b, n]."""
@@ -170,6 +177,7 @@ class DualLabels(NetworkLabels):
 
     def __init__(self, fitted: GcnFit, damping: float) -> None:
         super().__init__(fitted, damping)
+        self._across: tuple[ReceptiveField, Tensor] | None = None
         with threads_for(self.error.numel() ** 3):
             self.inverse = torch.linalg.inv(dual_system(self.linearised.loss_terms[0], self.linearised.kernel, damping))
 
@@ -199,6 +207,21 @@ class DualLabels(NetworkLabels):
         for some, own in zip(by_label.split(self._step, 1), self._jacobians(labels), strict=True):
             out.addmm_(some, own.double(), alpha=-1)
         return out.div_(self.damping)
+
+    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
+        """See `NetworkLabels.between`: by Woodbury's identity from kernels, where they cost less than Jacobians."""
+        wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
+        read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
+        asked = field.nodes.numel() + labels.nodes.numel()
+        dear = more.rows[0].numel() * read > more.nodes.numel() * asked * wide
+        if dear or not closed_form(self.linearised) or not isinstance(field.features, Tensor):
+            return super().between(more, field)
+        if self._across is None or self._across[0] is not field:
+            self._across = field, kernel_between(self.fitted, labels, field)
+        own, known = (kernel_between(self.fitted, more, each) for each in (more, labels))
+        by_label = known @ self.inverse * self.curvature
+        across = kernel_between(self.fitted, more, field) - by_label @ self._across[1]
+        return (own.diagonal() - (by_label * known).sum(1)) / self.damping, across / self.damping
 
 
 class PrimalLabels(NetworkLabels):
@@ -335,6 +358,17 @@ def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
     """Returns the Jacobian of the log-odds at a field's nodes, [n, p]."""
     nobody = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
     return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], nobody).jacobian
+
+
+def kernel_between(fitted: GcnFit, some: ReceptiveField, others: ReceptiveField) -> Tensor:
+    """Returns J J^T between the nodes of two fields of dense features, without a Jacobian, float64 [n, m]."""
+    layers = [(w.detach().double(), b.detach().double()) for w, b in fitted.model.layers()]
+    wide = [
+        ReceptiveField(each.rows, as_dense(each.features).double(), tuple(a.to(torch.float64) for a in each.blocks))
+        for each in (some, others)
+    ]
+    nobody = torch.zeros(others.nodes.numel(), dtype=torch.int64, device=others.nodes.device)
+    return gram(linearise(wide[1], layers, nobody), wide[0])[:, 0, :, 0]
 
 
 def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:

@@ -19,9 +19,11 @@ from calirare.explain.network_labels import (
     pulled_together,
 )
 from calirare.leave_one_out import ALO, leave_one_out
+from calirare.models import HopsTraining
 from calirare.models.gcn_fit import of_network
 from calirare.training import minimise
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
+from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_telling, assert_within
 
 SETS = [torch.tensor([0, 3, 7]), torch.tensor([1]), torch.arange(5, 13)]
@@ -154,6 +156,24 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, voice, ever
     ):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
     assert max(made) == nodes_at_once
+
+
+@pytest.mark.parametrize("nodes_at_once", [7, 1000])
+def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, nodes_at_once):
+    """A perceptron on columns, whose nodes read nobody else: kernels cost the less."""
+    task = rare_task()
+    voice = network_voice(HopsTraining(epochs=15).fit(task, task.split.train), task)
+    nodes, more = torch.arange(task.n_nodes).flip(0), torch.arange(20)
+    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (nodes, more)]
+    labels, z, made = DualLabels(voice.fitted, voice.fitted.weight_decay), voice.log_odds(more), []
+    with monkeypatch.context() as patched:
+        patched.setattr(network_labels, "closed_form", lambda linearised: False)
+        known = labels.change_with(*fields, z)
+    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * labels.linearised.n_parameters)
+    monkeypatch.setattr(network_labels, "jacobian_at", lambda *_: made.append(1))
+    found = labels.change_with(*fields, z)
+    torch.testing.assert_close(found, known, rtol=1e-4, atol=1e-5 * float(known.abs().max()))
+    assert not made
 
 
 @pytest.mark.parametrize("label", [0, 1])
