@@ -13,7 +13,8 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare.drift import Drift
-from calirare.run.score_only import ROWS, Loaded, Source, parquet_writer, scored_of
+from calirare.run.row_groups import parquet_writer
+from calirare.run.score_only import ROWS, Loaded, Source, scored_of
 from calirare.run.scoring import Report, Scorer
 from calirare.run.tables import write_scored
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
-from calirare._util.errors import InputError
 from calirare._util.ranks import Ranks
 from calirare.calibration import (
     Calibrator,
@@ -29,6 +28,7 @@ from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, left_open, p_rare, prevailing, standing
+from calirare.run.row_groups import parquet_writer
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.tables import node_column
@@ -381,31 +381,3 @@ class _Rows:
         return Probabilities(
             raw[:, 1], p_rare(z, self.maps), p_rare(z, self.maps, "balanced"), raw, self.threshold, left
         )
-
-
-def parquet_writer() -> Callable[[Path, Iterator[dict[str, Any]]], None]:
-    """Returns what writes tables, at least one, as row groups of one Parquet file.
-
-    Raises:
-        InputError: pyarrow is missing.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError("predict: --scores-only writes Parquet and needs pyarrow: pip install pyarrow") from error
-
-    def write(path: Path, tables: Iterator[dict[str, Any]]) -> None:
-        file = None
-        try:
-            for table in tables:
-                rows = pyarrow.table(table)
-                # Hardly any two probabilities are equal: neither packing nor a dictionary makes them fewer bytes.
-                packing = {name: "snappy" if name == "node" else "none" for name in table}
-                file = file or parquet.ParquetWriter(path, rows.schema, compression=packing, use_dictionary=False)
-                file.write_table(rows)
-        finally:
-            if file is not None:
-                file.close()
-
-    return write
