@@ -20,7 +20,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare._util.errors import NotConvergedError
 from calirare._util.threads import threads_for
 from calirare.curvature import (
     GcnLinearisation,
@@ -28,10 +27,10 @@ from calirare.curvature import (
     positive_inverse,
     symmetric_system,
 )
-from calirare.explain.network_labels import CLOSED_FORM, MAX_STEPS, TOLERANCE, jacobian_at
+from calirare.explain.network_labels import CLOSED_FORM, jacobian_at, solved
 from calirare.leave_one_out import Problem, Randomised, primal_directions
 from calirare.models import GcnFit
-from calirare_ext import ReceptiveField, SolverStatus, solve_inverse_hvp
+from calirare_ext import ReceptiveField
 
 
 class ClassLabels(abc.ABC):
@@ -210,17 +209,7 @@ class IterativeClassLabels(ClassLabels):
 
     def _against_labels(self, rows: Tensor) -> Tensor:
         """Returns X H^-1 J^T C for rows X [b, p], float64 [b, m, k - 1]."""
-        found = solve_inverse_hvp(
-            self.linearised,
-            rows,
-            damping=self.damping,
-            curvature="ggn",
-            tolerance=TOLERANCE,
-            max_iterations=MAX_STEPS,
-        )
-        if bool((found.status != SolverStatus.CONVERGED).any()):
-            raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
-        return self._rotated(self.linearised.jvp(found.x).flatten(1))
+        return self._rotated(self.linearised.jvp(solved(self.linearised, rows, self.damping)).flatten(1))
 
 
 def class_labels(fitted: GcnFit, damping: float) -> ClassLabels:

@@ -275,24 +275,25 @@ class IterativeLabels(NetworkLabels):
 
     def _against_labels(self, rows: Tensor) -> Tensor:
         """Returns R H^-1 J^T for rows R [b, p], float64 [b, m]."""
-        return self.linearised.jvp(self._solved(rows))[:, :, 0].double()
+        return self.linearised.jvp(solved(self.linearised, rows, self.damping))[:, :, 0].double()
 
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """See `NetworkLabels.inverse_rows`."""
-        return self._solved(rows).double()
+        return solved(self.linearised, rows, self.damping).double()
 
-    def _solved(self, rows: Tensor) -> Tensor:
-        found = solve_inverse_hvp(
-            self.linearised,
-            rows,
-            damping=self.damping,
-            curvature="ggn",
-            tolerance=TOLERANCE,
-            max_iterations=MAX_STEPS,
-        )
-        if bool((found.status != SolverStatus.CONVERGED).any()):
-            raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
-        return found.x
+
+def solved(linearised: GcnLinearisation, rows: Tensor, damping: float) -> Tensor:
+    """Returns R H^-1 of rows R [b, p] by conjugate gradients, in their dtype.
+
+    Raises:
+        NotConvergedError: they end before the tolerance.
+    """
+    found = solve_inverse_hvp(
+        linearised, rows, damping=damping, curvature="ggn", tolerance=TOLERANCE, max_iterations=MAX_STEPS
+    )
+    if bool((found.status != SolverStatus.CONVERGED).any()):
+        raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
+    return found.x
 
 
 def pulled(log_odds: Tensor, leverage: Tensor, weight: float, label: int) -> Tensor:
