@@ -117,8 +117,14 @@ class Calibrator(ABC):
     def __sklearn_tags__(self) -> Tags:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 
-        wanted, classifier = TargetTags(required=True), ClassifierTags()
-        return Tags("classifier", wanted, None, classifier, None, input_tags=InputTags(one_d_array=True))
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            transformer_tags=None,
+            classifier_tags=ClassifierTags(),
+            regressor_tags=None,
+            input_tags=InputTags(one_d_array=True),
+        )
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())

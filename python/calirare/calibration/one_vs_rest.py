@@ -95,10 +95,13 @@ class OneVsRestCalibrator(Calibrator):
 def _said(logits: Tensor) -> dict[int, Said]:
     """Returns what is said of each class that has a map, by its number."""
     z = logits.detach().double()
-    p, k = torch.softmax(z, 1), z.shape[1]
-    out = {}
-    for c in [1] if k == 2 else range(k):
-        others = torch.cat([z[:, :c], z[:, c + 1 :]], 1)
-        odds = (z[:, c] - torch.logsumexp(others, 1)).nan_to_num()  # of logits too large for a difference the largest
-        out[c] = Said(p[:, c].cpu().numpy(), odds.cpu().numpy())
-    return out
+    p = torch.softmax(z, 1)
+    if z.shape[1] == 2:
+        odds = torch.stack([z[:, 0] - z[:, 1], z[:, 1] - z[:, 0]], 1)
+    else:
+        best = z.argmax(1, keepdim=True)  # its 1 - p is the sum of the others: the difference would be 0
+        rest = torch.logsumexp(z.scatter(1, best, -torch.inf), 1, keepdim=True) - torch.logsumexp(z, 1, keepdim=True)
+        odds = torch.log_softmax(z, 1) - torch.log1p(-p).scatter(1, best, rest)
+    odds = odds.nan_to_num()  # of logits too large for a difference the largest number
+    classes = [1] if z.shape[1] == 2 else range(z.shape[1])
+    return {c: Said(p[:, c].cpu().numpy(), odds[:, c].cpu().numpy()) for c in classes}
