@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from calirare._util.array_files import NumpyArray
-from calirare.explain.tree_labels import REFITS, ForestLabels, without_sets
+from calirare.explain.tree_labels import REFITS, ForestLabels, largest_gap, without_sets
 from calirare.explain.tree_leaves import Leaves
 from calirare.models import TREE_SHRINKAGE, TreesFit
 
@@ -64,7 +64,7 @@ class BoostedClasses:
     @property
     def exact(self) -> bool:
         """See `TreeClasses.exact`."""
-        return self.leaves.n_trees * self.leaves.weights.size**2 <= REFITS
+        return self.leaves.refits <= REFITS
 
     @cached_property
     def whole(self) -> list[NumpyArray]:
@@ -74,8 +74,7 @@ class BoostedClasses:
     @property
     def error(self) -> float:
         """See `TreeClasses.error`."""
-        pairs = zip(self.whole, self.leaves.values, strict=True)
-        return max((float(np.abs(made[0] - stored).max()) for made, stored in pairs if stored.size > 1), default=0.0)
+        return largest_gap(self.whole, self.leaves.values)
 
     @cached_property
     def alone(self) -> Any:

@@ -61,7 +61,7 @@ class BoostedLabels(TreeLabels):
     @property
     def exact(self) -> bool:
         """See `TreeLabels.exact`."""
-        return self.leaves.n_trees * self.leaves.weights.size**2 <= REFITS
+        return self.leaves.refits <= REFITS
 
     @cached_property
     def whole(self) -> list[NumpyArray]:
@@ -76,7 +76,7 @@ class BoostedLabels(TreeLabels):
     @property
     def error(self) -> float:
         """See `TreeLabels.error`."""
-        return _largest_gap(self.whole, self.leaves.values)
+        return largest_gap(self.whole, self.leaves.values)
 
     @cached_property
     def alone(self) -> list[NumpyArray]:
@@ -189,7 +189,7 @@ class ForestLabels(TreeLabels):
         """See `TreeLabels.error`."""
         pairs = zip(self.rare, self.total, strict=True)
         made = [((rare - self.prior * total) / (total + self.leaves.penalty))[None] for rare, total in pairs]
-        return _largest_gap(made, self.leaves.values)
+        return largest_gap(made, self.leaves.values)
 
     def change(self, rows: NumpyArray) -> NumpyArray:
         """See `TreeLabels.change`."""
@@ -246,6 +246,7 @@ def _or_stored(values: NumpyArray, stored: NumpyArray) -> NumpyArray:
     return np.broadcast_to(stored, values.shape) if stored.size == 1 else values
 
 
-def _largest_gap(made: Sequence[NumpyArray], stored: Sequence[NumpyArray]) -> float:
+def largest_gap(made: Sequence[NumpyArray], stored: Sequence[NumpyArray]) -> float:
+    """Returns how far leaf values [1, leaves] are from stored ones at most, of trees that found something to split."""
     pairs = zip(made, stored, strict=True)
     return max((float(np.abs(a[0] - b).max()) for a, b in pairs if b.size > 1), default=0.0)

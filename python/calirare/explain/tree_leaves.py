@@ -158,6 +158,11 @@ class Leaves:
         """T."""
         return len(self.values)
 
+    @property
+    def refits(self) -> int:
+        """How many label weights are read when every label is left out of every tree: T m^2."""
+        return self.n_trees * self.weights.size**2
+
     def prior(self, weights: NumpyArray) -> NumpyArray:
         """Returns the share of class 1 under weights [.., m], smoothed, [..]."""
         rare = weights @ self.targets + self.pseudo
