@@ -177,3 +177,11 @@ def test_an_option_of_the_files_method_needs_no_method(graph_file, tmp_path):
     assert (written["n_groups"], written["seed"]) == (4, 3)
     said = assert_one_sentence(call("train", *options_, "--loo-steps", 3, "--out", tmp_path / "other"))
     assert "loo.steps is an option of alo, not of grouped" in said
+
+
+def test_a_list_goes_on_where_it_is_typed_again():
+    settings = parser_of("train").values(["--one-hot", "a,b", "--one-hot", "c", "--weight", "x", "--weight", "y"])[
+        "settings"
+    ]
+    assert settings == {"one_hot": ("a", "b", "c"), "weight": "y"}
+    assert parser_of("explain").values(["--run", "r", "--node", "1", "2", "--node", "3"])["node"] == ["1", "2", "3"]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from calirare._util.steps import listening
+
 PLAIN_STEPS = 4  # lines per stage when piped
 PLAIN_SECONDS = 60.0  # and one more after such a silence
+PATIENCE = 5.0  # seconds of a part of a stage before it is worth a line
 
 
 class Screen(Console):
@@ -26,6 +30,9 @@ class Screen(Console):
 class Reporter:
     """Shows stages and keeps the lines for `log.txt`. Everything goes to stderr; results go to stdout.
 
+    It hears of the parts of stages too (`calirare._util.steps`): on a terminal each has a bar while it lasts, elsewhere
+    lines if it lasts long.
+
     Attributes:
         lines: what was said, each with the seconds since the start.
     """
@@ -38,20 +45,24 @@ class Reporter:
         self._shown: dict[str, int] = {}
         self._tasks: dict[str, TaskID] = {}
         self._progress: Progress | None = None
+        self._began: dict[str, float] = {}  # of parts of stages
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         """Starts the bars where there is a terminal."""
         if sys.stderr.isatty():
             columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._progress = Progress(*columns, console=self._console)
-            self._progress.start()
+        self._open.enter_context(listening(self.part))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stops the bars."""
+        self._open.close()
         if self._progress is not None:
+            self._progress.live.transient = not self._tasks  # or an empty line stays
             self._progress.stop()
 
     def say(self, line: str) -> None:
@@ -65,10 +76,31 @@ class Reporter:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Shows how far a stage is."""
+        self._bar(stage, done, total)
+        self._line(stage, done, total)
+
+    def part(self, stage: str, done: int, total: int) -> None:
+        """Shows how far a part of a stage is, see `calirare._util.steps.tell`."""
+        now = time.perf_counter()
+        if done == 0 or stage not in self._began:
+            self._began[stage] = now
+            self._shown.pop(stage, None)
+        self._bar(stage, done, total)
+        if done == total and self._progress is not None:
+            self._progress.remove_task(self._tasks.pop(stage))
+        if now - self._began[stage] > PATIENCE:
+            self._line(stage, done, total)
+
+    def _bar(self, stage: str, done: int, total: int) -> None:
+        """Moves the bar of a stage where there are bars."""
         if self._progress is not None:
+            self._progress.start()
             if stage not in self._tasks:
                 self._tasks[stage] = self._progress.add_task(stage, total=total)
             self._progress.update(self._tasks[stage], completed=done, total=total)
+
+    def _line(self, stage: str, done: int, total: int) -> None:
+        """Says how far a stage is at every fourth of it, and after a silence; on a terminal in the log alone."""
         step = done * PLAIN_STEPS // max(total, 1)
         now = time.perf_counter()
         if step > self._shown.get(stage, 0) or now - self._last > PLAIN_SECONDS:

@@ -7,12 +7,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
+from calirare._util.steps import during
 from calirare.explain import ClassExplanation, Explanation, Explanations, Subject, draw, picture_name, text_of
 from calirare.run import load, load_classes, of_classes, write_json
 
 STORED = 10  # labels of each node in JSON
+READING = "reading the run"
 Found = Explanations[Explanation] | Explanations[ClassExplanation]
 
 
@@ -55,7 +58,8 @@ def run(
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     node = None if node is None else [as_terminals_write(name) for name in node]
     wanted = Wanted(graph, node, None if class_name is None else as_terminals_write(class_name), top, labels, group)
-    found, subject = _of_classes(folder, wanted) if of_classes(folder) else _of_rare(folder, wanted)
+    with Reporter():
+        found, subject = _of_classes(folder, wanted) if of_classes(folder) else _of_rare(folder, wanted)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
@@ -92,21 +96,24 @@ class Wanted:
 
 def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
     """Returns what a run of a rare class says."""
-    saved = load(folder)
+    with during(READING):
+        saved = load(folder)
     rare = saved.scorer.class_names[1]
     if wanted.class_name not in (None, rare):
         raise InputError(
             f"explain: --class is of a run with task classes, and this run tells {rare!r} from the rest: leave it out"
         )
-    made = saved.explainer(wanted.graph)
+    with during(READING):
+        made = saved.explainer(wanted.graph)
     found = saved.explain(wanted.node, explainer=made, top=wanted.top, labels=wanted.shown, group=wanted.group)
     return found, made.subject
 
 
 def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
     """Returns what a run of many classes says."""
-    saved = load_classes(folder)
-    made = saved.explainer(wanted.graph)
+    with during(READING):
+        saved = load_classes(folder)
+        made = saved.explainer(wanted.graph)
     found = saved.explain(
         wanted.node,
         explainer=made,

@@ -88,7 +88,11 @@ class _Set(argparse.Action):
                 namespace.settings.setdefault("loo", "influence")  # which alone has it, as it did then
                 more = ", with --loo influence"
             namespace.renamed.append(f"{spelled(typed)} is {spelled(name)} now{more}")
-        namespace.settings[name] = typed == name if self.nargs == 0 else value_of(self.option, text, str(spelling))
+        value = typed == name if self.nargs == 0 else value_of(self.option, text, str(spelling))
+        before = namespace.settings.get(name)
+        if isinstance(value, tuple) and isinstance(before, tuple):  # a list goes on where it is typed again
+            value = before + value
+        namespace.settings[name] = value
 
 
 def value_of(option: dict[str, Any], text: str, spelling: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
 from calirare.page import html_of, html_of_classes
@@ -43,7 +44,8 @@ def run(
     if own is None:
         absent = "slices and labels' audit" if classes else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
-    page = html_of_classes(SavedClasses(saved), own, why_not) if classes else html_of(saved, own, why_not, other)
+    with Reporter():
+        page = html_of_classes(SavedClasses(saved), own, why_not) if classes else html_of(saved, own, why_not, other)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)

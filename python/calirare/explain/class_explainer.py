@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare._util.steps import made
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
 from calirare.explain.class_explanation import ClassExplanation, NeededClass
@@ -128,8 +129,12 @@ class ClassExplainer:
         classes = p.argmax(1) if of is None else torch.full_like(nodes, of)
         found, names = dict[int, ClassExplanation](), self.subject.class_names
         rows = dict(zip(nodes.tolist(), p.tolist(), strict=True))
-        for c in classes.unique().tolist():
-            for each in self.of(c).explain(nodes[classes == c], shown, group):
-                every = dict(zip(names, rows[each.node], strict=True))
-                found[each.node] = ClassExplanation.made(each, names[c], every)
+        every = (
+            (c, each)
+            for c in classes.unique().tolist()
+            for each in self.of(c).each_of(nodes[classes == c], shown, group)
+        )
+        for c, each in made("reasons", every, nodes.numel()):
+            of_each = dict(zip(names, rows[each.node], strict=True))
+            found[each.node] = ClassExplanation.made(each, names[c], of_each)
         return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)

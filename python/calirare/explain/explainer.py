@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.steps import made
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
@@ -95,17 +96,20 @@ class Explainer:
         Raises:
             InputError: there is no such column, or it has too many values.
         """
+        each = made("reasons", self.each_of(nodes, shown, group), nodes.numel())
+        return Explanations(tuple(each), self.notes)
+
+    def each_of(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Iterator[Explanation]:
+        """Yields the same, one after the other."""
         groups = {} if group is None else self.subject.groups(group)
         if nodes.numel() > TOGETHER:
             self.voice.expect(nodes)
-        each = list[Explanation]()
         for part in nodes.split(TOGETHER):
             with threads_for(0 if self._asked else self.subject.graph.n_edges):  # many small steps, once large ones
-                each += self._explain(part, shown, groups)
+                yield from self._explain(part, shown, groups)
             self._asked = True
-        return Explanations(tuple(each), self.notes)
 
-    def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> list[Explanation]:
+    def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> Iterator[Explanation]:
         subject, p = self.subject, self.p_rare(nodes)
         effects = self.labels.effects(nodes, p)
         alerts = self.labels.decided(nodes, p).nonzero().flatten()
@@ -113,8 +117,8 @@ class Explainer:
         grouped = self.labels.groups(nodes, p, groups) if groups else [()] * nodes.numel()
         shares, p_around = self.feature_shares(nodes), self._around(nodes)
         log_odds = log_odds_of(p).tolist()
-        return [
-            Explanation(
+        for i, node in enumerate(nodes.tolist()):
+            yield Explanation(
                 node=node,
                 name=subject.graph.node_name(node),
                 p_rare=float(p[i]),
@@ -128,8 +132,6 @@ class Explainer:
                 base=None if shares is None else float(shares.base[i]),
                 groups=grouped[i],
             )
-            for i, node in enumerate(nodes.tolist())
-        ]
 
     def _around(self, nodes: Tensor) -> dict[int, float]:
         """Returns P(rare) of every neighbour of some nodes."""

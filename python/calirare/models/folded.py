@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from calirare._util.steps import tell
 from calirare.graph import Graph
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
@@ -130,7 +131,10 @@ def train_folds(detector: GcnTraining, graph: Graph, nodes: Tensor, sample_weigh
     """
     assert graph.y is not None
     fold = fold_of(graph.y[nodes], n_folds, detector.seed)
-    theta, own = detector.without_folds(graph, nodes, fold, sample_weights)
+    tell("folds", 0, n_folds)
+    theta, own = detector.without_folds(
+        graph, nodes, fold, sample_weights, progress=lambda done: tell("folds", done, n_folds)
+    )
     return Folds(detector, fold, theta, own.double())
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
+from calirare._util.steps import tell, told
 from calirare.features import together
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
 
@@ -136,9 +137,8 @@ def forests(grower: Grower, parts: list[NumpyArray], rounds: int, pool: Executor
         return lightgbm.train(grower.settings, data, rounds)
 
     futures = [[pool.submit(grown, rows, c) for c in classes] for rows in parts]
-    return [
-        grower.ensemble([f.result() for f in each], rows, rounds) for rows, each in zip(parts, futures, strict=True)
-    ]
+    parts_of = zip(parts, told("forest", futures), strict=True)
+    return [grower.ensemble([f.result() for f in each], rows, rounds) for rows, each in parts_of]
 
 
 class Boosting:
@@ -186,7 +186,9 @@ def boost_side_by_side(boostings: list[Boosting], most: int, patience: int, pool
     losses: list[float] = []
     total = sum(boosting.weight for boosting in boostings)
     while len(losses) < most and not (patience and len(losses) - int(np.argmin(losses or [0])) > patience):
+        tell("boosting", len(losses), most)
         losses.append(sum(pool.map(Boosting.step, boostings)) / total)
+    tell("boosting", most, most)
     return losses
 
 

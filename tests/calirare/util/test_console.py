@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from calirare._util.console import Reporter
+from calirare._util.steps import tell, told
 
 
 class Terminal(io.StringIO):
@@ -87,3 +88,32 @@ def test_a_slow_stage_is_heard_of_after_a_silence(monkeypatch):
     monkeypatch.setattr("calirare._util.console.PLAIN_SECONDS", 0.0)
     text, _ = piped(lambda reporter: [reporter("retrain", done, 1000) for done in (1, 2)])
     assert text.splitlines() == ["retrain: 1 of 1000", "retrain: 2 of 1000"]
+
+
+def test_parts_of_a_stage_are_told_of_where_they_last(monkeypatch):
+    text, reporter = piped(lambda reporter: list(told("part", range(8))))
+    assert text == ""
+    assert reporter.lines == []
+    monkeypatch.setattr("calirare._util.console.PATIENCE", -1.0)
+    text, _ = piped(lambda reporter: [*told("part", range(8)), *told("part", range(2))])
+    assert text.splitlines() == [*(f"part: {done} of 8" for done in (2, 4, 6, 8)), "part: 1 of 2", "part: 2 of 2"]
+
+
+def test_a_part_has_a_bar_while_it_lasts():
+    stream = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        patch.setenv("TERM", "xterm")
+        with Reporter() as reporter:
+            for _ in told("boosting", range(2)):
+                reporter._progress.refresh()
+            before = len(stream.getvalue())
+            reporter._progress.refresh()
+    assert "boosting" in stream.getvalue()[:before]
+    assert "boosting" not in stream.getvalue()[before:], "nothing is left of it"
+
+
+def test_nobody_hears_of_parts_when_the_reporter_has_gone():
+    _, reporter = piped(lambda reporter: None)
+    tell("part", 0, 4)
+    assert reporter._began == {}

@@ -1,0 +1,54 @@
+"""How far long work is, for whoever listens: a loop tells it without knowing who that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+Listener = Callable[[str, int, int], None]  # stage, steps done, steps in all
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Hears of the steps of a block's work, on this thread."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def tell(stage: str, done: int, total: int) -> None:
+    """Says how many steps of a stage are done; 0 begins it, all of them end it."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(stage, done, total)
+
+
+@contextmanager
+def during(stage: str) -> Iterator[None]:
+    """Tells of a block's work as a stage of one step."""
+    tell(stage, 0, 1)
+    yield
+    tell(stage, 1, 1)
+
+
+def told(stage: str, items: Sequence[T]) -> Iterator[T]:
+    """Yields items, each a step of a stage."""
+    for done, item in enumerate(items):
+        tell(stage, done, len(items))
+        yield item
+    tell(stage, len(items), len(items))
+
+
+def made(stage: str, items: Iterable[T], total: int) -> Iterator[T]:
+    """Yields items as they are made, each a step of a stage of so many."""
+    tell(stage, 0, total)
+    for done, item in enumerate(items, 1):
+        tell(stage, done, total)
+        yield item
