@@ -160,8 +160,7 @@ class Linearisation(abc.ABC, Generic[FieldT]):
 
     def kernels(self, field: FieldT) -> Kernels:
         """Returns K at the labelled nodes, and what leads from coefficients of labels to changes at a field's nodes."""
-        rows = self.jacobian
-        return Kernels(rows @ rows.T, rows=rows)
+        return Kernels(self.kernel, rows=self.jacobian)
 
     @abc.abstractmethod
     def jvp(self, vectors: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from calirare.explain.column_edges import SharedColumns
 from calirare.explain.mixture import MixtureVoice
 from calirare.explain.network import folded_voice, network_voice
 from calirare.explain.pool import PoolVoice
+from calirare.explain.pyg_voice import PygVoice
 from calirare.explain.spreading import SpreadingVoice
 from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Voice
@@ -67,10 +68,7 @@ def _voice_of(fitted: Fitted, graph: Graph, damping: float | None) -> Voice:
     if isinstance(fitted, GcnFit):
         return network_voice(fitted, graph, damping)
     if isinstance(fitted, PygFit):
-        raise InputError(
-            f"explain: {fitted.name} has no closed form that tells what a label or an edge did: train auto, gcn, hops, "
-            "trees or forest on the same labels and explain that run"
-        )
+        return PygVoice(fitted, graph)
     if isinstance(fitted, GivenFit):
         raise InputError(
             "explain: the run has logits that were given to it and no detector: train auto, gcn, hops, trees or forest "

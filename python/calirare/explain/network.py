@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -12,12 +11,13 @@ from torch import Tensor
 from calirare.explain.class_labels import ClassLabels, class_labels
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
-from calirare.explain.network_labels import NetworkLabels, network_labels
+from calirare.explain.network_labels import Labelled, NetworkLabels, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
-from calirare.explain.voice import FEW, Kept, Shares, Voice, said
+from calirare.explain.newton_voice import NewtonVoice
+from calirare.explain.voice import FEW, Kept, Shares, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
-from calirare.leave_one_out import OwnLogits, choose_damping
+from calirare.leave_one_out import Agreement, OwnLogits, choose_damping
 from calirare.models import FoldedNetwork, GcnFit, HopsFit, perceptron
 from calirare_ext import ReceptiveField
 
@@ -34,7 +34,7 @@ OWN_LOGITS = 4_000  # labels, or parameters if they are fewer, up to which every
 TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
 
 
-class NetworkVoice(Voice):
+class NetworkVoice(NewtonVoice):
     """A graph convolution, or a perceptron on hop columns, on one graph.
 
     Args:
@@ -65,11 +65,6 @@ class NetworkVoice(Voice):
         """See `Voice.log_odds`."""
         return self._said.of(nodes, lambda some: said(self._logits(some)))
 
-    @property
-    def dear(self) -> bool:
-        """See `Voice.dear`."""
-        return isinstance(self.labels, ClassLabels) and self.labels.dear
-
     def expect(self, nodes: Tensor) -> None:
         """See `Voice.expect`."""
         if self.columns is not None:
@@ -85,10 +80,6 @@ class NetworkVoice(Voice):
     def _field(self, nodes: Tensor) -> ReceptiveField:
         """Returns what the network reads at nodes."""
         return self._fields.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some))
-
-    def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
-        return self.log_odds(nodes) + self.labels.change(self._field(nodes))
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: integrated gradients."""
@@ -122,28 +113,8 @@ class NetworkVoice(Voice):
         """What a graph convolution makes anew without an edge."""
         return ConvolutionEdges(self.fitted, self.graph)
 
-    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`: weights and features stay as they are."""
-        own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self._of_two.change_with(own, other, self.log_odds(more))
 
-    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `Voice.with_labels`: labels of like nodes do not say the same thing twice."""
-        own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self._of_two.change_with_all(own, other, self.log_odds(more), y)
-
-    @property
-    def _of_two(self) -> NetworkLabels:
-        """The labels of a network of two classes."""
-        assert isinstance(self.labels, NetworkLabels)
-        return self.labels
-
-    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
-        return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
-
-
-def labels_of(fitted: GcnFit, damping: float | None) -> NetworkLabels | ClassLabels:
+def labels_of(fitted: Labelled, damping: float | None) -> NetworkLabels | ClassLabels:
     """Returns the labels of a network; `damping` None: its weight decay."""
     of = network_labels if fitted.n_classes == 2 else class_labels
     return of(fitted, damping or fitted.weight_decay)
@@ -156,20 +127,28 @@ def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) ->
 
 def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
     """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
-    network, damping = folded.network, agreed_damping(folded)
+    network, agreed = folded.network, agreement_of(folded.network, folded.own_logits)
+    damping = agreed.damping if agreed is not None and agrees(agreed) else None
     return NetworkVoice(
         network, graph, labels_of(network, damping), shared, (f"{name}: {DOUBT}",) if damping is None else ()
     )
 
 
-def agreed_damping(folded: FoldedNetwork) -> float | None:
-    """Returns the damping at which leave-one-out agrees with the networks without each fold, see `choose_damping`.
+def agreement_of(network: Labelled, own_logits: Tensor) -> Agreement | None:
+    """Returns the damping at which leave-one-out agrees best with the networks without each fold, and how well.
 
-    None where no damping makes it agree, or where there are too many labels and parameters to look.
+    None where there are too many labels and parameters to look.
+
+    Args:
+        network: the network with its labels.
+        own_logits: of each label by the network without its fold, float64 [m, k].
     """
-    network = folded.network
-    if min(folded.own_logits.numel() - len(folded.own_logits), network.linearisation.n_parameters) > OWN_LOGITS:
+    if min(own_logits.numel() - len(own_logits), network.linearisation.n_parameters) > OWN_LOGITS:
         return None
     own, everyone = OwnLogits(network.linearisation), torch.ones_like(network.targets, dtype=torch.bool)
-    agreement = choose_damping(own, network.weight_decay, folded.own_logits, everyone, network.sample_weights)
-    return None if agreement.verdict == "do not trust" else agreement.damping
+    return choose_damping(own, network.weight_decay, own_logits, everyone, network.sample_weights)
+
+
+def agrees(agreement: Agreement | None) -> bool:
+    """Returns whether leave-one-out was found to agree with the networks without each fold."""
+    return agreement is not None and agreement.verdict != "do not trust"

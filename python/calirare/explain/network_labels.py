@@ -20,13 +20,25 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare._util.threads import threads_for
-from calirare.curvature import GcnLinearisation, closed_form, dual_system, gauss_newton, gram, linearise
+from calirare.curvature import (
+    GcnLinearisation,
+    Linearisation,
+    NodeField,
+    closed_form,
+    dual_system,
+    gauss_newton,
+    gram,
+    linearise,
+)
+from calirare.explain.pulls import pulled, pulled_together
+from calirare.explain.pyg_labels import LabelledPyg
 from calirare.leave_one_out import Problem, Randomised
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
@@ -35,9 +47,10 @@ CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a ma
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
 PASS = 16_000_000  # numbers of the rows that are solved for together
 TOGETHER = 2_000  # labels of sets that are left out together
-NEWTON_STEPS, ARRIVED = 100, 1e-12  # of labels that come together, and the fall of their loss that ends them
-ARMIJO, SHORTEST = 1e-4, 1e-9  # part of the promised fall that a step must keep, and the least part of a step
-HALVINGS = 80  # to where a label's own loss comes to rest: to the last digit from 1e8 away
+
+
+Labelled = GcnFit | LabelledPyg
+Field = Any  # a ReceptiveField of a GcnFit, a NodeField of a LabelledPyg
 
 
 class NetworkLabels(abc.ABC):
@@ -48,14 +61,12 @@ class NetworkLabels(abc.ABC):
         damping: mu > 0.
     """
 
-    def __init__(self, fitted: GcnFit, damping: float) -> None:
+    def __init__(self, fitted: Labelled, damping: float) -> None:
         if not damping > 0:
             raise ValueError(f"NetworkLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
-        self._last: tuple[ReceptiveField, Tensor] | None = None
-        linearised = fitted.linearisation
-        assert isinstance(linearised, GcnLinearisation)
-        self.linearised = linearised
+        self._last: tuple[Field, Tensor] | None = None
+        self.linearised: Linearisation[Any] = fitted.linearisation
         curvature, error = self.linearised.loss_terms
         self.curvature, self.error = curvature[:, 0, 0], error[:, 0]
 
@@ -65,24 +76,24 @@ class NetworkLabels(abc.ABC):
         """D_i Q_ii of each label, float64 [m]."""
 
     @abc.abstractmethod
-    def influence(self, field: ReceptiveField) -> Tensor:
+    def influence(self, field: Field) -> Tensor:
         """Returns q of a field's nodes, float64 [n, m]."""
 
     @abc.abstractmethod
     def among(self, places: Tensor) -> Tensor:
         """Returns Q among some labels, float64 [g, g]."""
 
-    def _influence_on(self, field: ReceptiveField) -> Tensor:
+    def _influence_on(self, field: Field) -> Tensor:
         """Returns `influence`, once of the field that was asked for last."""
         if self._last is None or self._last[0] is not field:
             self._last = field, self.influence(field)
         return self._last[1]
 
-    def change(self, field: ReceptiveField) -> Tensor:
+    def change(self, field: Field) -> Tensor:
         """Returns how the log-odds of a field's nodes change without each label, float64 [m, n]."""
         return (self._influence_on(field) * (self.error / (1 - self.leverages))).T
 
-    def change_without(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
+    def change_without(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
         """Returns how they change without each set of labels (places, int64), float64 [s, n]."""
         influence = self._influence_on(field)
         out = influence.new_empty(len(sets), influence.shape[0])
@@ -107,7 +118,7 @@ class NetworkLabels(abc.ABC):
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """Returns rows [b, p] times H^-1, float64 [b, p]."""
 
-    def change_with(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor) -> Tensor:
+    def change_with(self, field: Field, more: Field, log_odds: Tensor) -> Tensor:
         """Returns how the log-odds of a field's nodes change with a label at each of other nodes, float64 [2, c, n].
 
         Args:
@@ -125,7 +136,7 @@ class NetworkLabels(abc.ABC):
             parts.append(-pull[:, :, None] * across)
         return torch.cat(parts, 1)
 
-    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
+    def between(self, more: Field, field: Field) -> tuple[Tensor, Tensor]:
         """Returns J_c H^-1 J_c^T of nodes c, float64 [c], and J_c H^-1 J_v^T of them and a field's nodes, [c, n]."""
         own = jacobian_at(self.fitted, more)
         solved = self.inverse_rows(own)
@@ -136,21 +147,21 @@ class NetworkLabels(abc.ABC):
         """How many nodes' rows are made together."""
         return max(1, PASS // max(self.linearised.n_parameters, 1))
 
-    def _parts(self, field: ReceptiveField) -> Iterator[ReceptiveField]:
+    def _parts(self, field: Field) -> Iterator[Field]:
         """Yields the fields of a few nodes at a time."""
         n = field.nodes.numel()
         some = torch.arange(n, device=field.nodes.device).split(self._step)
-        yield from [field] if n <= self._step else (part_of_field(field, places) for places in some)
+        yield from [field] if n <= self._step else (part_of(field, places) for places in some)
 
-    def _jacobians(self, field: ReceptiveField) -> Iterator[Tensor]:
+    def _jacobians(self, field: Field) -> Iterator[Tensor]:
         """Yields the rows of `jacobian_at`, a few nodes' at a time."""
         return (jacobian_at(self.fitted, part) for part in self._parts(field))
 
-    def _on(self, rows: Tensor, field: ReceptiveField) -> Tensor:
+    def _on(self, rows: Tensor, field: Field) -> Tensor:
         """Returns rows [b, p] times J^T of a field's nodes, float64 [b, n]."""
         return torch.cat([rows @ some.double().T for some in self._jacobians(field)], 1)
 
-    def change_with_all(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor, y: Tensor) -> Tensor:
+    def change_with_all(self, field: Field, more: Field, log_odds: Tensor, y: Tensor) -> Tensor:
         """Returns how the log-odds of a field's nodes change if other nodes all have a label, float64 [n].
 
         Args:
@@ -175,9 +186,9 @@ class NetworkLabels(abc.ABC):
 class DualLabels(NetworkLabels):
     """By the m x m system M = mu I + D K of the labels."""
 
-    def __init__(self, fitted: GcnFit, damping: float) -> None:
+    def __init__(self, fitted: Labelled, damping: float) -> None:
         super().__init__(fitted, damping)
-        self._across: tuple[ReceptiveField, Tensor] | None = None
+        self._across: tuple[Field, Tensor] | None = None
         with threads_for(self.error.numel() ** 3):
             self.inverse = torch.linalg.inv(dual_system(self.linearised.loss_terms[0], self.linearised.kernel, damping))
 
@@ -186,7 +197,7 @@ class DualLabels(NetworkLabels):
         """1 - mu (M^-1)_ii."""
         return 1 - self.damping * self.inverse.diagonal()
 
-    def influence(self, field: ReceptiveField) -> Tensor:
+    def influence(self, field: Field) -> Tensor:
         """See `NetworkLabels.influence`."""
         kernels = self.linearised.kernels(field)
         if kernels.across is not None:
@@ -201,21 +212,19 @@ class DualLabels(NetworkLabels):
 
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """See `NetworkLabels.inverse_rows`: (I - J^T M^-1 D J) / mu, by Woodbury's identity."""
-        labels, rows = self.linearised.field, rows.double()
+        labels, rows = self.fitted.field, rows.double()
         by_label = self._on(rows, labels) @ self.inverse * self.curvature
         out = rows.clone()
         for some, own in zip(by_label.split(self._step, 1), self._jacobians(labels), strict=True):
             out.addmm_(some, own.double(), alpha=-1)
         return out.div_(self.damping)
 
-    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
+    def between(self, more: Field, field: Field) -> tuple[Tensor, Tensor]:
         """See `NetworkLabels.between`: by Woodbury's identity from kernels, where they cost less than Jacobians."""
-        wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
-        read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
-        asked = field.nodes.numel() + labels.nodes.numel()
-        dear = more.rows[0].numel() * read > more.nodes.numel() * asked * wide
-        if dear or not closed_form(self.linearised) or not isinstance(field.features, Tensor):
+        if not self._by_kernels(more, field):
             return super().between(more, field)
+        assert isinstance(self.fitted, GcnFit)
+        labels = self.linearised.field
         if self._across is None or self._across[0] is not field:
             self._across = field, kernel_between(self.fitted, labels, field)
         own, known = (kernel_between(self.fitted, more, each) for each in (more, labels))
@@ -223,11 +232,21 @@ class DualLabels(NetworkLabels):
         across = kernel_between(self.fitted, more, field) - by_label @ self._across[1]
         return (own.diagonal() - (by_label * known).sum(1)) / self.damping, across / self.damping
 
+    def _by_kernels(self, more: Field, field: Field) -> bool:
+        """Returns whether kernels between nodes are there, and cost less than Jacobians."""
+        if not isinstance(self.fitted, GcnFit) or not closed_form(self.linearised):
+            return False
+        wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
+        read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
+        asked = field.nodes.numel() + labels.nodes.numel()
+        dear = more.rows[0].numel() * read > more.nodes.numel() * asked * wide
+        return not dear and isinstance(field.features, Tensor)
+
 
 class PrimalLabels(NetworkLabels):
     """By the p x p matrix H, of fewer parameters than labels."""
 
-    def __init__(self, fitted: GcnFit, damping: float) -> None:
+    def __init__(self, fitted: Labelled, damping: float) -> None:
         super().__init__(fitted, damping)
         self.rows = self.linearised.jacobian
         hessian = gauss_newton(self.rows, self.linearised.loss_terms[0])
@@ -240,7 +259,7 @@ class PrimalLabels(NetworkLabels):
         """D_i J_i H^-1 J_i^T."""
         return self.curvature * torch.einsum("ip,pi->i", self.rows.double(), self.solved)
 
-    def influence(self, field: ReceptiveField) -> Tensor:
+    def influence(self, field: Field) -> Tensor:
         """See `NetworkLabels.influence`."""
         return jacobian_at(self.fitted, field).double() @ self.solved
 
@@ -260,10 +279,11 @@ class IterativeLabels(NetworkLabels):
     def leverages(self) -> Tensor:
         """Sampled, with a relative error of about 10 %."""
         nobody = self.fitted.field
+        assert isinstance(self.fitted, GcnFit)  # other networks' matrices are small
         found = Randomised(damping=self.damping).run(Problem(self.fitted, nobody, self.damping))
         return found.leverage.double()
 
-    def influence(self, field: ReceptiveField) -> Tensor:
+    def influence(self, field: Field) -> Tensor:
         """See `NetworkLabels.influence`."""
         return self._against_labels(jacobian_at(self.fitted, field))
 
@@ -282,12 +302,13 @@ class IterativeLabels(NetworkLabels):
         return solved(self.linearised, rows, self.damping).double()
 
 
-def solved(linearised: GcnLinearisation, rows: Tensor, damping: float) -> Tensor:
+def solved(linearised: Linearisation[Any], rows: Tensor, damping: float) -> Tensor:
     """Returns R H^-1 of rows R [b, p] by conjugate gradients, in their dtype.
 
     Raises:
         NotConvergedError: they end before the tolerance.
     """
+    assert isinstance(linearised, GcnLinearisation)
     found = solve_inverse_hvp(
         linearised, rows, damping=damping, curvature="ggn", tolerance=TOLERANCE, max_iterations=MAX_STEPS
     )
@@ -296,67 +317,15 @@ def solved(linearised: GcnLinearisation, rows: Tensor, damping: float) -> Tensor
     return found.x
 
 
-def pulled(log_odds: Tensor, leverage: Tensor, weight: float, label: int) -> Tensor:
-    """Returns the gradient a (sigma(z) - y) of a label's own loss where it has come to rest, float64 [c].
-
-    z + k a (sigma(z) - y) = z_c rises with z: its root is between the two ends, and halved down to. (Newton's steps go
-    to and fro for long where k a is in the thousands, as of a node that is like no label.)
-
-    Args:
-        log_odds: z_c, before the label was there, float64 [c].
-        leverage: k = J_c H^-1 J_c^T >= 0, float64 [c].
-        weight: a of the label's loss, > 0.
-        label: y, 0 or 1.
-    """
-    stiff = weight * leverage
-    ends = torch.stack([log_odds, log_odds + stiff * (2 * label - 1)])
-    low, high = ends.min(0).values, ends.max(0).values
-    for _ in range(HALVINGS):
-        z = (low + high) / 2
-        below = z + stiff * (torch.sigmoid(z) - label) < log_odds
-        low, high = torch.where(below, z, low), torch.where(below, high, z)
-    z = (low + high) / 2
-    # Of a root far from 0 the probability is all of it: what the equation says is told to more digits.
-    return (
-        torch.where(stiff > 0, (log_odds - z) / torch.where(stiff > 0, stiff, 1.0), torch.sigmoid(z) - label) * weight
-    )
+def part_of(field: Field, places: Tensor) -> Field:
+    """Returns the field of some of a field's nodes, by their places (int64)."""
+    return part_of_field(field, places) if isinstance(field, ReceptiveField) else NodeField(field.nodes[places])
 
 
-def pulled_together(log_odds: Tensor, leverages: Tensor, weights: Tensor, labels: Tensor) -> Tensor:
-    """Returns the gradients a_c (sigma(z_c) - y_c) of labels where they have all come to rest, float64 [c].
-
-    The moves z - z_0 = K u minimise u^T K u / 2 + sum_c a_c loss(z_c), which is convex; Newton steps, each as short as
-    it must be to lower it.
-
-    Args:
-        log_odds: z_0, before the labels were there, float64 [c].
-        leverages: K = J_c H^-1 J_c^T, float64 [c, c].
-        weights: a of each label's loss, > 0, float64 [c].
-        labels: y, int64 [c].
-    """
-    y, sign = labels.double(), 1 - 2.0 * labels
-
-    def value(u: Tensor) -> Tensor:
-        moved = leverages @ u
-        return u @ moved / 2 + (weights * torch.nn.functional.softplus(sign * (log_odds + moved))).sum()
-
-    u = torch.zeros_like(log_odds)
-    for _ in range(NEWTON_STEPS):
-        p = torch.sigmoid(log_odds + leverages @ u)
-        off, curvature = u + weights * (p - y), weights * p * (1 - p)
-        step = -torch.linalg.solve(torch.eye(len(u)).to(u) + curvature[:, None] * leverages, off)
-        slope = float((leverages @ off) @ step)
-        if slope > -ARRIVED:
-            break
-        size, now = 1.0, value(u)
-        while size > SHORTEST and not bool(value(u + size * step) <= now + ARMIJO * size * slope):
-            size /= 2
-        u = u + size * step
-    return -u
-
-
-def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
-    """Returns the Jacobian of the log-odds at a field's nodes, [n, p]."""
+def jacobian_at(fitted: Labelled, field: Field) -> Tensor:
+    """Returns the Jacobian of the log-odds at a field's nodes, [n, p]; of more classes of z_c - z_0, [n (k - 1), p]."""
+    if isinstance(fitted, LabelledPyg):
+        return fitted.jacobian_at(field)
     nobody = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
     return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], nobody).jacobian
 
@@ -372,7 +341,7 @@ def kernel_between(fitted: GcnFit, some: ReceptiveField, others: ReceptiveField)
     return gram(linearise(wide[1], layers, nobody), wide[0])[:, 0, :, 0]
 
 
-def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:
+def network_labels(fitted: Labelled, damping: float) -> NetworkLabels:
     """Returns the labels of a network in the form of the smaller matrix, or in none where both are large."""
     p, m = fitted.linearisation.n_parameters, fitted.nodes.numel()
     if min(p, m) > CLOSED_FORM:

@@ -22,9 +22,9 @@ from calirare.models.neighbours import (
 )
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.passes import Passes, passes_of
-from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
+from calirare.models.pyg import GatTraining, GinTraining, Near, PygTraining, SageTraining, Steps
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
-from calirare.models.pyg_networks import GAT, whole
+from calirare.models.pyg_networks import GAT, OnPrepared, PreparedNetwork, Reach, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.stream_run import logits_on_disk
@@ -63,13 +63,17 @@ __all__ = [
     "Member",
     "Mixture",
     "ModuleFit",
+    "Near",
     "NeighbourPool",
     "NewEdges",
     "OnDisk",
+    "OnPrepared",
     "Passes",
+    "PreparedNetwork",
     "PygDetector",
     "PygFit",
     "PygTraining",
+    "Reach",
     "SageTraining",
     "SpreadingDetector",
     "SpreadingFit",

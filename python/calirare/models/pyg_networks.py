@@ -28,8 +28,11 @@ def _is_sparse(x: Tensor) -> bool:
 
 
 def _compact(x: Tensor) -> Tensor | Csr:
-    """Returns x as a Csr where that saves work, which keeps what its backward pass needs; torch's makes it anew."""
-    return Csr.from_dense(x) if _is_sparse(x) else x
+    """Returns x as a Csr where that saves work, which keeps what its backward pass needs; torch's makes it anew.
+
+    Features that require a gradient stay as they are: a Csr passes none on to its values.
+    """
+    return Csr.from_dense(x) if not x.requires_grad and _is_sparse(x) else x
 
 
 def _linear(layer: nn.Linear, x: Tensor | Csr) -> Tensor:

@@ -93,8 +93,10 @@ def test_a_saved_run_scores_as_the_outcome_does(graph, tmp_path, monkeypatch):
     assert outcome.metrics["detection"], "measured as any other"
     assert_identical(loaded.fit.logits_of(outcome.mapped), outcome.logits)
     assert bool((outcome.jackknife.lower <= outcome.jackknife.upper).all())
-    with pytest.raises(InputError, match="explain: sage has no closed form"):
-        outcome.explain(top=1)
+    (why,) = outcome.explain([7]).each
+    assert why.p_rare == pytest.approx(float(outcome.probabilities("population")[7, 1]), abs=1e-5)
+    assert why.base + sum(each.share for each in why.features) == pytest.approx(why.log_odds, abs=1e-5)
+    assert len(loaded.next_labels(3, outcome.graph).nodes) == 3
     with pytest.raises(InputError, match="new nodes: sage cannot be asked about them"):
         KnownGraph(outcome.fit, outcome.mapped)
     monkeypatch.setattr(pyg_folds, "find_spec", lambda name: None)

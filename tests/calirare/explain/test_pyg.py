@@ -1,0 +1,177 @@
+"""GAT, GIN and GraphSAGE: edges are those of a graph without them, shares add up, labels follow the closed form."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+
+import calirare
+from calirare.curvature import ModuleLinearisation
+from calirare.explain import pyg_labels
+from calirare.explain.detectors import logit_voice_of, voice_of
+from calirare.explain.network_labels import CLOSED_FORM
+from calirare.explain.pyg_labels import LabelledPyg, Surroundings
+from calirare.explain.voice import difference
+from calirare.explain.words import neighbours
+from calirare.graph import Graph
+from calirare.leave_one_out import OwnLogits
+from calirare.models import PYG, OnPrepared, PygDetector, PygFit, pyg_inputs, whole
+from calirare_ext import Csr
+from tests.helpers import tolerance
+
+pytest.importorskip("torch_geometric")
+KINDS = sorted(PYG)
+SINGLE = 2e-5  # float32 sums in another order, of log-odds of a few units
+NODES = torch.tensor([0, 7, 101, 230])
+SPARSE = {True: "words", False: "columns"}
+
+
+def assert_within(actual: torch.Tensor, expected: torch.Tensor, bound: float) -> None:
+    tolerance.assert_within(actual.double(), expected.double(), torch.tensor(bound, dtype=torch.float64))
+
+
+def task(sparse: bool = False, n_classes: int = 2) -> Graph:
+    graph = calirare.datasets.synthetic_rare(300, seed=3, n_features=6)
+    x = graph.x if not sparse else (graph.x > 1.2).float() * graph.x.abs()
+    y = graph.y if n_classes == 2 else torch.arange(300) % n_classes
+    names = tuple(f"class {c}" for c in range(n_classes))
+    return dataclasses.replace(graph, x=Csr.from_dense(x) if sparse else x, y=y, class_names=names)
+
+
+def trained(kind: str, graph: Graph, epochs: int = 40) -> PygFit:
+    training = PYG[kind](epochs=epochs, hidden=4, dropout=0.0)
+    return PygDetector(training, choose=False).fit(graph, torch.arange(0, 240, 4))
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize("sparse", SPARSE, ids=SPARSE.get)
+def test_it_says_what_the_network_says(kind, sparse):
+    graph = task(sparse)
+    fitted = trained(kind, graph)
+    voice, every = voice_of(fitted, graph), torch.arange(graph.n_nodes)
+    told = difference(fitted.logits_of(graph))
+    assert_within(voice.log_odds(every), told, SINGLE)
+    assert_within(voice.log_odds(NODES), told[NODES], SINGLE)
+
+
+def without_edge(graph: Graph, a: int, b: int) -> Graph:
+    rows = torch.arange(graph.n_nodes).repeat_interleave(graph.adjacency.indptr.diff())
+    columns = graph.adjacency.indices.long()
+    kept = ~(((rows == a) & (columns == b)) | ((rows == b) & (columns == a)))
+    size = (graph.n_nodes, graph.n_nodes)
+    return dataclasses.replace(graph, adjacency=Csr.from_coo(rows[kept], columns[kept], None, size))
+
+
+@pytest.mark.parametrize("sparse", SPARSE, ids=SPARSE.get)
+def test_edges_are_taken_from_the_graph(kind, sparse):
+    """Own edges, one between two neighbours, and one out of reach, which moves nothing."""
+    graph = task(sparse)
+    fitted = trained(kind, graph)
+    voice, node = voice_of(fitted, graph), int(NODES[1])
+    near = neighbours(graph.adjacency, node).tolist()
+    beyond = next(u for u in neighbours(graph.adjacency, near[0]).tolist() if u != node)
+    far = next(v for v in range(graph.n_nodes) if v not in {node, *near, *reached(graph, near)})
+    away = next(u for u in neighbours(graph.adjacency, far).tolist() if u not in {node, *near})
+    ends = [*([node, u] for u in near), [near[0], beyond], [far, away]]
+    told = voice.without_edges(node, torch.tensor(ends))
+    truth = [difference(fitted.logits_of(without_edge(graph, *pair)))[node] for pair in ends]
+    assert_within(told, torch.stack(truth), SINGLE)
+    assert float((told[:-1] - voice.log_odds(torch.tensor([node]))).abs().max()) > 100 * SINGLE, "they say something"
+    assert voice.without_edges(node, torch.empty(0, 2, dtype=torch.int64)).shape == (0,)
+
+
+def reached(graph: Graph, nodes: list[int]) -> set[int]:
+    return {u for node in nodes for u in neighbours(graph.adjacency, node).tolist()}
+
+
+@pytest.mark.parametrize("sparse", SPARSE, ids=SPARSE.get)
+def test_shares_add_up_and_are_integrated_gradients(kind, sparse, monkeypatch):
+    graph = task(sparse)
+    fitted = trained(kind, graph)
+    voice = voice_of(fitted, graph)
+    shares = voice.shares(NODES)
+    assert_within(shares.base + shares.values.sum(1), voice.log_odds(NODES), SINGLE)
+    start = torch.zeros(6) if sparse else graph.x.mean(0)
+    same = dataclasses.replace(graph, x=start.expand(graph.n_nodes, -1).contiguous())
+    assert_within(shares.base, difference(fitted.logits_of(same))[NODES], SINGLE)
+    monkeypatch.setattr("calirare.explain.pyg_voice.POINTS", 400)
+    fine = voice_of(fitted, graph).shares(NODES)
+    off = float((fine.values - shares.values).abs().max())
+    assert off < 0.02 * float(fine.values.abs().max()), "few points say what many say"
+    assert shares.names == (
+        *(f"feature {j}" for j in range(6)),
+        *(f"its neighbourhood's feature {j}" for j in range(6)),
+    )
+
+
+def test_a_column_that_is_not_read_has_no_share(kind):
+    graph = task()
+    fitted = trained(kind, dataclasses.replace(graph, x=torch.cat([graph.x[:, :5], graph.x.new_zeros(300, 1)], 1)))
+    with torch.no_grad():
+        for name, weight in fitted.network.named_parameters():
+            if name.startswith("first") and weight.dim() == 2 and weight.shape[1] in (6, 12):
+                weight[:, 5::6] = 0
+    shares = voice_of(fitted, graph).shares(NODES)
+    assert_within(shares.values[:, [5, 11]], torch.zeros(4, 2), 1e-12)
+
+
+def whole_module(fitted: PygFit, graph: Graph) -> ModuleLinearisation:
+    """Returns a network on the whole graph, all of whose parameters move."""
+    inputs = fitted.network.prepared(whole(*pyg_inputs(graph)))
+    model = OnPrepared(copy.deepcopy(fitted.network).requires_grad_()).eval()
+    return ModuleLinearisation(model, inputs, fitted.nodes, fitted.targets, fitted.sample_weights)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_labels_follow_the_closed_form(kind, n_classes):
+    """A label's own logits without it are those of `OwnLogits` on the module as a whole."""
+    graph = task(n_classes=n_classes)
+    fitted = trained(kind, graph, epochs=8)
+    voice = logit_voice_of(fitted, graph)
+    voice = voice.voice if n_classes == 2 else voice
+    labels = voice.labels
+    m = torch.arange(len(fitted.nodes))
+    told = voice.without_each_label(fitted.nodes)[m, m]
+    truth = OwnLogits(whole_module(fitted, graph))(labels.damping)
+    told = told - told[:, :1] if n_classes > 2 else told
+    assert_within(told, truth if n_classes > 2 else truth[:, 1], 1e-3)
+    sets = [torch.tensor([4]), torch.tensor([0, 9])]
+    alone = voice.without_each_label(NODES)[4]
+    assert_within(voice.without_labels(NODES, sets)[0], alone, 1e-4)
+
+
+def test_where_it_takes_too_long_the_last_layer_alone_moves(kind, monkeypatch):
+    graph = task()
+    fitted = trained(kind, graph, epochs=8)
+    assert LabelledPyg.of(fitted, Surroundings(graph), CLOSED_FORM).whole
+    monkeypatch.setattr(pyg_labels, "EDGES", 10)
+    labelled = LabelledPyg.of(fitted, Surroundings(graph), CLOSED_FORM)
+    assert not labelled.whole
+    full = whole_module(fitted, graph).jacobian
+    second = sum(p.numel() for p in fitted.network.second.parameters())
+    names = [name for name, _ in fitted.network.named_parameters()]
+    sizes = [p.numel() for p in fitted.network.parameters()]
+    kept = torch.cat([torch.full((n,), name.startswith("second.")) for name, n in zip(names, sizes, strict=True)])
+    assert_within(labelled.linearisation.jacobian, full[:, kept], 1e-4)
+    assert labelled.linearisation.n_parameters == second
+    voice = voice_of(fitted, graph)
+    assert any("last layer" in note for note in voice.notes)
+    assert bool(torch.isfinite(voice.without_each_label(NODES)).all())
+
+
+def test_the_edges_that_a_label_reads_are_counted():
+    graph = task()
+    around, degrees = Surroundings(graph), graph.adjacency.indptr.diff()
+    told = sum(int(degrees[[int(v), *neighbours(graph.adjacency, int(v)).tolist()]].sum()) for v in NODES)
+    assert around.edges_read(NODES) == told
+    reach, order = around.reach(NODES)
+    assert order[: len(NODES)].tolist() == NODES.tolist()
+    assert len(set(order.tolist())) == len(order)
+    assert reach.second.shape[1] == int(degrees[NODES].sum())
