@@ -88,7 +88,7 @@ class Reporter:
         self._bar(stage, done, total)
         if done == total and self._progress is not None:
             self._progress.remove_task(self._tasks.pop(stage))
-        if now - self._began[stage] > PATIENCE:
+        if total > 1 and now - self._began[stage] > PATIENCE:  # of one step a line would say that it is over
             self._line(stage, done, total)
 
     def _bar(self, stage: str, done: int, total: int) -> None:

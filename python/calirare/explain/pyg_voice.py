@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import NodeField
-from calirare.explain.network import DOUBT, FIRST_ORDER, agreement_of, agrees, labels_of
+from calirare.explain.network import FIRST_ORDER, agreement_of, agrees, labels_of
 from calirare.explain.network_labels import CLOSED_FORM
 from calirare.explain.network_shares import NEIGHBOURHOOD, made
 from calirare.explain.newton_voice import NewtonVoice
@@ -26,7 +26,10 @@ POINTS = 64  # at which a gradient is taken on the way from the average features
 NUMBERS = 4_000_000  # of features that are worked on together
 NODES = 1_000  # of more, all are told at once
 STOPPED = "labels: {} was stopped before its minimum, so that their effects tell the order rather than the size"
-LAST_LAYER = "labels: so many read so much of the graph that the last layer of {} alone is moved by them"
+LAST_LAYER = "labels: with so many labels or parameters the last layer of {} alone is moved by them"
+UNTOLD = (
+    "labels: leave-one-out in closed form of {} does not agree with its networks without each fold: do not rely on them"
+)
 
 
 class PygVoice(NewtonVoice):
@@ -44,7 +47,7 @@ class PygVoice(NewtonVoice):
         self.labels = labels_of(labelled, None if agreement is None else agreement.damping)
         self._said = Kept[Tensor]()
         notes = [FIRST_ORDER, STOPPED.format(fitted.name)]
-        notes += [] if agrees(agreement) else [f"{fitted.name}: {DOUBT}"]
+        notes += [] if agrees(agreement) else [UNTOLD.format(fitted.name)]
         notes += [] if labelled.whole else [LAST_LAYER.format(fitted.name)]
         self.notes = tuple(notes)
 
