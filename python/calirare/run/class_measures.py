@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from calirare._util.draws import draws_for
 from calirare.metrics import (
     auprc,
     calibration_error,
@@ -21,10 +22,8 @@ from calirare.metrics import (
     recall,
 )
 from calirare.run.choice import Choice
-from calirare.run.report import LEAST, WORK
 
 RARE = 0.5  # of an equal share: below it a class is named as rare
-DRAWS = 200
 TOGETHER = (
     ("accuracy", "accuracy"),
     ("macro_f1", "macro-F1"),
@@ -44,16 +43,11 @@ def measures_together(labels: Tensor, p: Tensor) -> dict[str, float]:
         labels: int64 [n], on the CPU.
         p: float64 [n, k].
     """
-    draws = draws_for(p)
+    draws = draws_for(p.numel())
     commonest = int(torch.bincount(labels).argmax())
     values = calibration_report(labels, p, minority=commonest, n_draws=draws)
     floor = noise_floor(classwise_ece, p, n_draws=draws).mean
     return {k: v for k, v in values.items() if k not in OF_MINORITY} | {"classwise_ece_noise_floor": floor}
-
-
-def draws_for(p: Tensor) -> int:
-    """Returns how many draws of a noise floor take about a second."""
-    return max(LEAST, min(DRAWS, WORK // max(p.numel(), 1)))
 
 
 def measures_by_class(labels: Tensor, p: Tensor, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -68,7 +62,7 @@ def measures_by_class(labels: Tensor, p: Tensor, names: Sequence[str]) -> list[d
         name, n, share, mean_p, mean_p_over_share, recall, precision, auprc, ece and ece_noise_floor of P(class); what a
         class without a judged node leaves undefined is None.
     """
-    predicted, draws = p.argmax(1).numpy(), draws_for(p)
+    predicted, draws = p.argmax(1).numpy(), draws_for(p.numel())
     rows = list[dict[str, Any]]()
     for c, name in enumerate(names):
         here, of_class = labels == c, p[:, c]

@@ -8,11 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.draws import draws_for, resamples_for
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
-from calirare.metrics import PopulationCheck, calibration_report, coverage, detection_report, rare_report
+from calirare.metrics import (
+    PopulationCheck,
+    calibration_report,
+    coverage,
+    detection_report,
+    rare_report,
+)
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare, realised_error, standing
@@ -234,8 +241,6 @@ def judged_intervals(outcome: RunResult, own: Tensor, nodes: Tensor) -> tuple[Te
 
 
 FOLDS = 10  # in which a map is fitted without the nodes it is judged on
-# Resamples and draws: as many as go through so many samples in all, and no fewer than give an interval.
-WORK, RESAMPLES, DRAWS, LEAST = 20_000_000, 1000, 200, 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +262,7 @@ class Judged:
     @property
     def draws(self) -> tuple[int, int]:
         """Resamples of an interval, and draws of a noise floor, that take about a second."""
-        n = max(self.labels.numel(), 1)
-        return max(LEAST, min(RESAMPLES, WORK // n)), max(LEAST, min(DRAWS, WORK // n))
+        return resamples_for(self.labels.numel()), draws_for(self.labels.numel())
 
 
 def judged_labels(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:

@@ -238,8 +238,10 @@ def _named(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def is_value(values: pd.Series, wanted: str) -> np.ndarray:
     """Whether each value is the one that a person wrote; an empty cell is none."""
-    written = [plain(str(value)) for value in values]
-    return values.notna().to_numpy() & (np.array(written, dtype=object) == plain(wanted))
+    numbers = values.dtype.kind in "biuf"
+    place, each = (values if numbers else values.map(str)).factorize()  # an empty number has no place
+    same = np.array([plain(str(value)) == plain(wanted) for value in each], dtype=bool)
+    return values.notna().to_numpy() & np.append(same, False)[place]
 
 
 def plain(text: str) -> str:

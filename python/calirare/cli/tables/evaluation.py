@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calirare._util.draws import draws_for, resamples_for
 from calirare._util.errors import InputError, NotConvergedError
 from calirare._util.output import fresh_files
 from calirare.cli.tables.columns import Table, TableColumns, load_table
@@ -93,7 +94,7 @@ def evaluate_table(
             precision_recall.png and p_rare.png, which appear there together when all are written; None writes nothing.
         overwrite: replace such files that are there.
         n_bins: bins of the equal-width measures and of the pictures, 1 to `MAX_BINS`.
-        n_draws: draws of the noise floors.
+        n_draws: draws of the noise floors, at most; of more than 100,000 numbers there are fewer, see `draws_for`.
         seed: seed of the noise floors and resamples.
         budgets: as `metrics.detection_report` takes them.
         threshold: the operating point in precision_recall.png, in [0, 1].
@@ -116,7 +117,7 @@ def evaluate_table(
     if out is not None:
         _check_free(Path(out), overwrite)
     table = load_table(path, columns)
-    settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
+    settings = {"n_bins": n_bins, "n_draws": min(n_draws, draws_for(table.probabilities.size)), "seed": seed}
     values = _measure(table, table.probabilities, settings)
     earlier = None if table.before is None else _measure(table, table.before, settings)
     notes = _row_notes(table) + small_sample_notes(table, n_bins)
@@ -252,7 +253,7 @@ def rare_of(table: Table, p: np.ndarray, budgets: Sequence[int | float], setting
         return None
     given: dict[str, Any] = {"cls": table.minority, "weights": table.weights, "seed": settings["seed"]}
     try:
-        found = detection_report(table.labels, p, budgets=budgets, **given)
+        found = detection_report(table.labels, p, budgets=budgets, n_draws=resamples_for(len(p)), **given)
     except (TypeError, ValueError) as error:  # the columns are checked: what is left are the budgets
         raise InputError(f"metrics: {error} (command line: --budget)") from error
     bins: dict[str, Any] = {"n_bins": settings["n_bins"], "n_draws": settings["n_draws"]}
@@ -314,7 +315,8 @@ def _draw_rare(table: Table, columns: TableColumns, out: Path, n_bins: int, thre
         for state, p in states
         if p is not None
     ]
-    precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold)
+    draws = draws_for(len(y))
+    precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold, n_draws=draws)
     named = table.taken or str(columns.rare)
     event = "the rare class" if named == "1" else named
-    rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, event=event)
+    rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, n_draws=draws, event=event)
