@@ -28,6 +28,7 @@ class Giveaway:
         covered: share of the rare labels that have it.
         others: nodes without a label that have it, of those looked at.
         by_chance: how many would if labels were a random sample.
+        copied: whether the column is a copy of the labels, which nodes without one have a value of their own in.
     """
 
     values: str
@@ -36,15 +37,17 @@ class Giveaway:
     covered: float
     others: int
     by_chance: float
+    copied: bool = False
 
     def sentence(self, column: str) -> str:
         """Returns what a user should know of the column."""
         few = "none" if not self.others else f"{self.others}"
+        side = "wrong" if self.copied else "too low"
         return (
             f"the column {column!r} gives the labels away: where it is {self.values}, {self.rare} of {self.labelled} "
             f"labelled nodes are rare, {self.covered:.0%} of all rare labels, and {few} of the nodes without a label "
             f"that were looked at have such a value, where a random sample would leave {self.by_chance:.0f}. If it is "
-            "known only after the case, P(rare) of nodes without a label is too low: leave the column out (--leave-out)"
+            f"known only after the case, P(rare) of nodes without a label is {side}: leave the column out (--leave-out)"
         )
 
 
@@ -55,7 +58,8 @@ def giveaway(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: 
     there is a value at all: of each kind as many rare labels as can be had with few others. A feature that tells rare
     nodes truly has such values at nodes without a label, too: as many for each as there are labels for each node
     without one, and where all rare nodes were labelled at least some by mistake. Where all with such values were looked
-    into for these (alerts of a rule), labelled nodes without them lie elsewhere than the others do: nothing is said.
+    into for these (alerts of a rule), labelled nodes without them lie elsewhere than the others do: nothing is said,
+    unless the column is a copy of the labels, with a value for nodes without one (blocked, cleared, open).
 
     Args:
         labelled: the column at labelled nodes, NaN where there is no value, float [m].
@@ -73,9 +77,11 @@ def giveaway(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: 
         with_it, hits, outside = int(own.sum()), int(rare[own].sum()), int(beside.sum())
         if hits < max(FEWEST, COVERED * rare.sum(), PURE * with_it) or outside > BESIDE * with_it:
             continue
-        if _chance(with_it, outside, m, n) < LEVEL and _alike(labelled[~own], others[~beside]):
+        rest = labelled[~own], others[~beside]
+        copied = _copied(*rest, named=bool(names))
+        if _chance(with_it, outside, m, n) < LEVEL and (copied or _alike(*rest)):
             share = hits / int(rare.sum())
-            given.append(Giveaway(values, with_it, hits, share, outside, with_it * n / m))
+            given.append(Giveaway(values, with_it, hits, share, outside, with_it * n / m, copied))
     return max(given, key=lambda each: each.covered, default=None)
 
 
@@ -120,8 +126,24 @@ def _alike(labelled: np.ndarray, others: np.ndarray) -> bool:
 
     if not len(labelled):
         return True
-    found = ks_2samp(*(np.nan_to_num(each, nan=-math.inf, posinf=math.inf) for each in (labelled, others)))
+    found = ks_2samp(_gaps_as_values(labelled), _gaps_as_values(others))
     return bool(found.statistic < FAR or found.pvalue > ALIKE)
+
+
+def _copied(labelled: np.ndarray, others: np.ndarray, *, named: bool) -> bool:
+    """Returns whether nodes without a label have other values than labelled nodes: names, or numbers where it is one.
+
+    Of many numbers that is what a threshold does from which on all nodes are looked into; of none it is a gap.
+    """
+    values, counts = np.unique(_gaps_as_values(labelled), return_counts=True)
+    if len(labelled) < FEWEST or (not named and counts.max() < PURE * len(labelled)):
+        return False
+    kept = values if named else values[counts.argmax()]
+    return bool(np.isin(_gaps_as_values(others), kept).sum() <= BESIDE * len(labelled))
+
+
+def _gaps_as_values(column: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(column, nan=-math.inf, posinf=math.inf)
 
 
 def _chance(own: int, beside: int, m: int, n: int) -> float:

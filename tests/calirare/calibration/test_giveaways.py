@@ -57,6 +57,30 @@ def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
     assert giveaway(everywhere[known], rare[known], everywhere[~known], names) is None
 
 
+COPIES = {
+    "numbers": ((0.0, 1.0, -1.0), NONE),
+    "a gap": ((0.0, 1.0, np.nan), NONE),
+    "in the middle": ((0.0, 1.0, 0.5), NONE),
+    "names": ((0.0, 1.0, 2.0), ("cleared", "blocked", "open")),
+    "names and a gap": ((0.0, 1.0, np.nan), ("cleared", "blocked")),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_of_the_labels_is_named_whatever_nodes_without_one_have(name):
+    (rest, hit, unknown), names = COPIES[name]
+    for seed in range(20):
+        rare, known = drawn(np.random.default_rng(seed))
+        column = np.where(known, np.where(rare, hit, rest), unknown)
+        found = giveaway(column[known], rare[known], column[~known], names)
+        assert found is not None
+        assert found.covered == 1
+        assert found.labelled == int((rare & known).sum())
+        assert "P(rare) of nodes without a label is wrong" in found.sentence("c")
+        column = np.where(rare, hit, rest)  # of all nodes: a feature
+        assert giveaway(column[known], rare[known], column[~known], names) is None
+
+
 @pytest.mark.parametrize("drawn_as", ["at random", "more of the rare ones", "by the column"])
 def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as):
     for seed in range(60):
