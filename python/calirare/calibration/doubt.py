@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+Verdict = Literal["trust", "caution", "do not trust"]
 
 
 @dataclass(frozen=True)
@@ -16,4 +18,9 @@ class Doubt:
     """
 
     sentence: str = ""
-    verdict: Literal["trust", "caution", "do not trust"] = "trust"
+    verdict: Verdict = "trust"
+
+    def __post_init__(self) -> None:
+        """Refuses a verdict that is none, as a damaged file has."""
+        if self.verdict not in get_args(Verdict):
+            raise ValueError(f"doubt: verdict must be one of {get_args(Verdict)}, got {self.verdict!r}")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
-from calirare.calibration import KINDS, Target
+from calirare.calibration import KINDS, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Split, TableColumns, fingerprint
@@ -62,6 +62,7 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
+        "doubt": dataclasses.asdict(scorer.doubt),
         "features": columns,
         "fit": {"kind": type(scorer.fit).__name__, "state": state},
         "graph": own_graph,
@@ -124,4 +125,5 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         TableColumns(**facts["tables"]) if "tables" in facts else settings.data.tables(),
         facts.get("weighted"),
         None if facts.get("relations") is None else tuple(facts["relations"]),
+        doubt=Doubt(**facts.get("doubt", {})),
     )

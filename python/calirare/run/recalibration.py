@@ -25,6 +25,7 @@ from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
 from calirare.run.probabilities import p_rare
+from calirare.run.scored import NO_DOUBT
 from calirare.run.scoring import Say, to_stderr
 
 
@@ -160,6 +161,7 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
         calibrators=dict(maps),
         threshold=decision.threshold,
         anew=True,
+        doubt=NO_DOUBT,
         reference=Reference.of(graph, scorer.features, now, torch.arange(graph.n_nodes)),
     )
     return Recalibrated(

@@ -285,6 +285,7 @@ class ScoreOnly:
             decided.told,
             *standing(decided.maps),
             counted.undecided(deciding.abstain),
+            self.scorer.doubt_at(decided.told),
         )
 
 

@@ -10,10 +10,11 @@ import pandas as pd
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare.calibration import APART, ExpectedCount, Prevalence, are_apart
+from calirare.calibration import APART, Doubt, ExpectedCount, Prevalence, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Undecided
 
+NO_DOUBT = Doubt()
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
 
 
@@ -35,6 +36,7 @@ class Scored:
         undecided: what is left open; None where every node is decided.
         assumed: what P(rare) rests on where rare nodes alone were labelled, or none at random, a sentence; else empty.
         at_best: the verdict that this leaves.
+        doubt: what the run says against P(rare) of nodes without a label.
     """
 
     table: pd.DataFrame | None
@@ -50,13 +52,16 @@ class Scored:
     assumed: str = ""
     at_best: Verdict = "ok"
     undecided: Undecided | None = None
+    doubt: Doubt = NO_DOUBT
 
     __repr__ = brief
 
     @property
     def verdict(self) -> Verdict:
         """Whether P(rare) may be relied on in this graph: "ok", "caution" or "do not trust"."""
-        return max("ok" if self.drift is None else self.drift.verdict, self.at_best, key=VERDICTS.index)
+        drift: Verdict = "ok" if self.drift is None else self.drift.verdict
+        doubt: Verdict = "ok" if self.doubt.verdict == "trust" else self.doubt.verdict
+        return max(drift, self.at_best, doubt, key=VERDICTS.index)
 
     @property
     def drifted(self) -> bool:
@@ -67,6 +72,8 @@ class Scored:
         """Returns the table, and says what keeps its P(rare) from being relied on."""
         if self.assumed:
             say(f"the run has {self.assumed}")
+        if self.doubt.sentence:
+            say(f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}")
         if self.drift is not None and self.drift.verdict != "ok":
             say(f"drift: {self.drift.sentence}")
         return self.table
@@ -91,6 +98,8 @@ class Scored:
             lines.append(self.undecided.sentence)
         if self.assumed:
             lines.append(f"{self.at_best}: the run has {self.assumed}")
+        if self.doubt.sentence:
+            lines.append(f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}")
         if self.drift is not None:
             lines.append(f"drift: {self.drift.sentence}")
         return "\n".join(lines) + "\n"
@@ -125,6 +134,7 @@ class Scored:
             "prevalence": None if told is None else {name: getattr(told, name) for name in PREVALENCE},
             "undecided": None if self.undecided is None else self.undecided.to_mapping(),
             "assumed": self.assumed,
+            "doubt": self.doubt.sentence,
             "verdict": self.verdict,
             "drift": None if self.drift is None else self.drift.to_mapping(),
         }

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
-from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
+from calirare.calibration import Calibrator, Doubt, Prevalence, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, note_weights, weighs, with_relations
@@ -24,7 +24,7 @@ from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, p_rare, prevailing, standing
 from calirare.run.result import RunResult
-from calirare.run.scored import Scored
+from calirare.run.scored import NO_DOUBT, Scored
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
@@ -61,6 +61,7 @@ class Scorer:
         weighted: whether edges of the run's graph have weights other than 1; None where it is not known.
         relations: names of the types of edges of the run's graph; None where they are not known.
         anew: whether the maps were fitted on fresh labels, see `recalibrated`.
+        doubt: what speaks against P(rare) of nodes without a label.
     """
 
     fit: Fitted
@@ -76,6 +77,7 @@ class Scorer:
     weighted: bool | None = None
     relations: tuple[str, ...] | None = None
     anew: bool = False
+    doubt: Doubt = NO_DOUBT
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -96,7 +98,13 @@ class Scorer:
             graph.tables or NO_TABLES,
             weighs(graph),
             tuple(relation.name for relation in graph.relations),
+            doubt=NO_DOUBT if outcome.check is None else Doubt(outcome.check.doubt, outcome.check.at_best),
         )
+
+    def doubt_at(self, told: Prevalence | None) -> Doubt:
+        """Returns what speaks against P(rare) of another graph whose prevalence is told, or is not (None)."""
+        settled = told is not None and self.doubt.verdict == "caution"  # labels that are no sample
+        return NO_DOUBT if settled else self.doubt
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -174,6 +182,7 @@ class Scorer:
             told,
             *standing(corrected),
             _undecided(said, scored, self.settings.decision.abstain),
+            self.doubt_at(told),
         )
 
     def note_on(self, say: Say) -> None:

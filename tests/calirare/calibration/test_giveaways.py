@@ -119,7 +119,7 @@ def case_numbers(task: Graph, known: torch.Tensor) -> Graph:
     return dataclasses.replace(task, x=x, y=y, split=split, columns=columns, feature_names=names)
 
 
-def test_a_run_says_so_and_is_not_to_be_trusted():
+def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     task = rare_task(800)
     known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:250]
     graph = case_numbers(task, known)
@@ -135,3 +135,16 @@ def test_a_run_says_so_and_is_not_to_be_trusted():
     )
     other = calirare.train(without, model="hops", epochs=30)
     assert not other.check.doubt
+
+    outcome.save(tmp_path / "run")
+    saved, told = calirare.load(tmp_path / "run"), list[str]()
+    scored = saved.score(graph, told.append)
+    assert scored.verdict == scored.doubt.verdict == "do not trust"
+    assert "do not trust: by the check of the run's labels the column 'case' gives the labels away" in scored.summary()
+    assert scored.to_mapping()["doubt"] == outcome.check.doubt
+    saved.predict(graph, told.append)
+    assert any("gives the labels away" in note for note in told)
+    assert saved.score(graph, told.append, prevalence=0.3).verdict == "do not trust"
+    fresh = calirare.run.recalibrated(saved, dataclasses.replace(graph, y=task.y), told.append).run
+    assert fresh.score(graph, told.append).doubt.sentence == ""
+    assert other.score(without, told.append).doubt.sentence == ""
