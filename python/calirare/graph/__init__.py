@@ -23,7 +23,7 @@ from calirare.graph.convolution import (
     propagation,
 )
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adjacency
-from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
+from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized, weights_note
 from calirare.graph.folder import new_folder
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import (
@@ -153,6 +153,7 @@ __all__ = [
     "stem_of",
     "unnamed_table",
     "weighs",
+    "weights_note",
     "with_categories_of",
     "with_drawn_rest",
     "with_relations",

@@ -1,4 +1,4 @@
-"""Scaling of features, always an explicit step and never one that destroys signed features."""
+"""Scaling of features, always an explicit step and never one that destroys signed features; of weights a note."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from calirare_ext import Csr, row_sums
 
 # Beyond this a column makes the network's outputs, and its gradient, alone.
 MAX_SCALE_RATIO = 1e3
+HEAVY = 0.8  # share of a node's weight that one edge has, from which its neighbours are that one
+SEVERAL = 3  # neighbours
+LOOKED_AT = 10_000  # nodes, of more every so many
 
 
 def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
@@ -47,6 +50,29 @@ def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
         fits = "; FeatureMap.fit(graph) of calirare.features fits the others" * (how in get_args(Normalisation))
         raise InputError(f"normalize_features: how must be row, standardize or none, got {how!r}{fits}")
     return dataclasses.replace(graph, x=x, feature_normalisation="none", columns=(), trusted=True)
+
+
+def weights_note(graph: Graph) -> str:
+    """Returns a sentence where weights differ so much that most nodes see one neighbour alone; else nothing.
+
+    Means over neighbours and propagation are by weight.
+    """
+    step = max(1, graph.n_nodes // LOOKED_AT)
+    some = graph.adjacency.select_rows(torch.arange(0, graph.n_nodes, step, device=graph.device))
+    degrees, rows = some.indptr.diff(), some.rows()
+    several = degrees >= SEVERAL
+    if not bool(several.any()):
+        return ""
+    most = some.values.new_zeros(len(degrees)).scatter_reduce_(0, rows, some.values, "amax").double()
+    whole = most.new_zeros(len(degrees)).index_add_(0, rows, some.values.double())
+    alone = float((most >= HEAVY * whole)[several].double().mean())
+    if alone <= 0.5:
+        return ""
+    return (
+        f"edge weights reach from {float(some.values.min()):.3g} to {float(some.values.max()):.3g}: at {alone:.0%} of "
+        f"the nodes with {SEVERAL} neighbours or more one edge has {HEAVY:.0%} of the weight, so that the others are "
+        "hardly seen: give the logarithm as weight, or no weights"
+    )
 
 
 def scale_note(graph: Graph) -> str:

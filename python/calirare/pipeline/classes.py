@@ -12,7 +12,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
 from calirare.datasets import with_task
-from calirare.graph import Graph, check_graph, check_trainable, scale_note
+from calirare.graph import Graph, check_graph, check_trainable, scale_note, weights_note
 from calirare.models import NeighbourPool
 from calirare.pipeline.job import Job, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
@@ -85,7 +85,8 @@ def _run(mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
         own, notes = left_out.logits, left_out.notes
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
-    said = [*mapped.notes, scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
+    said = [*mapped.notes, scale_note(mapped), weights_note(mapped), *ignored_settings(settings)]
+    said += [*trained.notes, *notes, *maps.notes]
     return ClassesOutcome(
         mapped,
         settings,

@@ -21,7 +21,7 @@ from calirare.calibration import Calibrator, Target
 from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task
 from calirare.features import FeatureMap
-from calirare.graph import Graph, check_graph, check_trainable, known_rare, scale_note, split_note
+from calirare.graph import Graph, check_graph, check_trainable, known_rare, scale_note, split_note, weights_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
@@ -193,6 +193,7 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     said = [
         _split_note(job.graph),
         scale_note(graph),
+        weights_note(job.asked),
         *ignored_settings(settings),
         *trained.notes,
         *left_out.notes,

@@ -1,13 +1,18 @@
 """Scaling of features: what each way gives, and that signed features are never divided by their sum."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
+import calirare
 from calirare._util.errors import InputError
-from calirare.graph import normalize_features, scale_note
+from calirare.graph import Graph, normalize_features, scale_note, weights_note
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
+from tests.helpers.tasks import rare_task
 
 WORDS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [2, 1, 1], [0, 0, 4], [1, 1, 1]])
 SHARES = [[0.5, 0, 0.5], [0, 0, 0], [0.5, 0.25, 0.25], [0, 0, 1]]
@@ -67,3 +72,34 @@ def test_columns_of_very_different_scales_are_noted(sparse, factors, low, top):
         assert f"(feature {top})" in note
         assert "divide each" in note if sparse else "--scale standardize" in note
         assert scale_note(small_graph(x=x, feature_normalisation="standardize")) == ""
+
+
+@pytest.mark.parametrize(
+    ("spread", "n", "words"), [(6.0, 300, "1e-06"), (6.0, 20_001, "1e-06"), (1.0, 300, ""), (0, 300, "")]
+)
+def test_weights_that_hide_all_neighbours_but_one_are_noted(spread, n, words):
+    rng = np.random.default_rng(0)
+    ends = np.unique(np.sort(rng.integers(n, size=(4 * n, 2)), axis=1), axis=0)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    weights = 10 ** rng.uniform(-spread, spread, len(ends))
+    weights[:: len(ends) - 1] = 10**-spread, 10**spread
+    adjacency = sp.coo_array((weights, ends.T), (n, n))
+    graph = Graph.from_edges(adjacency + adjacency.T, torch.ones(n, 1))
+    note = weights_note(graph)
+    assert bool(note) == bool(words)
+    assert words in note
+    assert ("one edge has 80% of the weight" in note) == bool(words)
+    alone = sp.coo_array(([1e9, 1e9], ([0, 1], [1, 0])), (n, n))  # who has one neighbour sees it
+    assert weights_note(Graph.from_edges(alone, torch.ones(n, 1))) == ""
+
+
+def test_a_run_notes_its_weights():
+    task = rare_task(200)
+    i, j = task.adjacency.rows(), task.adjacency.indices.long()
+    values = 10.0 ** (12 * torch.sin(37.0 * (i + j) + i * j))
+    adjacency = Csr(task.adjacency.indptr, task.adjacency.indices, values, task.n_nodes)
+    graph = dataclasses.replace(task, adjacency=adjacency)
+    notes = calirare.train(graph, model="hops", epochs=2, folds=0).metrics["notes"]
+    assert weights_note(graph) in notes
+    assert "hardly seen" in weights_note(graph)
+    assert weights_note(task) == ""
