@@ -16,6 +16,8 @@ def mended(
     n_nodes: int,
     n_entries: int,
     types: NumpyArray | None = None,
+    *,
+    directed: bool = False,
 ) -> list[str]:
     """Returns what was done to edges that nobody asked for, a sentence each.
 
@@ -27,6 +29,7 @@ def mended(
         n_nodes: number of nodes n.
         n_entries: edges of the adjacency that was made, both directions.
         types: names of the edges' types, str [m], or None: an edge may be there once in each type.
+        directed: whether directions are kept.
     """
     notes, loops = [], edges[:, 0] == edges[:, 1]
     if asked.self_loops is None and loops.any():
@@ -47,9 +50,9 @@ def mended(
     # With every opposite direction, which the adjacency has, there are as many more as stand alone.
     kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
     if asked.symmetrize is None and (alone := n_entries - kept - listed):
-        also = (
-            "--directed tells directions apart too" if types is None else "of each type also who points at whom is read"
-        )
+        also = "who points at whom is read too" if directed else "--directed tells directions apart too"
+        if types is not None:
+            also = "of each type also who points at whom is read"
         notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
     if weights is not None and types is None and asked.symmetrize is None:
         notes += _of_two_weights(edges, weights, n_nodes, taken)

@@ -281,7 +281,7 @@ def _read_edges(
             adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
         typed = options.directed or types is not None
         some = None if types is None else types[at]
-        notes += cells.notes + mended(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some)
+        notes += cells.notes + mended(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)
         if unread := [name for name in names if name not in used]:
             notes.append(not_read(unread))

@@ -53,6 +53,14 @@ def test_directions_alone_are_one_relation(write):
     assert edges.out.to_dense().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
 
 
+def test_directions_are_advised_where_they_are_not_read(write):
+    path, advice = write("source,target\na,b\nb,c\n"), "--directed tells directions apart too"
+    (plain,), (directed,) = (Graph.from_edges(path, None, directed=on).notes for on in (False, True))
+    assert advice in plain
+    assert advice not in directed
+    assert "who points at whom is read too" in directed
+
+
 @pytest.mark.parametrize(("as_of", "kept"), [("0.5", 0), ("1", 1), ("4.9", 2), ("5", 3), ("100", 4)])
 def test_edges_of_the_future_are_left_out(write, as_of, kept):
     graph = read(write(), relation="kind", time="when", as_of=as_of)
