@@ -49,13 +49,17 @@ class Exchangeable:
         """What a user should know; empty where nothing speaks against a random sample."""
         if not self.doubtful:
             return ""
-        side = "too high" if self.labelled > self.others else "wrong"
+        side, or_else, mend = "wrong", "", ""
+        if self.labelled > self.others:
+            side, mend = "too high", "leave these out, "
+            or_else = ", or far too low where columns or edges that came with the case give labels away"
         chance = min(self.p_distance, self.p_mean)
         return (
             "the labels are no random sample of the nodes: they are scored otherwise than nodes without a label (mean "
             f"P(rare) {self.labelled:.2g} against {self.others:.2g}, distributions {self.distance:.2f} apart, chance "
-            f"{chance:.1g}), as labels that a model has chosen are; P(rare) may be {side} on the whole: put nodes "
-            "drawn at random into the validation part (--calibrate-on val), or give the prevalence (--prevalence)"
+            f"{chance:.1g}), as labels that a model has chosen are; P(rare) may be {side} on the whole{or_else}: {mend}"
+            "put nodes drawn at random into the validation part (--calibrate-on val), or give the prevalence "
+            "(--prevalence)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Columns that give labels away: values which only nodes with a rare label have, as what is known after the case."""
+"""Columns and edges that give labels away: what only nodes with a rare label have, as where it follows the case."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Giveaway:
     by_chance: float
     copied: bool = False
 
-    def sentence(self, column: str) -> str:
-        """Returns what a user should know of the column."""
+    def sentence(self, what: str, mend: str) -> str:
+        """Returns what a user should know of a column, or of the edges, and how to mend it."""
         few = "none" if not self.others else f"{self.others}"
         side = "wrong" if self.copied else "too low"
         return (
-            f"the column {column!r} gives the labels away: where it is {self.values}, {self.rare} of {self.labelled} "
+            f"{what} gives the labels away: where it is {self.values}, {self.rare} of {self.labelled} "
             f"labelled nodes are rare, {self.covered:.0%} of all rare labels, and {few} of the nodes without a label "
             f"that were looked at have such a value, where a random sample would leave {self.by_chance:.0f}. If it is "
-            f"known only after the case, P(rare) of nodes without a label is {side}: leave the column out (--leave-out)"
+            f"known only after the case, P(rare) of nodes without a label is {side}: {mend}"
         )
 
 
@@ -89,16 +89,17 @@ Event = tuple[str, np.ndarray, np.ndarray]  # in words, labelled nodes and other
 
 
 def _of_numbers(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray) -> Iterator[Event | None]:
-    """Yields the numbers above, and below, some number that rare labels have, as many as can be had."""
+    """Yields the numbers above, and below, some number that rare labels have, as many as can be had, or these alone."""
     for sign, word in ((-1, "at least"), (1, "at most")):
         own = np.where(np.isnan(labelled), math.inf, sign * labelled)
         order = np.argsort(own, kind="stable")
         rising = own[order]
         whole = np.append(rising[1:] > rising[:-1], True) & np.isfinite(rising)  # ties are in or out together
-        pure = whole & (rare[order].cumsum() >= PURE * np.arange(1, len(own) + 1))
-        if pure.any():
-            bound = rising[np.flatnonzero(pure)[-1]]
-            yield f"{word} {sign * bound:.4g}", own <= bound, sign * others <= bound
+        for share in (PURE, 1.0):  # the few that are not rare may lie among many nodes without a label
+            pure = whole & (rare[order].cumsum() >= share * np.arange(1, len(own) + 1))
+            if pure.any():
+                bound = rising[np.flatnonzero(pure)[-1]]
+                yield f"{word} {sign * bound:.4g}", own <= bound, sign * others <= bound
 
 
 def _of_categories(

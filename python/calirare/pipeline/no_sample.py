@@ -1,4 +1,4 @@
-"""Why P(rare) of nodes without a label can be wrong: columns that give labels away, labels that are no sample."""
+"""Why P(rare) of nodes without a label can be wrong: columns or edges give labels away, labels are no sample."""
 
 from __future__ import annotations
 
@@ -63,19 +63,33 @@ def _without_label(job: Job, device: torch.device) -> Tensor:
 
 
 def given_away(job: Job) -> str:
-    """Returns which column gives labels away; empty where none does."""
+    """Returns which column gives labels away, or that edges do; empty where nothing does."""
     graph, nodes = job.raw or job.asked, job.nodes
-    if not _looked_at(graph):
-        return ""
     others = _without_label(job, nodes.device)
     assert job.graph.y is not None
     rare = (job.graph.y[nodes] == 1).cpu().numpy()
-    for i in range(graph.n_features):
+    for i in range(graph.n_features) if _looked_at(graph) else ():
         names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
         found = giveaway(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
         if found is not None:
-            return found.sentence(_name(graph, i))
+            return found.sentence(f"the column {_name(graph, i)!r}", "leave the column out (--leave-out)")
+    own, rest = _neighbours(graph, nodes), _neighbours(graph, others)
+    for what, numbers in own.items():
+        found = giveaway(numbers, rare, rest[what], ())
+        if found is not None:
+            return found.sentence(f"the {what}", "leave the edges out that came or went with it")
     return ""
+
+
+def _neighbours(graph: Graph, nodes: Tensor) -> dict[str, NumpyArray]:
+    """Returns what edges alone say of nodes, by its name: how many neighbours, and how many that are not scored."""
+    near = graph.adjacency.select_rows(nodes)
+    found = {DEGREE: near.indptr.diff().double().cpu().numpy()}
+    if graph.scored is not None:
+        aside = (~graph.scored.to(near.indices.device))[near.indices.long()].double()
+        count = aside.new_zeros(len(nodes)).index_add_(0, near.rows(), aside)
+        found["number of neighbours that are not scored"] = count.cpu().numpy()
+    return found
 
 
 def _looked_at(graph: Graph) -> bool:

@@ -51,7 +51,9 @@ def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
     assert (found.labelled, found.rare, found.others) == (int((rare & known).sum()), int((rare & known).sum()), 0)
     assert found.covered == 1
     assert found.by_chance == pytest.approx(3 * found.labelled, rel=0.01)
-    assert found.sentence("c").startswith("the column 'c' gives the labels away: where it is ")
+    said = found.sentence("the column 'c'", "leave it out")
+    assert said.startswith("the column 'c' gives the labels away: where it is ")
+    assert said.endswith("P(rare) of nodes without a label is too low: leave it out")
     assert giveaway(column[known], rare[known], column[:0], names) is None
     everywhere = leaks(rng, rare)[name][0]  # of all rare nodes: a feature
     assert giveaway(everywhere[known], rare[known], everywhere[~known], names) is None
@@ -76,7 +78,7 @@ def test_a_copy_of_the_labels_is_named_whatever_nodes_without_one_have(name):
         assert found is not None
         assert found.covered == 1
         assert found.labelled == int((rare & known).sum())
-        assert "P(rare) of nodes without a label is wrong" in found.sentence("c")
+        assert "P(rare) of nodes without a label is wrong" in found.sentence("the column 'c'", "leave it out")
         column = np.where(rare, hit, rest)  # of all nodes: a feature
         assert giveaway(column[known], rare[known], column[~known], names) is None
 
@@ -148,3 +150,30 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     fresh = calirare.run.recalibrated(saved, dataclasses.replace(graph, y=task.y), told.append).run
     assert fresh.score(graph, told.append).doubt.sentence == ""
     assert other.score(without, told.append).doubt.sentence == ""
+
+
+@pytest.mark.parametrize("leak", ["closed", "case", "none"])
+def test_edges_that_came_or_went_with_the_case_are_named(leak):
+    task = rare_task(800)
+    known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:250]
+    rare = known[task.y[known] == 1]
+    ring = torch.arange(800)
+    ends = torch.cat([torch.stack([ring, ring.roll(step)], 1) for step in range(1, 15)])
+    ends = ends[torch.rand(len(ends), generator=torch.Generator().manual_seed(1)) < 0.5]
+    scored = torch.ones(801, dtype=torch.bool)
+    if leak == "closed":  # accounts without their edges
+        ends = ends[~torch.isin(ends, rare).any(1)]
+    if leak == "case":  # a node that they lead to
+        ends, scored[800] = torch.cat([ends, torch.stack([rare, torch.full_like(rare, 800)], 1)]), False
+    y = torch.full((801,), -1)
+    y[known] = task.y[known]
+    x = torch.cat([task.x, torch.zeros(1, task.x.shape[1])])
+    graph = Graph.from_edges(ends, x, y, symmetrize=True, duplicates="drop").rare(1)
+    split = calirare.Split(known, known[:0], known[:0], "drawn")
+    graph = dataclasses.replace(graph, scored=None if scored.all() else scored).with_split(split)
+    outcome = calirare.train(graph, model="hops", epochs=30)
+    words = {"closed": "the number of neighbours gives", "case": "the number of neighbours that are not scored gives"}
+    doubt = outcome.check.doubt
+    assert words.get(leak, "") in doubt
+    assert doubt.endswith("leave the edges out that came or went with it") == (leak in words)
+    assert (outcome.check.verdict == "do not trust") == (leak in words)
