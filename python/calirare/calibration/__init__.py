@@ -9,7 +9,7 @@ from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.doubt import Doubt
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
-from calirare.calibration.giveaways import Giveaway, giveaway
+from calirare.calibration.giveaways import AWAY, Giveaway, giveaway
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_places import Together, Unseen, unseen
@@ -48,6 +48,7 @@ from calirare.calibration.sharpness import class_conditional_sharpness, sharpene
 
 __all__ = [
     "APART",
+    "AWAY",
     "CALIBRATE_ON",
     "CALIBRATORS",
     "ESTIMATORS",

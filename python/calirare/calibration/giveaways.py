@@ -11,6 +11,7 @@ import numpy as np
 PURE = 0.95  # share of labelled nodes with such a value that are rare, at least
 COVERED = 0.5  # of the rare labels that have such a value, at least
 FEWEST = 10  # of these
+AWAY = "gives the labels away"
 OF_A_KIND = 5  # labelled nodes of a category, at least: of one alone nearly every category is of one class
 BESIDE = 0.1  # of as many nodes without a label as have one, at most, also where all rare nodes are labelled
 LEVEL = 1e-6  # that chance leaves so few without a label
@@ -39,15 +40,15 @@ class Giveaway:
     by_chance: float
     copied: bool = False
 
-    def sentence(self, what: str, mend: str) -> str:
-        """Returns what a user should know of a column, or of the edges, and how to mend it."""
+    def sentence(self, what: str, mend: str, kind: str = "rare") -> str:
+        """Returns what a user should know of a column, or of the edges, and how to mend it; `kind` names the class."""
         few = "none" if not self.others else f"{self.others}"
         side = "wrong" if self.copied else "too low"
         return (
-            f"{what} gives the labels away: where it is {self.values}, {self.rare} of {self.labelled} "
-            f"labelled nodes are rare, {self.covered:.0%} of all rare labels, and {few} of the nodes without a label "
-            f"that were looked at have such a value, where a random sample would leave {self.by_chance:.0f}. If it is "
-            f"known only after the case, P(rare) of nodes without a label is {side}: {mend}"
+            f"{what} {AWAY}: where it is {self.values}, {self.rare} of {self.labelled} labelled nodes are {kind}, "
+            f"{self.covered:.0%} of all {kind} labels, and {few} of the nodes without a label that were looked at have "
+            f"such a value, where a random sample would leave {self.by_chance:.0f}. If it is known only after the "
+            f"case, P({kind}) of nodes without a label is {side}: {mend}"
         )
 
 

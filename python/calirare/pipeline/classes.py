@@ -11,12 +11,14 @@ from torch import Tensor
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
+from calirare.calibration import AWAY
 from calirare.datasets import with_task
 from calirare.graph import Graph, check_graph, check_trainable, scale_note, weights_note
 from calirare.models import NeighbourPool
 from calirare.pipeline.job import Job, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
 from calirare.pipeline.maps import calibrate
+from calirare.pipeline.no_sample import given_away_classes
 from calirare.pipeline.stages import Clock, check_finite, check_no_split, check_validation, fit, fit_features, silent
 from calirare.run import ClassesOutcome, Deciding, Settings, ignored_settings
 from calirare.training import FoldFitted
@@ -66,13 +68,13 @@ def train_classes(
     device = choose_device(settings.device)
     graph = graph.to("cpu")
     features = fit_features(graph, settings)
-    outcome = _run(features.own(graph).to(device), settings, report or silent)
+    outcome = _run(features.own(graph).to(device), settings, report or silent, graph)
     return dataclasses.replace(outcome.on_cpu(), graph=graph, features=features)
 
 
-def _run(mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
-    """Runs every stage on a graph whose features are mapped."""
-    clock, job = Clock(), Job.of(mapped, settings, report)
+def _run(mapped: Graph, settings: Settings, report: Report, raw: Graph) -> ClassesOutcome:
+    """Runs every stage on a graph whose features are mapped; `raw` is the one that was given."""
+    clock, job = Clock(), Job.of(mapped, settings, report, raw=raw)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
     if settings.method == "jackknife" and mapped.n_edges:
@@ -86,7 +88,9 @@ def _run(mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
     said = [*mapped.notes, scale_note(mapped), weights_note(mapped), *ignored_settings(settings)]
-    said += [*trained.notes, *notes, *maps.notes]
+    second = mapped.class_names[1] if mapped.class_names else "1"  # of two, which maps call rare
+    told = [note.replace("P(rare)", f"P({second})") for note in maps.notes if AWAY not in note]
+    said += [*trained.notes, *notes, *told, given_away_classes(job)]
     return ClassesOutcome(
         mapped,
         settings,

@@ -64,20 +64,33 @@ def _without_label(job: Job, device: torch.device) -> Tensor:
 
 def given_away(job: Job) -> str:
     """Returns which column gives labels away, or that edges do; empty where nothing does."""
+    return _given_away(job, 1, "rare")
+
+
+def given_away_classes(job: Job) -> str:
+    """Returns the same where every class was taken as it is, of the first class of at most half of the labels."""
+    assert job.graph.y is not None
+    names, counts = job.graph.class_names, torch.bincount(job.graph.y[job.nodes]).tolist()
+    few = [k for k, count in enumerate(counts) if 2 * count <= sum(counts)]
+    return next(filter(None, (_given_away(job, k, names[k] if names else str(k)) for k in few)), "")
+
+
+def _given_away(job: Job, k: int, kind: str) -> str:
+    """Returns what gives labels of a class away, whose name is told; empty where nothing does."""
     graph, nodes = job.raw or job.asked, job.nodes
     others = _without_label(job, nodes.device)
     assert job.graph.y is not None
-    rare = (job.graph.y[nodes] == 1).cpu().numpy()
+    rare = (job.graph.y[nodes] == k).cpu().numpy()
     for i in range(graph.n_features) if _looked_at(graph) else ():
         names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
         found = giveaway(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
         if found is not None:
-            return found.sentence(f"the column {_name(graph, i)!r}", "leave the column out (--leave-out)")
+            return found.sentence(f"the column {_name(graph, i)!r}", "leave the column out (--leave-out)", kind)
     own, rest = _neighbours(graph, nodes), _neighbours(graph, others)
     for what, numbers in own.items():
         found = giveaway(numbers, rare, rest[what], ())
         if found is not None:
-            return found.sentence(f"the {what}", "leave the edges out that came or went with it")
+            return found.sentence(f"the {what}", "leave the edges out that came or went with it", kind)
     return ""
 
 

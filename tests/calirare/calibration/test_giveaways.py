@@ -177,3 +177,25 @@ def test_edges_that_came_or_went_with_the_case_are_named(leak):
     assert words.get(leak, "") in doubt
     assert doubt.endswith("leave the edges out that came or went with it") == (leak in words)
     assert (outcome.check.verdict == "do not trust") == (leak in words)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_where_every_class_is_taken_as_it_is_each_one_is_looked_at(n_classes):
+    task = rare_task(800, n_classes)
+    names = ("bad", "ok", "odd")[:n_classes]
+    known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:300]
+    y = torch.full((800,), -1)
+    y[known] = task.y[known] if n_classes == 3 else 1 - task.y[known]  # the first class is the rare one
+    x = torch.cat([torch.where(y == 0, 3.0, 0.0)[:, None], task.x], 1)
+    split = calirare.Split(known, known[:0], known[:0], "drawn")
+    features = ("case", *(f"c{i}" for i in range(6)))
+    graph = Graph(task.adjacency, x, y, class_names=names, feature_names=features, split=split, name="g")
+    leaks, plain = (
+        [note for note in calirare.train_classes(each, model="trees").notes if "gives the labels away" in note]
+        for each in (graph, dataclasses.replace(graph, x=task.x, feature_names=features[1:]))
+    )
+    assert len(leaks) == 1
+    assert leaks[0].startswith("the column 'case' gives the labels away: where it is at least 3, ")
+    assert "labelled nodes are bad, 100% of all bad labels" in leaks[0]
+    assert "P(bad) of nodes without a label" in leaks[0]
+    assert plain == []
