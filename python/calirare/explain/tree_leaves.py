@@ -63,24 +63,25 @@ class Leaves:
             c: of a forest with k > 2 classes: the class whose trees are meant.
         """
         ensemble, k = fitted.trees.all_labels, fitted.n_classes
-        booster, boosted = ensemble.boosters[c or 0], ensemble.kind == "boosting"
+        booster, text, boosted = ensemble.boosters[c or 0], ensemble.texts[c or 0], ensemble.kind == "boosting"
         weights, targets = fitted.sample_weights.double().cpu().numpy(), fitted.targets.cpu()
         n_trees, together = booster.num_trees(), k if boosted and k > 2 else 1
         draws = max(n_trees // together, fitted.trees.rounds) if boosted else n_trees
-        drawn = bags(columns.shape[0], draws, int(booster.params["bagging_seed"]), booster.params["bagging_fraction"])
+        seed, fraction = int(parameter(text, "bagging_seed")), parameter(text, "bagging_fraction")
+        drawn = bags(columns.shape[0], draws, seed, fraction)
         found = cls(
             boosted,
             leaves_of(fitted, columns, c or 0),
             np.repeat(drawn[: n_trees // together], together, 0),
             tuple(
                 np.array(numbers.split(), dtype=np.float64)
-                for numbers in re.findall(r"^leaf_value=(.*)$", ensemble.texts[c or 0], re.MULTILINE)
+                for numbers in re.findall(r"^leaf_value=(.*)$", text, re.MULTILINE)
             ),
             (targets == (1 if c is None else c)).double().numpy(),
             weights / weights.mean(),
             TREE_PSEUDO,
-            float(booster.params["lambda_l2"]),
-            float(booster.params["learning_rate"]) if boosted else 1.0,
+            parameter(text, "lambda_l2"),
+            parameter(text, "learning_rate") if boosted else 1.0,
             targets.numpy() if together > 1 else None,
             k,
         )
@@ -167,6 +168,13 @@ class Leaves:
         """Returns the share of class 1 under weights [.., m], smoothed, [..]."""
         rare = weights @ self.targets + self.pseudo
         return rare / (weights.sum(-1) + self.n_classes * self.pseudo)
+
+
+def parameter(text: str, name: str) -> float:
+    """Returns a parameter that a model's text tells; LightGBM before 4.7 keeps none in a booster made of text."""
+    found = re.search(rf"^\[{name}: (.*)\]$", text, re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
 
 
 def leaves_of(fitted: TreesFit, columns: NumpyArray, c: int = 0) -> NumpyArray:

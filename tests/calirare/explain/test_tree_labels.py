@@ -12,7 +12,7 @@ import torch
 from calirare.explain import tree_labels
 from calirare.explain.tree_additions import change_with_all
 from calirare.explain.tree_labels import BoostedLabels
-from calirare.explain.tree_leaves import bags, leaves_of
+from calirare.explain.tree_leaves import Leaves, bags, leaves_of
 from calirare.explain.trees import REPRODUCED, TreesVoice
 from calirare.graph import Graph
 from calirare.models import TreesDetector, TreesTraining
@@ -70,6 +70,15 @@ def test_stored_leaf_values_are_made_again_and_another_bag_is_noticed(voice):
     wrong = type(leaves)(**vars(leaves) | {"bags": np.roll(leaves.bags, 1, axis=1)})
     other = BoostedLabels(wrong) if leaves.boosted else type(voice.labels)(wrong, voice.labels.smallest)
     assert other.error > 100 * REPRODUCED
+
+
+def test_leaves_are_of_the_models_text_alone_as_older_versions_of_lightgbm_need_it(voice, monkeypatch):
+    for booster in voice.fitted.trees.all_labels.boosters:
+        monkeypatch.setattr(booster, "params", {})
+    leaves, columns = voice.labels.leaves, voice._columns(voice.fitted.nodes).astype(np.float32)
+    found = Leaves.of(voice.fitted, columns)
+    assert np.array_equal(found.bags, leaves.bags)
+    assert (found.rate, found.penalty) == (leaves.rate, leaves.penalty)
 
 
 def test_the_log_odds_made_by_hand_are_those_of_the_trees(voice):
