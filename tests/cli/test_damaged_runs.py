@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -179,3 +180,44 @@ def test_facts_beside_a_model_that_cannot_be_are_one_sentence(change, message, q
     seal(quick_run)
     with pytest.raises(InputError, match=message):
         load(quick_run)
+
+
+def test_metrics_of_an_earlier_version_make_a_page_or_say_what_they_lack(quick_run):
+    path = quick_run / "metrics.json"
+    metrics = json.loads(path.read_text())
+    del metrics["graph"]["scored_nodes"]  # every node was scored
+    path.write_text(json.dumps(metrics))
+    seal(quick_run)
+    assert call("report", "--run", quick_run, "--out", path.with_name("o.html")).code == 0
+    del metrics["decision"]
+    path.write_text(json.dumps(metrics))
+    seal(quick_run)
+    sentence = assert_one_sentence(call("report", "--run", quick_run, "--out", path.with_name("p.html")))
+    assert "of another version of calirare (there is no 'decision'): train the run again" in sentence
+
+
+def test_files_that_an_earlier_version_did_not_make_are_not_called_lost(quick_run):
+    (quick_run / "predictions.csv").unlink()
+    seal(quick_run)
+    sentence = assert_one_sentence(call("report", "--run", quick_run))
+    assert "written by an earlier version of calirare, which made no predictions.csv: train the run again" in sentence
+    config, model = quick_run / "config.yaml", quick_run / "model.safetensors"
+    values = yaml.safe_load(config.read_text())
+    values["data"] |= {"task": "classes", "minority": None}
+    config.write_text(yaml.safe_dump(values))
+    model.unlink()
+    seal(quick_run)
+    for command in ("report", "audit", "eice"):
+        sentence = assert_one_sentence(call(command, "--run", quick_run))
+        assert ("kept no model of many classes: train it again" in sentence) == (command != "eice")
+
+
+def test_an_audit_of_a_run_that_kept_no_folds_says_why(quick_run, graph_file):
+    run = dataclasses.replace(load(quick_run), held_out=None)
+    folds = "kept" if run.settings.calibration.folds else "made"
+    with pytest.raises(InputError, match=f"the run {folds} no cross-validation"):
+        run.audit()
+    calibration = dataclasses.replace(run.settings.calibration, folds=5)
+    scorer = dataclasses.replace(run.scorer, settings=dataclasses.replace(run.settings, calibration=calibration))
+    with pytest.raises(InputError, match=r"the run kept no cross-validation \(by its method, or of an earlier version"):
+        dataclasses.replace(run, scorer=scorer).audit()

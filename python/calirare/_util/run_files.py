@@ -122,6 +122,11 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
     name = changed_file(folder, names)
     if name is not None and name not in listed and RECALIBRATION in listed:
         raise InputError(f"run {folder}: it has no {name}, as it was recalibrated: name the run that it was made of")
+    if name is not None and name not in listed and not (folder / name).exists():
+        raise InputError(
+            f"run {folder}: it was written by an earlier version of calirare, which made no {name}: train the run "
+            "again with its config.yaml"
+        )
     if name is not None and not (folder / name).exists():
         raise InputError(f"run {folder}: {name} is missing: put the file back, or train again")
     if name is not None:
@@ -129,6 +134,15 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
             f"run {folder}: {name} is damaged or was exchanged, it is not the file the run wrote (its checksum is not "
             f"the one in {LIST}): put the file back, or train again"
         )
+
+
+def other_metrics(folder: Path, error: Exception) -> InputError:
+    """Returns what to say of a metrics.json as the run wrote it, in which something is not as it is written today."""
+    found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+    return InputError(
+        f"run {folder}: metrics.json is damaged or of another version of calirare ({found}): train the run again with "
+        "its config.yaml"
+    )
 
 
 def checksum_of(folder: Path, names: Iterable[str]) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 import pandas as pd
 
 from calirare._util.amounts import class_words
-from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, rare_rows
-from calirare._util.run_files import check_as_written
+from calirare._util.run_files import check_as_written, other_metrics
 from calirare.page.content import ALERTS, side_of
 from calirare.run import SavedRun
 
@@ -64,7 +63,7 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         frame = there.to_frame()
         caveat = _caveat(metrics, others, _tested(predictions) == _tested(frame))
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"run {there.folder}: metrics.json is damaged or of another version: {error}") from error
+        raise other_metrics(there.folder, error) from error
     both = _joined(predictions, frame)
     gained, lost = both["alert"] > both["alert_there"], both["alert"] < both["alert_there"]
     counts = {

@@ -12,7 +12,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import floor_of
 from calirare._util.pages import template_of
-from calirare._util.run_files import check_as_written
+from calirare._util.run_files import check_as_written, other_metrics
 from calirare.graph import Graph
 from calirare.page.content import DOUBTS, EXPLAINED, doubt_sentence, sentence
 from calirare.page.render import MANY, embedded, versions_of
@@ -46,7 +46,7 @@ def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "")
     try:
         values = _values(saved, parse_json(read_text(saved.folder / "metrics.json")), queue)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
+        raise other_metrics(saved.folder, error) from error
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
     values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
     values |= {"reasons": [], "reason": why_not} if graph is None else _reasons(saved, graph, queue)

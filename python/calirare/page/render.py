@@ -13,7 +13,7 @@ from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
-from calirare._util.run_files import RECALIBRATION, check_as_written
+from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
@@ -41,9 +41,11 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
     predictions = saved.to_frame()
     try:
         metrics = parse_json(read_text(saved.folder / "metrics.json"))
+        # Runs of before nodes could carry edges alone have scored them all.
+        metrics["graph"].setdefault("scored_nodes", metrics["graph"]["nodes"])
         values = _values(saved, metrics, predictions)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
+        raise other_metrics(saved.folder, error) from error
     values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
     values |= {"other_picture": None if other is None else embedded(other.folder / content.PICTURES[0][0])}
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)

@@ -117,9 +117,11 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
 
 
 FOLDS = "each label is judged by models trained without its fold"
+NONE_MADE = "made no cross-validation (folds 0)"
+NONE_KEPT = "kept no cross-validation (by its method, or of an earlier version)"
 NO_FOLDS = (
-    "audit: the run made no cross-validation (folds 0), and no label can be judged by a network that has not learnt "
-    "it: train with --folds 5; --next K, which label to get, needs none"
+    "audit: the run {}, and no label can be judged by a network that has not learnt it: train with --folds 5; --next "
+    "K, which label to get, needs none"
 )
 SOME_FOLDS = (
     "{:,} of {:,} labels are judged by networks trained without their fold, the others by leave-one-out in closed "
@@ -163,7 +165,7 @@ def audit_run(
     elif held_out is not None and bool(torch.isfinite(held_out).all()):
         logits = held_out
     elif held_out is None:
-        raise InputError(NO_FOLDS)
+        raise InputError(NO_FOLDS.format(NONE_KEPT if settings.calibration.folds else NONE_MADE))
     else:
         assert isinstance(fitted, FittedNetwork)
         seen = torch.isfinite(held_out).all(1)

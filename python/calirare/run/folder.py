@@ -23,7 +23,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
-from calirare._util.run_files import RECALIBRATION, check_as_written, checksum_of
+from calirare._util.run_files import RECALIBRATION, check_as_written, checksum_of, listed_files
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Explanation, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
@@ -130,7 +130,7 @@ class SavedRun:
             graph = with_categories_of(graph, self.scorer.features.inputs)
         if fingerprint(graph) != self.fingerprint:
             read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.features)))
-            mend = "its data have changed since: give those of then, or train again"
+            mend = "it or its reading changed: give that of then, or train again"
             raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
         return graph.with_split(self.split)
 
@@ -304,6 +304,11 @@ def read_run(folder: Path, model: str) -> SavedRun:
         raise InputError(
             f"run {folder}: it was trained with task classes, and this is for a rare class: take "
             "calirare.load_classes (calirare predict, explain, audit, review, update, report), or train with task rare"
+        )
+    if model == CLASSES and of_classes(folder) and CLASSES not in (listed_files(folder) or {CLASSES}):
+        raise InputError(
+            f"run {folder}: it was written by an earlier version of calirare, which kept no model of many classes: "
+            f"train it again with `calirare train --config {folder / CONFIG}`"
         )
     for name in (CONFIG, model):
         if not (folder / name).is_file():
