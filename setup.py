@@ -25,6 +25,21 @@ def torch_version() -> str:
     return found.stdout.strip()
 
 
+def run_cmake(command: list[str | Path]) -> None:
+    try:
+        subprocess.run(command, check=True)
+    except FileNotFoundError:
+        raise SystemExit(
+            "calirare: cmake is not on the PATH: install it with ninja (`pip install cmake ninja`), or install "
+            "calirare without --no-build-isolation"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(
+            f"calirare: the extension could not be built (cmake ended with code {error.returncode}, its words are "
+            "above): it needs g++ with C++20, ninja and Python's headers; where memory ran out, set MAX_JOBS=1"
+        ) from None
+
+
 class CMakeBuild(build_ext):
     """Configures and builds with CMake and Ninja, then puts the module where setuptools wants it."""
 
@@ -42,8 +57,8 @@ class CMakeBuild(build_ext):
             f"-DCALIRARE_OUTPUT={out}",
         ]
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))
-        subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options], check=True)
-        subprocess.run(["cmake", "--build", build, "--target", "install_module", "-j", jobs], check=True)
+        run_cmake(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options])
+        run_cmake(["cmake", "--build", build, "--target", "install_module", "-j", jobs])
 
 
 setup(

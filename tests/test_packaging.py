@@ -197,6 +197,25 @@ class TestTorchOfTheBuild:
         assert "\n" not in message
 
 
+class TestFailingBuild:
+    @pytest.mark.parametrize(
+        ("tools", "message"),
+        [
+            ({}, "calirare: cmake is not on the PATH: install it with ninja"),
+            ({"cmake": "#!/bin/sh\nexit 3\n"}, "calirare: the extension could not be built (cmake ended with code 3"),
+        ],
+    )
+    def test_what_is_missing_is_said_in_one_sentence(self, build_script, tmp_path, monkeypatch, tools, message):
+        for name, text in tools.items():
+            (tmp_path / name).write_text(text)
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(SystemExit) as stop:
+            build_script(sys.executable)["run_cmake"](["cmake", "--version"])
+        assert str(stop.value).startswith(message)
+        assert "\n" not in str(stop.value)
+
+
 TOOLS = (
     "cc",
     "c++",
