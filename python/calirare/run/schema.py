@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import types
 from collections.abc import Iterator, Mapping
@@ -88,8 +89,9 @@ def attribute_help(cls: type) -> dict[str, str]:
     """Returns what the docstrings of a dataclass and its bases say of each attribute."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        text = (base.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-        for name, words in re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", text, re.MULTILINE):
+        # Python takes the indentation out of docstrings, from 3.13 on by itself.
+        text = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+        for name, words in re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE):
             found[name] = " ".join(words.split())
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 
 import numpy as np
@@ -13,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, METHODS, Grouped, Influence, Newton, Retrain
 from calirare.run import Calibration, Data, Settings, Training, read_yaml
-from calirare.run.schema import method_options, options_of, words_for
+from calirare.run.schema import attribute_help, method_options, options_of, words_for
 
 GROUPS = {"training": Training, "calibration": Calibration, "eice": EiceSettings, "data": Data}
 
@@ -312,3 +313,9 @@ def test_algorithm_2_is_of_a_graph_convolution():
     assert Settings.of(method="calirare", epochs=9).model == "gcn"
     with pytest.raises(InputError, match="model must be gcn with method calirare, got 'trees'"):
         Settings.of(method="calirare", model="trees")
+
+
+def test_helps_are_found_in_docstrings_without_indentation_as_python_3_13_stores_them():
+    bare = type("Bare", (), {"__doc__": inspect.cleandoc(Training.__doc__)})
+    assert attribute_help(bare)["epochs"] == attribute_help(Training)["epochs"]
+    assert set(attribute_help(bare)) == set(attribute_help(Training))
