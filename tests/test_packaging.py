@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -344,3 +345,27 @@ class TestArchitectures:
         done = run([*command, "-DCALIRARE_CUDA_ARCHS=all"])
         assert done.returncode == 0, done.stderr
         assert "-- calirare: CUDA kernels for 80-real;86-real;89-real;90\n" in done.stdout
+
+
+def test_the_source_archive_holds_what_a_build_needs_and_no_tests(tmp_path):
+    """setuptools takes files tests/test_*.py along by itself, without what they import."""
+    root = Path(calirare_ext.__file__).parents[1]
+    made = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "egg_info",
+        "-e",
+        str(tmp_path),
+        "sdist",
+        "--formats",
+        "zip",
+        "-d",
+        str(tmp_path),
+    ]
+    subprocess.run(made, cwd=root, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.zip")
+    with zipfile.ZipFile(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.namelist()}
+    assert {"CMakeLists.txt", "README.md", "setup.py", "pyproject.toml", "python/calirare/cli/options.json"} <= names
+    assert not {name for name in names if name.startswith(("tests/", "benchmarks/"))}
