@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROUNDING = 2.0**-18  # of scaled means of neighbours, relative to their size
 LEAST = 2  # labels that LightGBM grows a tree on
+POOL = 256.0  # MB of histograms kept of an ensemble: beyond some 1,000 columns a forest makes some of them anew
 
 
 @contextmanager
@@ -200,6 +201,7 @@ SETTINGS_OF_ALL = {
     "min_data_in_bin": 1,
     "boost_from_average": False,
     "bagging_freq": 1,
+    "histogram_pool_size": POOL,
 }
 
 

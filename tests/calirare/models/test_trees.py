@@ -11,6 +11,7 @@ import torch
 from sklearn.datasets import make_classification
 
 from calirare._util.errors import InputError
+from calirare.models import tree_growth
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE
 from calirare.models.trees import TreesModel, TreesTraining
 from calirare.training import class_weights, fold_of
@@ -320,3 +321,16 @@ def test_no_threshold_lies_between_roundings_of_one_number(training):
     rows[::2, 0], rows[1::2, 0] = third, above
     logits = model.logits(rows)
     np.testing.assert_array_equal(logits[::2], logits[1::2])
+
+
+@pytest.mark.parametrize("kind", ["boosting", "extra"])
+def test_where_there_is_room_for_histograms_trees_are_the_same(kind, monkeypatch):
+    r = np.random.default_rng(0)
+    columns = r.normal(size=(200, 300)).astype(np.float32)
+    targets = (columns[:, 0] + columns[:, 1] > 0.5).astype(np.int64)
+    grown = TreesTraining(kind=kind, rounds=10, folds=2)
+    before = grown.fit_columns(columns, targets, 2)
+    monkeypatch.setitem(tree_growth.SETTINGS_OF_ALL, "histogram_pool_size", -1.0)
+    after = grown.fit_columns(columns, targets, 2)
+    np.testing.assert_array_equal(after.own_logits, before.own_logits)
+    assert f"histogram_pool_size: {tree_growth.POOL:g}" in before.all_labels.texts[0]
