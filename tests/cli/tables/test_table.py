@@ -406,3 +406,21 @@ def test_a_rare_class_that_is_common_is_noted_where_nobody_named_it(tmp_path):
     frame.to_csv(tmp_path / "preds.csv", index=False)
     assert "class 1, taken for the rare one, has 75% of the rows" in load_table(tmp_path / "preds.csv").notes[0]
     assert load_table(tmp_path / "preds.csv", TableColumns(minority=1)).notes == ()
+
+
+def test_a_comma_before_decimals_is_read(frame, tmp_path):
+    """As spreadsheets of many countries write them; of weights 1,234 may be a thousand, and nobody knows."""
+    frame.loc[3, ["p", "q"]] = [0.0, 1e-5]
+    frame.to_csv(tmp_path / "point.csv", index=False)
+    frame.to_csv(tmp_path / "comma.csv", index=False, sep=";", decimal=",")
+    columns = TableColumns(before=("q",))
+    tables = [load_table(tmp_path / name, columns) for name in ("point.csv", "comma.csv")]
+    for name in ("labels", "probabilities", "before"):
+        np.testing.assert_array_equal(getattr(tables[1], name), getattr(tables[0], name))
+    frame.assign(w=1.5, p=frame["p"] + 0.9).to_csv(tmp_path / "high.csv", index=False, sep=";", decimal=",")
+    with pytest.raises(InputError, match=r"column 'p' must lie in \[0, 1\], got 1\."):
+        load_table(tmp_path / "high.csv")
+    with pytest.raises(
+        InputError, match=r"column 'w' must hold finite numbers, got '1,5' in rows .* write a point before decimals"
+    ):
+        load_table(tmp_path / "high.csv", TableColumns(probabilities=("q",), weights="w"))

@@ -1,0 +1,274 @@
+"""The cells of a table of predictions: rows and columns, checked; each complaint says where and how to mend it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calirare._util.arrays import ROUNDING, countable_weights
+from calirare._util.errors import InputError
+from calirare._util.text_tables import INERT, TEXT_SUFFIXES, is_text, read_text
+from calirare.metrics.predictions import ROW_SUM_SLACK
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OF_CLASS = "p_"  # what stands before the name of a class in the columns of predictions.csv
+COMMA = re.compile(r"^\s*([-+]?\d?),(\d+(?:[eE][-+]?\d+)?)\s*$")  # before decimals of a number below 10
+UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv and in node tables
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """Reads .csv (by commas, semicolons, tabs, bars or blanks) or .tsv, either of them .gz, or .parquet; rows from 0.
+
+    InputError where there is no such file, it cannot be read, or it has no rows.
+    """
+    import pandas as pd
+
+    parquet = path.suffix.lower() == ".parquet"
+    if not parquet and not is_text(path):
+        raise InputError(f"{path} must end in {', '.join(TEXT_SUFFIXES)} or .parquet")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give the path of a table of predictions")
+    try:
+        frame = pd.read_parquet(path) if parquet else read_text(path)
+    except ImportError as error:
+        raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
+    except InputError:
+        raise
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds for a broken file
+        reason = str(error).strip().split("\n")[0]
+        kind = "".join(suffix for suffix in path.suffixes[-2:] if suffix != ".gz").rpartition(".")[2]
+        text = f"{path} cannot be read as {kind} ({reason}): check that the file is whole"
+        raise InputError(text) from error
+    if frame.empty:
+        raise InputError(f"{path} has no rows: give a table with one row per sample")
+    return frame.reset_index(drop=all(name is None for name in frame.index.names))
+
+
+def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
+    """Returns the rows that `where`, "column=value", names, at least one, with the numbers they had; None: all.
+
+    1, 1.0 and true are the same, and a row without a value is left out.
+    """
+    if where is None:
+        return frame
+    name, equals, value = where.partition("=")
+    if not equals:
+        raise InputError(f"the row filter must look like column=value, got {where!r}")
+    values = _named(frame, name)
+    chosen = frame[is_value(values, value)]
+    if chosen.empty:
+        there = some(values.dropna().astype(str).unique()) or "all empty"
+        raise InputError(f"no row has {name} = {value}: values there are {there}")
+    return chosen
+
+
+def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFrame:
+    """Returns the rows whose label is neither empty nor -1, at least one, with the numbers they had.
+
+    -1 is what `predictions.csv` writes for an unknown one. Where the rare class is called -1, -1 is that class; labels
+    that are otherwise all of the rare class are refused, as where -1 is the other one.
+    """
+    values = _named(frame, name)
+    unknown = values.isna().to_numpy()
+    negative = np.zeros_like(unknown) if plain(str(minority)) == UNKNOWN else is_value(values, UNKNOWN)
+    known = ~(unknown | negative)
+    if not known.any():
+        raise InputError(
+            f"column {name!r} must hold a known label, got -1 (unknown) or an empty cell in {_rows(frame, ~known)}: "
+            "give rows whose class is known"
+        )
+    if negative.any() and is_value(values[known], str(minority)).all():
+        raise InputError(
+            f"column {name!r} must hold another known label beside {minority}, got only -1, which stands for an "
+            "unknown one: write the other class as 0, or leave these rows out"
+        )
+    return frame[known]
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Returns one column; refused where it is missing, occurs twice, or has gaps."""
+    values = _named(frame, name)
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise InputError(f"column {name!r} has no value in {_rows(frame, missing)}: fill it or drop the row")
+    return values
+
+
+def _coerced(values: pd.Series) -> pd.Series:
+    """Returns values as numbers, not a number where one is none."""
+    import pandas as pd
+
+    try:
+        return pd.to_numeric(values, errors="coerce")
+    except OverflowError:  # a whole number beyond any float
+        return pd.to_numeric(values.astype(str), errors="coerce")
+
+
+def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns one column of finite numbers, float64 [n]."""
+    values = column(frame, name)
+    found = _coerced(values).to_numpy(dtype=np.float64)
+    bad = ~np.isfinite(found)
+    if bad.any():
+        first = values.iloc[int(bad.argmax())]
+        mend = ": write a point before decimals" if isinstance(first, str) and re.search(r"\d,\d", first) else ""
+        raise InputError(f"column {name!r} must hold finite numbers, got {first!r} in {_rows(frame, bad)}{mend}")
+    return found
+
+
+def shares(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns one column of finite numbers, float64 [n], which are below 10: a comma in one stands before decimals."""
+    values = _named(frame, name)
+    if values.dtype.kind == "O":
+        frame = frame.assign(
+            **{name: values.where(values.isna(), values.astype(str).str.replace(COMMA, r"\1.\2", regex=True))}
+        )
+    return numbers(frame, name)
+
+
+def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool) -> np.ndarray:
+    """Returns columns of probabilities: one of P(minority), float64 [n], or one per class or label, [n, C].
+
+    Rows of several classes must sum to one, those of labels need not.
+    """
+    columns = [shares(frame, name) for name in names]
+    for name, values in zip(names, columns, strict=True):
+        outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
+        _refuse(frame, name, values, outside, "lie in [0, 1]", "give probabilities, not logits")
+    columns = [np.clip(values, 0, 1) for values in columns]
+    if len(columns) == 1 and not multilabel:
+        return columns[0]
+    p = np.stack(columns, 1)
+    bad = np.abs(p.sum(1) - 1) > ROW_SUM_SLACK
+    if bad.any() and not multilabel:
+        got = f"got {p[int(bad.argmax())].sum():g} in {_rows(frame, bad)}"
+        raise InputError(f"columns {', '.join(names)} must sum to 1 in every row, {got}: give one column per class")
+    return p
+
+
+def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns one column of sample weights >= 0, not all 0, made countable, float64 [n]."""
+    values = numbers(frame, name)
+    _refuse(frame, name, values, values < 0, "hold weights >= 0", "correct or drop the row")
+    if not values.any():
+        raise InputError(f"column {name!r} must hold a weight above 0, got zeros only")
+    return countable_weights(values)
+
+
+def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
+    """Returns one column of classes 0..limit-1, int64 [n]."""
+    must, mend = f"hold classes 0 to {limit - 1}", "number the classes as the probability columns"
+    given = column(frame, name)
+    named = _coerced(given).isna().to_numpy()
+    if named.any():
+        got = f"got {given.iloc[int(named.argmax())]!r} in {_rows(frame, named)}"
+        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
+    values = numbers(frame, name)
+    bad = (values != np.round(values)) | (values < 0) | (values >= limit)
+    _refuse(frame, name, values, bad, must, mend)
+    return values.astype(np.int64)
+
+
+def class_names(frame: pd.DataFrame, name: str, probabilities: Sequence[str]) -> list[str] | None:
+    """Returns the names of classes in columns such as "p_fraud", as our tables have them; None: labels are numbers.
+
+    Labels that are no names of columns but numbers of them, from 0 on, are these numbers.
+    """
+    names = [plain(each.removeprefix(OF_CLASS)) for each in probabilities]
+    if not all(each.startswith(OF_CLASS) for each in probabilities) or len(set(names)) != len(names):
+        return None
+    labels = column(frame, name)
+    if all(name_of_class(value, names) in names for value in labels.drop_duplicates()):
+        return names
+    return None if are_places(labels, len(names)) else names
+
+
+def are_places(labels: pd.Series, n: int) -> bool:
+    """Returns whether labels are whole numbers from 0 to n - 1."""
+    found = _coerced(labels).to_numpy(dtype=np.float64)
+    return bool(((found >= 0) & (found < n) & (found == np.round(found))).all())
+
+
+def name_of_class(value: object, names: Collection[str]) -> str:
+    """Returns a label as its class is called, without what tables of ours put in front of a formula."""
+    name = plain(str(value))
+    return name if name in names else plain(re.sub(INERT, r"\1", str(value)))
+
+
+def named_classes(frame: pd.DataFrame, name: str, names: list[str]) -> np.ndarray:
+    """Returns a column of names of classes as their numbers, int64 [n]."""
+    given = column(frame, name)
+    number = {name: k for k, name in enumerate(names)}
+    found = np.array([number.get(name_of_class(value, number), -1) for value in given], dtype=np.int64)
+    bad = found < 0
+    if bad.any():
+        got = f"got {given.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
+        raise InputError(
+            f"column {name!r} must hold classes that have a column, {some(names)}, {got}: name its column "
+            "too (--p, once for each)"
+        )
+    return found
+
+
+def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.ndarray:
+    """Returns 1 where the label is the minority class, a number or a name, int64 [n] with at least one 1."""
+    values = column(frame, name)
+    rare = is_value(values, str(minority))
+    if rare.any():
+        return rare.astype(np.int64)
+    there = values.astype(str).unique()
+    hint = f"name the rare class (--minority CLASS); values there are {some(there)}"
+    if len(there) == 1:
+        hint = f"every row has {there[0]} there; give rows of the rare class too, or name it"
+    raise InputError(f"no row has class {minority} in column {name!r}: {hint}")
+
+
+def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
+    """Returns the first ten values as text for a message."""
+    shown = [str(value) for value in list(values)[:10]]
+    return ", ".join(shown) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+
+
+def _named(frame: pd.DataFrame, name: str) -> pd.Series:
+    """The column of that name, which may have gaps."""
+    if name not in frame.columns:
+        raise InputError(f"there is no column {name!r}: the table has {some(frame.columns)}")
+    values = frame[name]
+    if values.ndim > 1:
+        raise InputError(f"the column name {name!r} occurs more than once: rename one of them")
+    return values
+
+
+def is_value(values: pd.Series, wanted: str) -> np.ndarray:
+    """Whether each value is the one that a person wrote; an empty cell is none."""
+    numbers = values.dtype.kind in "biuf"
+    place, each = (values if numbers else values.map(str)).factorize()  # an empty number has no place
+    same = np.array([plain(str(value)) == plain(wanted) for value in each], dtype=bool)
+    return values.notna().to_numpy() & np.append(same, False)[place]
+
+
+def plain(text: str) -> str:
+    """Returns one spelling of a value: a gap turns whole numbers into 1.0, pandas reads true and false as 1 and 0."""
+    truth = {"true": "1", "false": "0"}.get(text.lower())
+    return truth or re.sub(r"^(-?\d+)\.0+$", r"\1", text)
+
+
+def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:
+    if bad.any():
+        got = f"got {values[int(bad.argmax())]:.9g} in {_rows(frame, bad)}"
+        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
+
+
+def _rows(frame: pd.DataFrame, bad: np.ndarray) -> str:
+    """The first rows as a person counts them, without the header line."""
+    positions = np.flatnonzero(bad)
+    text = ", ".join(str(int(frame.index[i]) + 1) for i in positions[:3])
+    if len(positions) == 1:
+        return f"row {text}"
+    return f"rows {text}{', ...' if len(positions) > 3 else ''} ({len(positions)} rows)"
