@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import signal
 import sys
 from collections.abc import Collection, Iterator
@@ -39,6 +40,7 @@ def call(*arguments: object, pictures: bool = False, closed: Collection[str] = (
         stack.enter_context(redirect_stdout(None if "stdout" in closed else out))
         stack.enter_context(redirect_stderr(None if "stderr" in closed else err))
         stack.enter_context(rough_runs(pictures))
+        stack.enter_context(mock.patch("calirare._util.console.PATIENCE", math.inf))  # on a slow machine too
         try:
             main()
         except SystemExit as stop:
