@@ -143,7 +143,9 @@ class LabelledPyg:
             with torch.enable_grad():
                 own = logit_differences(near.logits(self.model.network))[0]
             for z in own:
-                gradient = torch.autograd.grad(z, parameters, retain_graph=True)
+                gradient = torch.autograd.grad(
+                    z, parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
                 rows.append(torch.cat([each.flatten() for each in gradient]))
         width = sum(p.numel() for p in parameters)
         return torch.stack(rows) if rows else self.surroundings.x.new_zeros(0, width)
