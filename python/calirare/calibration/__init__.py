@@ -6,7 +6,7 @@ from calirare.calibration.beta import BetaCalibrator
 from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.chosen_labels import Exchangeable, exchangeable
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
-from calirare.calibration.doubt import Doubt
+from calirare.calibration.doubt import NO_DOUBT, Doubt
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.giveaways import AWAY, Giveaway, giveaway
@@ -54,6 +54,7 @@ __all__ = [
     "ESTIMATORS",
     "FORM_SD",
     "KINDS",
+    "NO_DOUBT",
     "SCAR",
     "SINGLE_SLOPE",
     "SINGLE_SLOPE_SD",

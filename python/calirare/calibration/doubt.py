@@ -24,3 +24,6 @@ class Doubt:
         """Refuses a verdict that is none, as a damaged file has."""
         if self.verdict not in get_args(Verdict):
             raise ValueError(f"doubt: verdict must be one of {get_args(Verdict)}, got {self.verdict!r}")
+
+
+NO_DOUBT = Doubt()

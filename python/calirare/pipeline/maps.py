@@ -10,6 +10,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.calibration import (
     FORM_SD,
+    NO_DOUBT,
     SCAR,
     SINGLE_SLOPE,
     SINGLE_SLOPE_SD,
@@ -52,12 +53,14 @@ class Maps:
         notes: sentences a user should read.
         check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
         labelled: labels that represent the population, with P(rare) by such maps; None where there is none.
+        doubt: what else speaks against P(rare) of nodes without a label, see `doubt_of`.
     """
 
     maps: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     check: PopulationCheck | None = None
     labelled: Labelled | None = None
+    doubt: Doubt = NO_DOUBT
 
 
 def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
@@ -128,8 +131,9 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         assert logits is not None
         scored = logits[job.asked.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
-        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told), given_away(job))
-        return Maps(maps, notes)
+        doubt = Doubt(given, "do not trust") if (given := given_away(job)) else NO_DOUBT
+        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told), doubt.sentence)
+        return Maps(maps, notes, doubt=doubt)
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
@@ -137,9 +141,9 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
     drawn = at.to(own.device)
     nodes = job.nodes.to(own.device)[known][used][drawn]
-    doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else Doubt()
+    doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else NO_DOUBT
     check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
-    return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled)
+    return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled, doubt)
 
 
 def check_told(graph: Graph, prevalence: float | None) -> None:

@@ -215,6 +215,7 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
         clock.seconds,
         choice=trained.choice,
         check=maps.check,
+        doubt=maps.doubt,
         held_out=left_out.held_out,
     )
 

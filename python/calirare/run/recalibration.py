@@ -15,7 +15,7 @@ from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
 from calirare._util.run_files import RECALIBRATION
-from calirare.calibration import PriorPlattCalibrator, Target, cross_fitted_probabilities
+from calirare.calibration import NO_DOUBT, PriorPlattCalibrator, Target, cross_fitted_probabilities
 from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, same_but_labels
@@ -25,7 +25,6 @@ from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
 from calirare.run.probabilities import p_rare
-from calirare.run.scored import NO_DOUBT
 from calirare.run.scoring import Say, to_stderr
 
 

@@ -106,6 +106,8 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
     check, (assumed, at_best) = outcome.check, standing(outcome.calibrators)
     if check is None and assumed:  # which no label can check
         return PopulationCheck.no_numbers() | {"verdict": at_best, "reason": assumed}
+    if check is None and outcome.doubt.sentence:
+        return PopulationCheck.no_numbers() | {"verdict": outcome.doubt.verdict, "reason": outcome.doubt.sentence}
     if check is None:
         return None
     return check.numbers() | {"verdict": check.verdict, "reason": check.sentence}

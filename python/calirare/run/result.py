@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
 from calirare._util.torch_state import plain_torch
-from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.calibration import NO_DOUBT, TARGETS, Calibrator, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, answered
@@ -111,6 +111,7 @@ class RunResult(CalibratedRun):
         notes: sentences a user should read (fallbacks, warnings).
         choice: what was chosen among detectors, and why; None where one was asked for.
         check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
+        doubt: what else speaks against P(rare) of nodes without a label.
         seconds: wall time of each stage.
         features: what the features became; None stands for "stored".
         mapped: the graph as the detector took it; None: as it is.
@@ -133,6 +134,7 @@ class RunResult(CalibratedRun):
     features: FeatureMap | None = None
     mapped: Graph | None = None
     held_out: Tensor | None = None
+    doubt: Doubt = NO_DOUBT
 
     __repr__ = brief
 

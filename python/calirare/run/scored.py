@@ -10,11 +10,10 @@ import pandas as pd
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare.calibration import APART, Doubt, ExpectedCount, Prevalence, are_apart
+from calirare.calibration import APART, NO_DOUBT, Doubt, ExpectedCount, Prevalence, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Undecided
 
-NO_DOUBT = Doubt()
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
 
 

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
-from calirare.calibration import Calibrator, Doubt, Prevalence, PriorPlattCalibrator, Target, expected_count
+from calirare.calibration import (
+    NO_DOUBT,
+    Calibrator,
+    Doubt,
+    Prevalence,
+    PriorPlattCalibrator,
+    Target,
+    expected_count,
+)
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, note_weights, weighs, with_relations
@@ -24,7 +32,7 @@ from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, p_rare, prevailing, standing
 from calirare.run.result import RunResult
-from calirare.run.scored import NO_DOUBT, Scored
+from calirare.run.scored import Scored
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
@@ -98,7 +106,7 @@ class Scorer:
             graph.tables or NO_TABLES,
             weighs(graph),
             tuple(relation.name for relation in graph.relations),
-            doubt=NO_DOUBT if outcome.check is None else Doubt(outcome.check.doubt, outcome.check.at_best),
+            doubt=outcome.doubt,
         )
 
     def doubt_at(self, told: Prevalence | None) -> Doubt:

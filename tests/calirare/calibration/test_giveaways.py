@@ -132,12 +132,16 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     told = calirare.train(graph, model="hops", epochs=30, prevalence=0.3)
     for each in (outcome, told):
         assert any("gives the labels away" in note for note in each.metrics["notes"])
+    assert told.metrics["population_check"]["verdict"] == "do not trust"
     without = dataclasses.replace(
         graph, x=graph.x[:, 1:], columns=graph.columns[1:], feature_names=graph.feature_names[1:]
     )
     other = calirare.train(without, model="hops", epochs=30)
     assert not other.check.doubt
 
+    told.save(tmp_path / "told")
+    scored = calirare.load(tmp_path / "told").score(graph, list[str]().append)
+    assert scored.verdict == scored.doubt.verdict == "do not trust"
     outcome.save(tmp_path / "run")
     saved, told = calirare.load(tmp_path / "run"), list[str]()
     scored = saved.score(graph, told.append)
