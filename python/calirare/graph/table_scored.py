@@ -28,7 +28,7 @@ class Joined(NamedTuple):
     Attributes:
         parts: features, labels and which nodes are scored, of all nodes.
         ids: names of all nodes, a column of pandas.
-        note: how many joined.
+        note: how many joined; "" where none did.
     """
 
     parts: Parts
@@ -111,10 +111,10 @@ def with_unlisted(
         "y": None if parts["y"] is None else torch.cat([parts["y"], torch.full((m,), -1)]),
         "scored": torch.cat([scored, torch.zeros(m, dtype=torch.bool)]),
     }
-    note = (
+    said = (
         f"joined, nodes of the edges without a row in the node table: {m:,}; they have no features and are not scored"
     )
-    return Joined(parts | longer, every, note)
+    return Joined(parts | longer, every, said if m else "")
 
 
 def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Tensor | None:

@@ -142,7 +142,8 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
         table.columns = [str(name) for name in table.columns]
         until = EdgeCells(table, edges, None, 0, list(table.columns)).until(options.time, options.as_of)
     parts, ids, note = with_unlisted(found.parts, found.ids, edges, columns, faults, until)
-    return _Nodes(parts | {"notes": (*parts["notes"], f"nodes: {note}")}, ids, len(ids))
+    notes = (*parts["notes"], f"nodes: {note}") if note else parts["notes"]
+    return _Nodes(parts | {"notes": notes}, ids, len(ids))
 
 
 def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:

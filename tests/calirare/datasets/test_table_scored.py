@@ -62,6 +62,13 @@ def test_they_join_unasked_where_every_edge_leads_to_one():
         read(edges=one_known)
 
 
+def test_where_every_end_has_a_row_nothing_is_said_of_joining():
+    between = pd.DataFrame({"account": ACCOUNTS["account"], "device": np.roll(ACCOUNTS["account"], 1)})
+    graph = read(edges=between, unknown_ends="add")
+    assert (graph.n_nodes, graph.tables.unknown_ends) == (N, "add")
+    assert not any("joined" in note for note in graph.notes)
+
+
 def test_the_other_end_is_the_only_other_column_of_names(tmp_path):
     ACCOUNTS.to_csv(tmp_path / "nodes.csv", index=False)
     USES.to_csv(tmp_path / "edges.csv", index=False)
