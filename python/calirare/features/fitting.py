@@ -96,19 +96,19 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     maps = [each for each in maps if each.names]
     if not maps:
         rare = log.names.get(UNCOMMON)
-        why, mend = "all are constant", "leave them out"
+        why, leave = "all are constant", "leave them out"
         if rare:
             why = f"of {named(rare)} no text is common (of others every value is the same)"
-            mend = "make numbers of amounts and dates, or leave the columns out"
+            leave = "make numbers of amounts and dates, or leave the columns out"
         if [column.name for column in table.columns] == [NEIGHBOURS]:
             raise InputError(
                 f"features: graph {graph.name!r} has no features, and every node has the same number of neighbours, "
                 "so nothing tells nodes apart: give columns that do"
             )
-        raise InputError(
-            f"features: graph {graph.name!r} must have a column that varies, but {why}: {mend}, and the number of "
-            "neighbours is the one feature"
-        )
+        mend = f"{leave}, and the number of neighbours is the one feature"
+        if graph.adjacency.indptr.diff()[graph.scored_nodes].unique().numel() < 2:
+            mend = "give one, as every node has the same number of neighbours too"
+        raise InputError(f"features: graph {graph.name!r} must have a column that varies, but {why}: {mend}")
     return tuple(maps), log.lines()
 
 
