@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calirare.calibration.doubt import sample_mend
+
 LEVEL = 0.001  # of each of the two tests: that labels are refused by chance is rarer than one run in 100
 FEWEST = 10  # nodes of either kind that a comparison needs
 FAR, TIMES = 0.1, 1.33  # distance of the distributions, and ratio of mean P, below which a difference does no harm
@@ -44,22 +46,20 @@ class Exchangeable:
         far = self.p_distance < LEVEL and self.distance >= least
         return far or (self.p_mean < LEVEL and high >= times * low)
 
-    @property
-    def sentence(self) -> str:
-        """What a user should know; empty where nothing speaks against a random sample."""
+    def sentence(self, kind: str | None = None) -> str:
+        """Returns what a user should know, "" where nothing speaks against a random sample; `kind` names the class."""
         if not self.doubtful:
             return ""
-        side, or_else, mend = "wrong", "", ""
+        side, or_else, mend, p = "wrong", "", "", f"P({kind or 'rare'})"
         if self.labelled > self.others:
             side, mend = "too high", "leave these out, "
             or_else = ", or far too low where columns or edges that came with the case give labels away"
         chance = min(self.p_distance, self.p_mean)
         return (
             "the labels are no random sample of the nodes: they are scored otherwise than nodes without a label (mean "
-            f"P(rare) {self.labelled:.2g} against {self.others:.2g}, distributions {self.distance:.2f} apart, chance "
-            f"{chance:.1g}), as labels that a model has chosen are; P(rare) may be {side} on the whole{or_else}: {mend}"
-            "put nodes drawn at random into the validation part (--calibrate-on val), or give the prevalence "
-            "(--prevalence)"
+            f"{p} {self.labelled:.2g} against {self.others:.2g}, distributions {self.distance:.2f} apart, chance "
+            f"{chance:.1g}), as labels that a model has chosen are; {p} may be {side} on the whole{or_else}: {mend}"
+            f"{sample_mend(kind)}"
         )
 
 

@@ -27,3 +27,13 @@ class Doubt:
 
 
 NO_DOUBT = Doubt()
+
+
+def sample_mend(kind: str | None) -> str:
+    """Returns what to do about labels that are no random sample.
+
+    Args:
+        kind: name of the class that is told of; None: the rare one, whose prevalence can be said.
+    """
+    drawn = "put nodes drawn at random into the validation part (--calibrate-on val)"
+    return drawn if kind else f"{drawn}, or give the prevalence (--prevalence)"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calirare.calibration.doubt import sample_mend
+
 FEWEST_ENDS = 20  # of edges between labelled nodes, below which their number says little
 TIMES = 2.0  # as many labelled neighbours as elsewhere, below which a difference does no harm
 UNSEEN = 0.2  # of the nodes without a label, beyond what chance leaves unseen, below which a difference does no harm
@@ -49,17 +51,15 @@ class Together:
         error = math.sqrt(2 / self.inner + 1 / (self.outer + 0.5))
         return own >= TIMES * others and math.log(own / others) > ERRORS * error
 
-    @property
-    def sentence(self) -> str:
-        """What a user should know; empty where nothing speaks against a random sample."""
+    def sentence(self, kind: str | None = None) -> str:
+        """Returns what a user should know, "" where nothing speaks against a random sample; `kind` names the class."""
         if not self.doubtful:
             return ""
         own, others = self.shares
         return (
             f"the labels are no random sample of the nodes: they lie together, {own:.0%} of the neighbours of labelled "
-            f"nodes have a label and {others:.1%} of those of others, as where all are of one region; P(rare) may be "
-            "wrong elsewhere: put nodes drawn at random into the validation part (--calibrate-on val), or give the "
-            "prevalence (--prevalence)"
+            f"nodes have a label and {others:.1%} of those of others, as where all are of one region; "
+            f"P({kind or 'rare'}) may be wrong elsewhere: {sample_mend(kind)}"
         )
 
 
@@ -88,16 +88,15 @@ class Unseen:
         """Whether the labels are no random sample of the nodes in one of so many columns."""
         return self.beyond_chance >= UNSEEN and self.chance * columns < LEVEL
 
-    def sentence(self, column: str) -> str:
-        """Returns what a user should know of the column."""
+    def sentence(self, column: str, kind: str | None = None) -> str:
+        """Returns what a user should know of the column; `kind` names the class."""
         what = f"lack a value of {column!r}, and" if self.gap else f"have values of {column!r} that"
         does = "lacks it" if self.gap else "has"
         late = "leave it out if it is filled once a case is known, or " if self.gap else ""
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
-            f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; P(rare) may be "
-            f"wrong there: {late}put nodes drawn at random into the validation part (--calibrate-on val), or give the "
-            "prevalence (--prevalence)"
+            f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; "
+            f"P({kind or 'rare'}) may be wrong there: {late}{sample_mend(kind)}"
         )
 
 

@@ -74,7 +74,7 @@ def train_classes(
 
 def _run(mapped: Graph, settings: Settings, report: Report, raw: Graph) -> ClassesOutcome:
     """Runs every stage on a graph whose features are mapped; `raw` is the one that was given."""
-    clock, job = Clock(), Job.of(mapped, settings, report, raw=raw)
+    clock, job = Clock(), Job.of(mapped, settings, report, raw=raw, kind=_second(mapped))
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
     if settings.method == "jackknife" and mapped.n_edges:
@@ -88,8 +88,7 @@ def _run(mapped: Graph, settings: Settings, report: Report, raw: Graph) -> Class
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
     said = [*mapped.notes, scale_note(mapped), weights_note(mapped), *ignored_settings(settings)]
-    second = mapped.class_names[1] if mapped.class_names else "1"  # of two, which maps call rare
-    told = [note.replace("P(rare)", f"P({second})") for note in maps.notes if AWAY not in note]
+    told = [note for note in maps.notes if AWAY not in note]  # of the second class alone: each class is told of below
     said += [*trained.notes, *notes, *told, given_away_classes(job)]
     return ClassesOutcome(
         mapped,
@@ -105,6 +104,11 @@ def _run(mapped: Graph, settings: Settings, report: Report, raw: Graph) -> Class
         clock.seconds,
         trained.choice,
     )
+
+
+def _second(graph: Graph) -> str:
+    """Returns the name of the second class."""
+    return graph.class_names[1] if graph.class_names else "1"
 
 
 def _with_neighbours(trained: Trained, graph: Graph) -> Trained:

@@ -31,6 +31,7 @@ class Job:
             nodes without a label stand for the rest.
         given: logits that were trained elsewhere; None: a detector is trained.
         raw: the graph as it was given, its columns as they are; None: `graph` is.
+        kind: of classes taken as they are, the name of the second, which maps of two tell of; None: it is the rare one.
     """
 
     graph: Graph
@@ -41,6 +42,7 @@ class Job:
     asked: Graph
     given: Given | None = None
     raw: Graph | None = None
+    kind: str | None = None
 
     @classmethod
     def of(
@@ -51,6 +53,7 @@ class Job:
         asked: Graph | None = None,
         given: Given | None = None,
         raw: Graph | None = None,
+        kind: str | None = None,
     ) -> Job:
         """Returns the job of a graph: with method "jackknife" the validation labels train too."""
         assert graph.split is not None
@@ -60,7 +63,7 @@ class Job:
         representative[train.numel() :] = True
         if not bool(representative.any()):
             representative[:] = True
-        return cls(graph, settings, nodes, representative, report, asked or graph, given, raw)
+        return cls(graph, settings, nodes, representative, report, asked or graph, given, raw, kind)
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,7 +134,7 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
     """
     columns = _unseen(job.raw or job.asked, nodes, others)
     if columns is not None and columns[0].gap:  # a column that is filled for labels alone says more than scores do
-        return columns[0].sentence(columns[1])
+        return columns[0].sentence(columns[1], job.kind)
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
     if isinstance(fitted, FoldFitted):
         folds = fitted.all_logits_of(job.graph, others)[1]
@@ -144,10 +144,9 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
         logits = fitted.logits_of(job.graph, others)
     p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
     found = exchangeable(p, rest, alike=isinstance(fitted, FoldFitted), seed=job.settings.seed)
-    scored = "" if found is None else found.sentence
-    return (
-        scored or _together(job.asked, nodes, others).sentence or (columns[0].sentence(columns[1]) if columns else "")
-    )
+    scored = "" if found is None else found.sentence(job.kind)
+    of_columns = "" if columns is None else columns[0].sentence(columns[1], job.kind)
+    return scored or _together(job.asked, nodes, others).sentence(job.kind) or of_columns
 
 
 def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -44,9 +46,9 @@ def test_chosen_labels_are_found_out(chosen, side):
     labels = chosen(p, rng)
     found = exchangeable(p[labels], np.delete(p, labels))
     assert found.doubtful
-    assert f"P(rare) may be {side} on the whole" in found.sentence
-    assert "--calibrate-on val" in found.sentence
-    assert ("or far too low where columns or edges" in found.sentence) == (side == "too high")
+    assert f"P(rare) may be {side} on the whole" in found.sentence()
+    assert "--calibrate-on val" in found.sentence()
+    assert ("or far too low where columns or edges" in found.sentence()) == (side == "too high")
     assert exchangeable(p[:5], p) is None
     assert exchangeable(p[:99], p, alike=False) is None
     low = exchangeable(p[labels] * 0.9, p[labels].repeat(5), alike=False)
@@ -68,7 +70,7 @@ def test_a_difference_that_does_no_harm_is_let_pass_however_sure_it_is():
     found = exchangeable(p[:20_000] * 1.05, p[20_000:])
     assert found.p_distance < 0.001
     assert not found.doubtful
-    assert found.sentence == ""
+    assert found.sentence() == ""
 
 
 def graph_labelled_at(places: np.ndarray) -> Graph:
@@ -98,6 +100,19 @@ def test_a_run_says_so_and_is_trusted_less():
     for other in (told, drawn):
         assert "no random sample" not in " ".join(other["notes"])
     assert told["population_check"]["verdict"] == "trust"  # what was said stands
+
+
+def test_of_two_classes_as_they_are_it_names_the_second_and_asks_for_no_prevalence():
+    rng = np.random.default_rng(3)
+    every = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
+    alerts = np.flatnonzero(every.y.numpy() == 1)[:90]
+    chosen = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
+    with rough_runs():
+        outcome = calirare.train_classes(dataclasses.replace(chosen, class_names=("ok", "a P(rare)")), model="trees")
+    found = [note for note in outcome.notes if "no random sample" in note]
+    assert len(found) == 1
+    assert found[0].count("P(a P(rare))") == 2
+    assert found[0].endswith("(--calibrate-on val)")  # a prevalence is refused there
 
 
 @pytest.mark.parametrize("model", ["hops", "trees"])

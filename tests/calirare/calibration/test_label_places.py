@@ -46,7 +46,7 @@ def test_random_labels_raise_no_alarm(kind, share):
     edges = linked(rng, kind)
     found = [counted(edges, rng.choice(N, int(share * N), replace=False)) for _ in range(12)]
     assert not [each for each in found if each.doubtful]
-    assert {each.sentence for each in found} == {""}
+    assert {each.sentence() for each in found} == {""}
 
 
 @pytest.mark.parametrize("labels", [40, 200, 500])
@@ -56,7 +56,7 @@ def test_labels_of_some_regions_are_found_out(labels):
     here = np.flatnonzero(np.arange(N) % REGIONS < 3)
     found = counted(edges, rng.choice(here, labels, replace=False))
     assert found.doubtful
-    assert found.sentence.startswith("the labels are no random sample of the nodes: they lie together, ")
+    assert found.sentence().startswith("the labels are no random sample of the nodes: they lie together, ")
 
 
 def test_few_edges_between_labels_say_nothing():
