@@ -7,6 +7,8 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import EdgeRules, keys_of, unite_duplicates
 
+NOT_YET = 0.01  # of the scored nodes, below which those without an edge so far go without a word
+
 
 def mended(
     edges: NumpyArray,
@@ -57,6 +59,24 @@ def mended(
     if weights is not None and types is None and asked.symmetrize is None:
         notes += _of_two_weights(edges, weights, n_nodes, taken)
     return notes
+
+
+def not_yet(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str | None) -> list[str]:
+    """Returns what to know of nodes whose every edge is left out for its time, a sentence or none.
+
+    Args:
+        later: these nodes, int64 [m].
+        scored: which nodes are, bool [n]; None: all.
+        n_nodes: number of nodes n.
+        as_of: the last time that counts.
+    """
+    m, n = (len(later), n_nodes) if scored is None else (int(scored[later].sum()), int(scored.sum()))
+    if m < NOT_YET * n or not m:
+        return []
+    return [
+        f"{m:,} of {n:,} scored nodes have edges after {as_of} alone: they are scored as nodes without edges, and "
+        "count among those to expect: if they were not there yet, leave their rows out of the node table"
+    ]
 
 
 def _of_two_weights(edges: NumpyArray, weights: NumpyArray, n_nodes: int, taken: EdgeRules) -> list[str]:

@@ -35,6 +35,7 @@ class EdgeCells:
         read: the ends, where they were looked up while the table was read; None: they are columns of `table`.
         drop_unknown: leave out edges of nodes that the node table does not have, unless no edge would be left.
         n_dropped: how many were.
+        later: nodes that the rows after the last time that counts name, and no row before, int64 [m].
         faults: what was found, a sentence each.
         notes: what was read in a way to be told.
     """
@@ -47,6 +48,7 @@ class EdgeCells:
     read: tuple[EndColumn, EndColumn] | None = None
     drop_unknown: bool = False
     n_dropped: int = 0
+    later: NumpyArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -73,6 +75,9 @@ class EdgeCells:
             at, end = (int(i) for i in np.argwhere(unknown)[0])
             self.faults.append(self._unknown(found[end].unknown, place(at, self.path) + _more(unknown)))
         kept = (numbers != NO_NUMBER).all(1) & until
+        if not until.all():
+            after = np.unique(numbers[~until])
+            self.later = np.setdiff1d(after[after != NO_NUMBER], numbers[kept])
         rows = np.flatnonzero(kept).astype(np.min_scalar_type(-len(kept)), copy=False)
         return (numbers if kept.all() else numbers[rows]), rows
 

@@ -21,7 +21,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import NEIGHBOURS, with_neighbours
 from calirare.graph.edge_features import not_read, with_carried
-from calirare.graph.edge_notes import mended
+from calirare.graph.edge_notes import mended, not_yet
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
 from calirare.graph.relations import relations_of, typed_adjacency
@@ -289,7 +289,9 @@ def _read_edges(
         if options.time is not None and options.as_of is None:
             notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
         if not until.all():
-            notes.insert(0, f"left out, edges after {options.as_of}: {int((~until).sum()):,}")
+            scored = nodes.parts["scored"]
+            told = not_yet(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, options.as_of)
+            notes[:0] = [f"left out, edges after {options.as_of}: {int((~until).sum()):,}", *told]
         if len(table) == 0:
             notes.insert(0, "the table has no rows: no node has a neighbour")
         if cells.n_dropped:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -65,6 +66,24 @@ def test_directions_are_advised_where_they_are_not_read(write):
 def test_edges_of_the_future_are_left_out(write, as_of, kept):
     graph = read(write(), relation="kind", time="when", as_of=as_of)
     assert sum(relation.out.nnz for relation in graph.relations) == kept
+
+
+@pytest.mark.parametrize(("scored", "told"), [(None, "1 of 3"), ("kind=p", "1 of 2"), ("kind=q", "")])
+def test_nodes_that_edges_of_the_future_alone_name_are_told_of(tmp_path, scored, told):
+    nodes = pd.DataFrame({"id": list("abc"), "f": [1, 2, 3], "kind": list("pqp")})
+    edges = pd.DataFrame({"source": list("abc"), "target": list("baa"), "when": [1, 3, 9]})
+    graph = Graph.from_tables(edges, nodes, time="when", as_of="5", scored=scored)
+    found = [note for note in graph.notes if "after 5 alone" in note]
+    assert len(found) == bool(told)
+    for note in found:
+        assert note.startswith(f"edges: {told} scored nodes have edges after 5 alone: they are scored as nodes without")
+        assert note.endswith("if they were not there yet, leave their rows out of the node table")
+    assert not any("alone" in note for note in Graph.from_tables(edges, nodes, time="when", as_of="9").notes)
+    many = pd.DataFrame({"id": range(400), "f": range(400)})
+    ring = pd.DataFrame({"source": range(399), "target": range(1, 400), "when": [0] * 396 + [9] * 3})
+    for last, said in ((9, 0), (8, 0), (-1, 1)):  # a few, as accounts at rest, go without a word
+        notes = Graph.from_tables(ring, many, time="when", as_of=str(last), id="id").notes
+        assert sum("alone" in note for note in notes) == said
 
 
 def test_nanoseconds_are_told_apart(write):
