@@ -125,7 +125,7 @@ def check_trainable(graph: Graph) -> None:
                 f"{none}, nor any other labelled node: number the classes from 0 without gaps, or say which one is "
                 "rare: graph.rare(NAME) (command line: --minority)"
             )
-        raise InputError(f"{none} among the {train.numel()}: add labelled nodes of it to the split")
+        raise InputError(f"{none} among the {train.numel()}: put a labelled node of it there")
 
 
 def answered(graph: Graph) -> Tensor | None:

@@ -267,7 +267,10 @@ def trainable(train, y, n_classes=2):
         ),
         (lambda: trainable([], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 0"),
         (lambda: trainable([1], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 1"),
-        (lambda: trainable([0, 2], [0, 1, 0, 0, 0]), "the rare class '1' has none among the 2"),
+        (
+            lambda: trainable([0, 2], [0, 1, 0, 0, 0]),
+            "the rare class '1' has none among the 2: put a labelled node of it there",
+        ),
         (lambda: trainable([1, 4], [0, 1, 0, 0, 1]), "the class '0' has none among the 2"),
         (lambda: trainable([0, 1], [0, 1, 2, 0, 0], 3), "the class '2' has none"),
     ],
