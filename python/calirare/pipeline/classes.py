@@ -87,7 +87,7 @@ def _run(mapped: Graph, settings: Settings, report: Report, raw: Graph) -> Class
         own, notes = left_out.logits, left_out.notes
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
-    said = [*mapped.notes, scale_note(mapped), weights_note(mapped), *ignored_settings(settings)]
+    said = [*mapped.notes, _unjudged(mapped), scale_note(mapped), weights_note(mapped), *ignored_settings(settings)]
     told = [note for note in maps.notes if AWAY not in note]  # of the second class alone: each class is told of below
     said += [*trained.notes, *notes, *told, given_away_classes(job)]
     return ClassesOutcome(
@@ -109,6 +109,21 @@ def _run(mapped: Graph, settings: Settings, report: Report, raw: Graph) -> Class
 def _second(graph: Graph) -> str:
     """Returns the name of the second class."""
     return graph.class_names[1] if graph.class_names else "1"
+
+
+def _unjudged(graph: Graph) -> str:
+    """Returns a sentence where test nodes have labels, but none of some class, of which nothing is measured."""
+    assert graph.split is not None
+    assert graph.y is not None
+    tested = graph.y[graph.split.test]
+    counts = torch.bincount(tested[tested >= 0], minlength=graph.n_classes)
+    none, k = int((counts == 0).sum()), graph.n_classes
+    if not none or none == k:
+        return ""
+    return (
+        f"of {none:,} of the {k:,} classes no test node has a label, so that nothing is measured of them: with --split "
+        "all every label trains, and is judged without itself"
+    )
 
 
 def _with_neighbours(trained: Trained, graph: Graph) -> Trained:

@@ -116,6 +116,18 @@ def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, tmp_path, gr
         calirare.train(graph, settings)
 
 
+def test_classes_that_no_test_node_has_are_told_of(graph: calirare.Graph, outcome: ClassesOutcome) -> None:
+    split, note = graph.split, "of 1 of the 3 classes no test node has a label"
+    assert not any(note in each for each in outcome.notes)
+    rare = graph.y[split.test] == 2
+    val = torch.cat([split.val, split.test[rare]])
+    some = graph.with_split(calirare.Split(split.train, val, split.test[~rare]))
+    found = calirare.train_classes(some, model="gcn", epochs=5, folds=0)
+    assert any(each.startswith(note) and "--split all" in each for each in found.notes)
+    every = graph.with_split(calirare.Split(split.train, val, split.test[:0]))
+    assert not any(note in each for each in calirare.train_classes(every, model="gcn", epochs=5, folds=0).notes)
+
+
 @pytest.mark.slow
 def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Graph) -> None:
     split = graph.split
