@@ -164,7 +164,7 @@ def update_classes(
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
     asked = saved.settings.but("update", **saved.settings.training.asked)  # what labels chose is chosen anew
-    table, settings, notes = placed(graph, changed, asked) if chosen else (changed, asked, [])
+    table, settings, notes = placed(graph, changed, asked, chosen=chosen)
     after = table.of(graph)
     check_trainable(after)
     before = saved.probabilities(graph).cpu()

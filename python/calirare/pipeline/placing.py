@@ -35,7 +35,9 @@ def changes_of(graph: Graph, fresh: Labels) -> Labels:
     return Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
 
 
-def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, Settings, list[str]]:
+def placed(
+    graph: Graph, changed: Labels, settings: Settings, *, chosen: bool = True
+) -> tuple[Labels, Settings, list[str]]:
     """Returns labels with their parts of the split where new ones were chosen, settings that go with it, and notes.
 
     Chosen labels are no sample of the population. They train, and validation labels alone calibrate.
@@ -46,7 +48,10 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
         graph: with the labels and the split of before.
         changed: the labels that change.
         settings: of the run.
+        chosen: whether new ones were chosen; else they are as they are, with a note where they will not calibrate.
     """
+    if not chosen:
+        return changed, settings, _uncounted(graph, changed, settings)
     after = changed.of(graph)
     before, split = graph.split, after.split
     assert before is not None
@@ -76,6 +81,26 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
     return more.over(changed), on_val, [said]
+
+
+def _uncounted(graph: Graph, changed: Labels, settings: Settings) -> list[str]:
+    """Returns what to know of new labels that are a random sample, but train alone, a sentence or none.
+
+    Args:
+        graph: with the labels and the split of before.
+        changed: the labels that change.
+        settings: of the run.
+    """
+    before, after = graph.split, changed.of(graph).split
+    assert before is not None
+    assert after is not None
+    n = int((~torch.isin(after.train, torch.cat([before.train, before.val, before.test]))).sum())
+    if not n or settings.calibration.calibrate_on != "val":
+        return []
+    return [
+        f"{amount(n, 'new label')} drawn at random will train and not calibrate, as validation labels alone do in this "
+        "run (calibrate_on val): say val in a column split of the new labels, and they do both"
+    ]
 
 
 def _trains_again(y: Tensor, split: Split, trained: list[int]) -> Labels | None:

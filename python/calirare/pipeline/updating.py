@@ -42,7 +42,7 @@ def update(
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
     asked = saved.settings.but("update", **saved.settings.training.asked)  # what labels chose is chosen anew
-    table, settings, notes = placed(graph, changed, asked) if chosen else (changed, asked, [])
+    table, settings, notes = placed(graph, changed, asked, chosen=chosen)
     after_graph = table.of(graph)
     check_trainable(after_graph)
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
