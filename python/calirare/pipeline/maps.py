@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph, with_drawn_rest
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
-from calirare.pipeline.no_sample import doubt_of, given_away
+from calirare.pipeline.no_sample import doubt_of, leak
 from calirare.run import Settings, representing
 from calirare.training import Fitted, FoldFitted
 
@@ -78,12 +78,20 @@ def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_e
     assert labels is not None
     if job.settings.method == "ts":
         z = logits[split.val] if of_every_node else logits
-        return Maps({t: AffineCalibrator(with_bias=False, target=t).fit(z, labels[split.val]) for t in TARGETS})
-    if job.settings.method != "jackknife":
-        return Maps()
-    if job.settings.calibration.map == "platt":
-        return _free(job, loo_logits)
-    return _with_prior(job, fitted, logits if of_every_node else None, loo_logits)
+        found = Maps({t: AffineCalibrator(with_bias=False, target=t).fit(z, labels[split.val]) for t in TARGETS})
+    elif job.settings.method != "jackknife":
+        found = Maps()
+    elif job.settings.calibration.map == "platt":
+        found = _free(job, loo_logits)
+    else:
+        return _with_prior(job, fitted, logits if of_every_node else None, loo_logits)
+    return _doubted(job, found)
+
+
+def _doubted(job: Job, maps: Maps) -> Maps:
+    """Returns maps with what gives labels away, of two classes."""
+    doubt = leak(job) if job.graph.n_classes == 2 else NO_DOUBT
+    return replace(maps, notes=(*maps.notes, doubt.sentence), doubt=doubt)
 
 
 def _free(job: Job, loo_logits: Tensor) -> Maps:
@@ -131,9 +139,8 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         assert logits is not None
         scored = logits[job.asked.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
-        doubt = Doubt(given, "do not trust") if (given := given_away(job)) else NO_DOUBT
-        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told), doubt.sentence)
-        return Maps(maps, notes, doubt=doubt)
+        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told))
+        return _doubted(job, Maps(maps, notes))
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
@@ -290,7 +297,7 @@ def calibrate_known(job: Job, fitted: Fitted, left_out: LeftOutLabels) -> Maps:
     shares = effective_shares(fitted.targets, fitted.sample_weights, 2)
     fit = PositiveOnlyCalibrator.fit_known
     maps = {t: fit(own, known, share, target=t, trained_shares=shares, sentence=sentence) for t in TARGETS}
-    return Maps(dict(maps), (sentence,))
+    return _doubted(job, Maps(dict(maps), (sentence,)))
 
 
 def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:

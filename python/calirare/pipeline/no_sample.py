@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.calibration import Calibrator, Doubt, Together, Unseen, exchangeable, giveaway, unseen
+from calirare.calibration import NO_DOUBT, Calibrator, Doubt, Together, Unseen, exchangeable, giveaway, unseen
 from calirare.graph import Graph, answered
 from calirare.pipeline.job import Job
 from calirare.training import Fitted, FoldFitted
@@ -26,18 +26,18 @@ def doubt_of(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, node
         own: logits of the labels that represent the population, each without itself, [m, 2].
         nodes: that have them, int64 [m].
     """
-    given = given_away(job)
-    if given:
-        return Doubt(given, "do not trust")
+    given = leak(job)
+    if given.sentence:
+        return given
     others = _without_label(job, own.device)
     if not others.numel():
-        return Doubt()
+        return NO_DOUBT
     if job.settings.calibration.calibrate_on == "all":
         return _of_equal_numbers(job, nodes)
     if job.settings.calibration.calibrate_on != "auto" or not nodes.numel():
-        return Doubt()
+        return NO_DOUBT
     why = _why_no_sample(job, fitted, population, own, nodes, others)
-    return Doubt(why, "caution") if why else Doubt()
+    return Doubt(why, "caution") if why else NO_DOUBT
 
 
 def _of_equal_numbers(job: Job, nodes: Tensor) -> Doubt:
@@ -45,7 +45,7 @@ def _of_equal_numbers(job: Job, nodes: Tensor) -> Doubt:
     assert job.graph.y is not None
     counts = torch.bincount(job.graph.y.to(nodes.device)[nodes], minlength=2)
     if len(counts) != 2 or int(counts[0]) != int(counts[1]) or int(counts[0]) < 2:
-        return Doubt()
+        return NO_DOUBT
     number = int(counts[0])
     return Doubt(
         f"labels have the same number in both classes, {number}: drawn per class they are no sample", "caution"
@@ -62,9 +62,10 @@ def _without_label(job: Job, device: torch.device) -> Tensor:
     return others[order].sort().values
 
 
-def given_away(job: Job) -> str:
-    """Returns which column gives labels away, or that edges do; empty where nothing does."""
-    return _given_away(job, 1, "rare")
+def leak(job: Job) -> Doubt:
+    """Returns which column gives labels away, or that edges do; no doubt where nothing does."""
+    given = _given_away(job, 1, "rare")
+    return Doubt(given, "do not trust") if given else NO_DOUBT
 
 
 def given_away_classes(job: Job) -> str:

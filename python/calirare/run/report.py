@@ -104,10 +104,10 @@ def report(outcome: RunResult) -> dict[str, Any]:
 def _checked(outcome: RunResult) -> dict[str, Any] | None:
     """Returns what labels say of the mean of P(rare), by maps without each of them."""
     check, (assumed, at_best) = outcome.check, standing(outcome.calibrators)
-    if check is None and assumed:  # which no label can check
-        return PopulationCheck.no_numbers() | {"verdict": at_best, "reason": assumed}
     if check is None and outcome.doubt.sentence:
         return PopulationCheck.no_numbers() | {"verdict": outcome.doubt.verdict, "reason": outcome.doubt.sentence}
+    if check is None and assumed:  # which no label can check
+        return PopulationCheck.no_numbers() | {"verdict": at_best, "reason": assumed}
     if check is None:
         return None
     return check.numbers() | {"verdict": check.verdict, "reason": check.sentence}
