@@ -1,7 +1,8 @@
 """Tables of predictions, read and measured."""
 
-from calirare.cli.tables.cells import is_value, read_frame
+from calirare.cli.tables.cells import read_frame
 from calirare.cli.tables.columns import Table, TableColumns, load_table
 from calirare.cli.tables.evaluation import TableReport, evaluate_table
+from calirare.cli.tables.spellings import is_value
 
 __all__ = ["Table", "TableColumns", "TableReport", "evaluate_table", "is_value", "load_table", "read_frame"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
-from calirare._util.text_tables import INERT, TEXT_SUFFIXES, is_text, read_text
+from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
+from calirare.cli.tables.spellings import is_value, name_of_class, plain
 from calirare.metrics.predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
@@ -195,17 +196,12 @@ def are_places(labels: pd.Series, n: int) -> bool:
     return bool(((found >= 0) & (found < n) & (found == np.round(found))).all())
 
 
-def name_of_class(value: object, names: Collection[str]) -> str:
-    """Returns a label as its class is called, without what tables of ours put in front of a formula."""
-    name = plain(str(value))
-    return name if name in names else plain(re.sub(INERT, r"\1", str(value)))
-
-
 def named_classes(frame: pd.DataFrame, name: str, names: list[str]) -> np.ndarray:
     """Returns a column of names of classes as their numbers, int64 [n]."""
     given = column(frame, name)
     number = {name: k for k, name in enumerate(names)}
-    found = np.array([number.get(name_of_class(value, number), -1) for value in given], dtype=np.int64)
+    known = {value: number.get(name_of_class(value, number), -1) for value in given.drop_duplicates()}
+    found = given.map(known).to_numpy(dtype=np.int64)
     bad = found < 0
     if bad.any():
         got = f"got {given.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
@@ -243,20 +239,6 @@ def _named(frame: pd.DataFrame, name: str) -> pd.Series:
     if values.ndim > 1:
         raise InputError(f"the column name {name!r} occurs more than once: rename one of them")
     return values
-
-
-def is_value(values: pd.Series, wanted: str) -> np.ndarray:
-    """Whether each value is the one that a person wrote; an empty cell is none."""
-    numbers = values.dtype.kind in "biuf"
-    place, each = (values if numbers else values.map(str)).factorize()  # an empty number has no place
-    same = np.array([plain(str(value)) == plain(wanted) for value in each], dtype=bool)
-    return values.notna().to_numpy() & np.append(same, False)[place]
-
-
-def plain(text: str) -> str:
-    """Returns one spelling of a value: a gap turns whole numbers into 1.0, pandas reads true and false as 1 and 0."""
-    truth = {"true": "1", "false": "0"}.get(text.lower())
-    return truth or re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
 def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:

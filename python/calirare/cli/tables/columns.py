@@ -10,6 +10,7 @@ import numpy as np
 
 from calirare._util.errors import InputError
 from calirare.cli.tables import cells as read
+from calirare.cli.tables.spellings import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +106,7 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
         else read.named_classes(frame, columns.labels[0], names)
     )
     called = [str(c) for c in range(wanted)] if names is None else names
-    rare = read.plain(str(columns.rare))
+    rare = plain(str(columns.rare))
     numbers, counts = np.unique(y, return_counts=True)
     present = [called[c] for c in numbers]
     taken = ""
