@@ -145,20 +145,21 @@ def test_an_update_of_an_update_keeps_the_labels_of_both(updated, tmp_path):
     assert load(tmp_path / "b").graph().y is not None
 
 
-def test_a_random_sample_that_does_not_calibrate_is_told_of(updated, base: Path, tmp_path: Path) -> None:
+def test_a_random_sample_calibrates_where_validation_labels_do(updated, base: Path, tmp_path: Path) -> None:
     run = updated[0]
     graph = load(base).graph()
     rows = {graph.node_name(int(v)): "fraud" if v % 3 else "rest" for v in graph.unlabelled[-6:]}
     labels, out = table(tmp_path, rows), tmp_path / "more"
-    note = "6 new labels drawn at random will train and not calibrate, as validation labels alone do in this run"
+    note = "6 new labels drawn at random calibrate and train, as validation labels, which alone calibrate in this run"
     said = call("update", "--run", run, "--labels", labels, "--drawn", "random", "--out", out)
-    assert note in said.err
-    pd.read_csv(labels).assign(split="val").to_csv(labels, index=False)
-    said = call("update", "--run", run, "--labels", labels, "--drawn", "random", "--out", out, "--overwrite")
-    assert (said.code, "drawn at random will" in said.err) == (0, False)
+    assert (said.code, note in said.err) == (0, True)
     assert load(out).split.val.numel() == load(run).split.val.numel() + 6
+    pd.read_csv(labels).assign(split="train").to_csv(labels, index=False)
+    said = call("update", "--run", run, "--labels", labels, "--drawn", "random", "--out", out, "--overwrite")
+    assert (said.code, "drawn at random" in said.err) == (0, False)
+    assert load(out).split.val.numel() == load(run).split.val.numel()
     said = call("update", "--run", base, "--labels", labels, "--drawn", "random", "--out", out, "--overwrite")
-    assert "drawn at random will" not in said.err
+    assert "drawn at random" not in said.err
 
 
 def test_a_run_that_was_moved_finds_its_labels(updated, tmp_path):

@@ -95,7 +95,7 @@ def _roles(
     if calibrate_on == "all":
         return every, False, f"all {train + val} labels were said to represent the population"
     if calibrate_on == "val":
-        return ~in_train, False, f"{val} validation labels represent the population, as was said"
+        return ~in_train, False, f"{val} validation labels represent the population (calibrate_on val)"
     drawn, why = (per_class, "as the split says") if per_class is not None else _drawn_per_class(counts)
     if not train:
         return every, False, f"{val} validation labels represent the population"

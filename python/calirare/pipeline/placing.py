@@ -48,10 +48,10 @@ def placed(
         graph: with the labels and the split of before.
         changed: the labels that change.
         settings: of the run.
-        chosen: whether new ones were chosen; else they are as they are, with a note where they will not calibrate.
+        chosen: whether new ones were chosen; else they calibrate where labels do at all.
     """
     if not chosen:
-        return changed, settings, _uncounted(graph, changed, settings)
+        return _counted(graph, changed, settings)
     after = changed.of(graph)
     before, split = graph.split, after.split
     assert before is not None
@@ -83,8 +83,8 @@ def placed(
     return more.over(changed), on_val, [said]
 
 
-def _uncounted(graph: Graph, changed: Labels, settings: Settings) -> list[str]:
-    """Returns what to know of new labels that are a random sample, but train alone, a sentence or none.
+def _counted(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, Settings, list[str]]:
+    """Returns the same where new labels are a random sample: they calibrate too where validation labels alone do.
 
     Args:
         graph: with the labels and the split of before.
@@ -94,13 +94,17 @@ def _uncounted(graph: Graph, changed: Labels, settings: Settings) -> list[str]:
     before, after = graph.split, changed.of(graph).split
     assert before is not None
     assert after is not None
-    n = int((~torch.isin(after.train, torch.cat([before.train, before.val, before.test]))).sum())
-    if not n or settings.calibration.calibrate_on != "val":
-        return []
-    return [
-        f"{amount(n, 'new label')} drawn at random will train and not calibrate, as validation labels alone do in this "
-        "run (calibrate_on val): say val in a column split of the new labels, and they do both"
-    ]
+    held = torch.cat([before.train, before.val, before.test])
+    fresh = torch.isin(changed.nodes, after.train.cpu()) & ~torch.isin(changed.nodes, held.cpu())
+    n, asked = int((fresh & (changed.parts == NO_PART)).sum()), settings.calibration.calibrate_on == "val"
+    if not n or not asked or settings.method != "jackknife":
+        return changed, settings, []
+    parts = changed.parts.masked_fill(fresh & (changed.parts == NO_PART), VAL)
+    said = (
+        f"{amount(n, 'new label')} drawn at random calibrate and train, as validation labels, which alone calibrate in "
+        "this run (calibrate_on val), do: train in a column split says of labels that they train alone"
+    )
+    return Labels(changed.nodes, changed.y, parts), settings, [said]
 
 
 def _trains_again(y: Tensor, split: Split, trained: list[int]) -> Labels | None:
