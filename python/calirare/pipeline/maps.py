@@ -89,8 +89,13 @@ def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_e
 
 
 def _doubted(job: Job, maps: Maps) -> Maps:
-    """Returns maps with what gives labels away, of two classes."""
+    """Returns maps with what gives labels away, of two classes.
+
+    Where rare nodes alone are known, it looks the same where they are all of them: that is no more than a doubt.
+    """
     doubt = leak(job) if job.graph.n_classes == 2 else NO_DOUBT
+    if doubt.sentence and job.settings.positive_only:
+        doubt = replace(doubt, verdict="caution")
     return replace(maps, notes=(*maps.notes, doubt.sentence), doubt=doubt)
 
 
