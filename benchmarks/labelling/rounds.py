@@ -52,6 +52,7 @@ SETS: dict[str, Callable[[], Task]] = {
     "otc": GRAPHS["otc"],
     "cora": GRAPHS["cora"],
     "sichuan, 2,000 nodes": partial(smaller, "sichuan", 2000),
+    "facebook, 2,000 nodes": partial(smaller, "facebook", 2000),
 }
 TUNED = ("simulated, easy", "simulated, hard")
 
