@@ -61,7 +61,7 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
         "and log loss, whose map sees about 40 random labels, moves most."
     )
     file = "[next_label.json](../benchmarks/results/next_label.json)"
-    source = f"{file}: `{about['command']}`, commit {about['commit'][:7]}, torch {about['versions']['torch']}."
+    source = f"{file}: `{about['command']}`, commit {about['commit']}, torch {about['versions']['torch']}."
     auprc = table(sets, rules, "mean_auprc", "rounds_to_auprc")
     loss = table(sets, rules, "mean_log_loss", "rounds_to_log_loss")
     parts = [[how], ["AUPRC:"], auprc, ["Log loss:"], loss, [what], [source]]
