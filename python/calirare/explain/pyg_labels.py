@@ -33,10 +33,18 @@ class Surroundings:
     def __init__(self, graph: Graph) -> None:
         self.adjacency = graph.adjacency
         self.x, _ = pyg_inputs(graph)
-        self._place = torch.full((graph.n_nodes,), -1)
+        self._place = torch.full((graph.n_nodes,), -1)  # of nodes that are being read; -1 outside of `reach`
 
     def reach(self, nodes: Tensor) -> tuple[Reach, Tensor]:
         """Returns what is read around distinct nodes, int64 [n], and its nodes: those first, then farther ones."""
+        try:
+            return self._reach(nodes)
+        except BaseException:  # interrupted: the next call shall not find places of this one
+            self._place.fill_(-1)
+            raise
+
+    def _reach(self, nodes: Tensor) -> tuple[Reach, Tensor]:
+        """See `reach`."""
         order, edges, sizes = nodes, list[Tensor](), list[int]()
         for _ in range(2):
             self._place[order] = torch.arange(order.numel())

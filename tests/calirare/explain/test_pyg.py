@@ -113,13 +113,31 @@ def test_shares_add_up_and_are_integrated_gradients(kind, sparse, monkeypatch):
 
 def test_a_column_that_is_not_read_has_no_share(kind):
     graph = task()
-    fitted = trained(kind, dataclasses.replace(graph, x=torch.cat([graph.x[:, :5], graph.x.new_zeros(300, 1)], 1)))
+    fitted = trained(kind, graph)
+    before = voice_of(fitted, graph).shares(NODES).values[:, [5, 11]]
+    assert float(before.abs().max()) > 100 * SINGLE
     with torch.no_grad():
         for name, weight in fitted.network.named_parameters():
             if name.startswith("first") and weight.dim() == 2 and weight.shape[1] in (6, 12):
                 weight[:, 5::6] = 0
     shares = voice_of(fitted, graph).shares(NODES)
     assert_within(shares.values[:, [5, 11]], torch.zeros(4, 2), 1e-12)
+
+
+def test_an_interrupted_look_leaves_nothing_behind(monkeypatch):
+    graph = task()
+    fitted = trained("sage", graph, epochs=3)
+    around = Surroundings(graph)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "stack", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            around.reach(NODES)
+    near = around.near(fitted.network, NODES)
+    assert_within(difference(near.logits(fitted.network).detach()), voice_of(fitted, graph).log_odds(NODES), SINGLE)
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def whole_module(fitted: PygFit, graph: Graph) -> ModuleLinearisation:

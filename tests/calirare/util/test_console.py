@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,6 +26,16 @@ def piped(work) -> tuple[str, Reporter]:
         with Reporter() as reporter:
             work(reporter)
     return stream.getvalue(), reporter
+
+
+@contextmanager
+def on_a_terminal() -> Iterator[tuple[Terminal, Reporter]]:
+    stream = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        patch.setenv("TERM", "xterm")
+        with Reporter() as reporter:
+            yield stream, reporter
 
 
 @pytest.mark.parametrize(
@@ -70,12 +82,8 @@ def test_an_empty_stage_is_no_trouble():
 
 
 def test_a_terminal_gets_bars_and_its_cursor_back():
-    stream = Terminal()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", stream)
-        patch.setenv("TERM", "xterm")
-        with Reporter() as reporter:
-            reporter("train", 5, 10)
+    with on_a_terminal() as (stream, reporter):
+        reporter("train", 5, 10)
     text = stream.getvalue()
     assert "train" in text
     assert "\x1b[?25l" in text
@@ -100,15 +108,11 @@ def test_parts_of_a_stage_are_told_of_where_they_last(monkeypatch):
 
 
 def test_a_part_has_a_bar_while_it_lasts():
-    stream = Terminal()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", stream)
-        patch.setenv("TERM", "xterm")
-        with Reporter() as reporter:
-            for _ in told("boosting", range(2)):
-                reporter._progress.refresh()
-            before = len(stream.getvalue())
+    with on_a_terminal() as (stream, reporter):
+        for _ in told("boosting", range(2)):
             reporter._progress.refresh()
+        before = len(stream.getvalue())
+        reporter._progress.refresh()
     assert "boosting" in stream.getvalue()[:before]
     assert "boosting" not in stream.getvalue()[before:], "nothing is left of it"
 
