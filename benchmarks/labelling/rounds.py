@@ -105,7 +105,7 @@ def played(task: Task, case: Case, model: str, rounds: int = N_ROUNDS) -> dict[s
     for turn in range(rounds + 1):
         graph = hidden(task.graph, np.sort(chosen), first.random, "next")
         outcome = calirare.train(
-            dataclasses.replace(graph, trusted=True), model=model, folds=0, seed=case.split, calibrate_on="val"
+            dataclasses.replace(graph, trusted=True), model=model, seed=case.split, calibrate_on="val"
         )
         p = outcome.probabilities("population")[:, 1].numpy()
         at, true = p[first.test], y[first.test]

@@ -45,7 +45,7 @@ class PygVoice(NewtonVoice):
         labelled = LabelledPyg.of(fitted, self.surroundings, CLOSED_FORM)
         agreement = agreement_of(labelled, fitted.own_logits)
         self.labels = labels_of(labelled, None if agreement is None else agreement.damping)
-        self._said = Kept[Tensor]()
+        self._said, self._fields = Kept[Tensor](), Kept[NodeField]()
         notes = [FIRST_ORDER, STOPPED.format(fitted.name)]
         notes += [] if agrees(agreement) else [UNTOLD.format(fitted.name)]
         notes += [] if labelled.whole else [LAST_LAYER.format(fitted.name)]
@@ -68,7 +68,7 @@ class PygVoice(NewtonVoice):
 
     def _field(self, nodes: Tensor) -> NodeField:
         """See `NewtonVoice`."""
-        return NodeField(nodes)
+        return self._fields.of(nodes, NodeField)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`: the network on the graph without each."""
@@ -104,25 +104,31 @@ class PygVoice(NewtonVoice):
 
     def _shares_of(self, node: int) -> tuple[Tensor, Tensor]:
         """Returns what is said of a node where the path begins, [q], and what its columns and others' add, [2 d, q]."""
-        reach, _ = self.surroundings.reach(torch.tensor([node]))
-        step = (reach.x - self.start).double()
-        base = said(self._on(reach, self.start.expand_as(reach.x).contiguous()))[0].detach()
-        total = step.new_zeros(base.numel(), *step.shape)
-        for some in ((torch.arange(POINTS) + 0.5) / POINTS).split(max(1, NUMBERS // max(step.numel(), 1))):
-            x = (self.start + some[:, None, None] * (reach.x - self.start)).requires_grad_()
-            with torch.enable_grad():
-                logits = self._on(_side_by_side(reach, len(some)), _in_order(x, reach))
-                out = said(logits).reshape(len(some), -1).sum(0)
-                for row, z in enumerate(out):
-                    total[row] += torch.autograd.grad(z, x, retain_graph=True)[0].double().sum(0) / POINTS
-        moved = total * step
+        network, (reach, _) = self.fitted.network, self.surroundings.reach(torch.tensor([node]))
+        start = network.prepared(dataclasses.replace(reach, x=self.start.expand_as(reach.x).contiguous()))
+        x = reach.x.clone().requires_grad_()
+        with torch.no_grad():
+            first = network.mapped(*start)
+            base = said(network.after(first, *start))[0]
+        with torch.enable_grad():
+            last = network.mapped(*network.prepared(dataclasses.replace(reach, x=x)))
+        along = self._along(reach, first, last.detach())
+        slopes = torch.stack([torch.autograd.grad(last, x, row, retain_graph=True)[0] for row in along])
+        moved = slopes.double() * (reach.x - self.start).double()
         values = torch.cat([moved[:, 0], moved[:, 1:].sum(1)], 1)  # the node itself comes first
         return (base, values.T) if base.dim() else (base, values[0])
 
-    def _on(self, reach: Reach, x: Tensor) -> Tensor:
-        """Returns the logits of the nodes that are reached, with other features x [a, d], [n, k]."""
-        network = self.fitted.network
-        return network.from_prepared(*network.prepared(dataclasses.replace(reach, x=x)))
+    def _along(self, reach: Reach, first: Tensor, last: Tensor) -> Tensor:
+        """Returns the mean slopes of what is said between two ends of the first linear map, which is affine, [q, r, u]."""
+        network, total = self.fitted.network, list[Tensor]()
+        points = (torch.arange(POINTS) + 0.5) / POINTS
+        for some in points.split(max(1, NUMBERS // max(last.numel(), 1))):
+            mapped = (first + some[:, None, None] * (last - first)).requires_grad_()
+            with torch.enable_grad():
+                logits = network.after(_in_order(mapped, reach), *network.prepared(_side_by_side(reach, len(some))))
+                out = said(logits).reshape(len(some), -1).sum(0)
+            total.append(torch.stack([torch.autograd.grad(z, mapped, retain_graph=True)[0].sum(0) for z in out]))
+        return torch.stack(total).sum(0) / POINTS
 
 
 FIRST = torch.tensor([0])
@@ -139,13 +145,14 @@ def _without(reach: Reach, a: int, b: int) -> Reach:
 
 
 def _side_by_side(reach: Reach, copies: int) -> Reach:
-    """Returns what is read of several copies of a graph, none of which knows of the others, without features."""
+    """Returns what is read of several copies of a graph, none of which knows of the others, with one empty column."""
     place = _in_order(torch.arange(copies * reach.x.shape[0]).view(copies, -1), reach).argsort().view(copies, -1)
 
     def every(edges: Tensor) -> Tensor:
         return place[:, edges].transpose(0, 1).flatten(1)
 
-    return Reach(reach.x[:0], every(reach.first), every(reach.second), copies * reach.n_middle, copies * reach.n)
+    x = reach.x.new_zeros(copies * reach.x.shape[0], 1)
+    return Reach(x, every(reach.first), every(reach.second), copies * reach.n_middle, copies * reach.n)
 
 
 def _in_order(x: Tensor, reach: Reach) -> Tensor:

@@ -113,8 +113,16 @@ class PreparedNetwork(nn.Module, abc.ABC):
         """Returns what no parameter changes."""
 
     @abc.abstractmethod
+    def mapped(self, *inputs: Any) -> Tensor:
+        """Returns what the first linear map makes of what was prepared: affine in the features, [.., units]."""
+
+    @abc.abstractmethod
+    def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
+        """Returns the logits [n, k] of the nodes that were reached, from what the first linear map made."""
+
     def from_prepared(self, *inputs: Any) -> Tensor:
-        """Returns the logits [n, k] of the nodes that were reached, from what was prepared."""
+        """Returns the same from what was prepared."""
+        return self.after(self.mapped(*inputs), *inputs)
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         """Returns logits [n, k] of features [n, d] and edge_index [2, m]."""
@@ -166,20 +174,24 @@ class GAT(PreparedNetwork):
         first = Incoming.of(reach.first, reach.n_middle, reach.x.shape[0])
         return x, entries, first, Incoming.of(reach.second, reach.n, reach.n_middle)
 
-    def from_prepared(self, *inputs: Any) -> Tensor:
-        """See `PreparedNetwork.from_prepared`."""
-        x, entries, first, second = inputs
-        hidden = _dropped(F.elu(self.attended(x, entries, first)), self.dropout, self.training)
-        return self._attended(self.second, self.second.lin(hidden), second)
-
-    def attended(self, x: Tensor | Csr, entries: Incoming | None, edges: Incoming) -> Tensor:
-        """Returns what the heads of the first layer say, [n, heads * hidden]."""
+    def mapped(self, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.mapped`."""
+        x, entries, *_ = inputs
         weight = self.first.lin.weight
         if isinstance(x, Tensor):
-            return self._attended(self.first, _dropped(x, self.dropout, self.training) @ weight.T, edges)
-        assert entries is not None
+            return _dropped(x, self.dropout, self.training) @ weight.T
         values = _dropped(x.values[:, None], self.dropout, self.training)  # zeros stay what they are
-        return self._attended(self.first, weighted_sums(entries, values, weight.T[:, None])[:, 0], edges)
+        return weighted_sums(entries, values, weight.T[:, None])[:, 0]
+
+    def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.after`."""
+        *_, first, second = inputs
+        hidden = _dropped(F.elu(self.attended(mapped, first)), self.dropout, self.training)
+        return self._attended(self.second, self.second.lin(hidden), second)
+
+    def attended(self, mapped: Tensor, edges: Incoming) -> Tensor:
+        """Returns what the heads of the first layer say, [n, heads * hidden]."""
+        return self._attended(self.first, mapped, edges)
 
     def _attended(self, layer: Any, mapped: Tensor, edges: Incoming) -> Tensor:
         """Returns what a layer says, [n, heads * units], from its linear map's, [n_sources, heads * units]."""
@@ -216,11 +228,14 @@ class GIN(PreparedNetwork):
         added = x[:n_middle] + propagate(_sums(reach.first, n_middle, x.shape[0], x.dtype), x)
         return _compact(added), _sums(reach.second, reach.n, n_middle, x.dtype)
 
-    def from_prepared(self, *inputs: Any) -> Tensor:
-        """See `PreparedNetwork.from_prepared`."""
-        added, sums = inputs
-        linear, *rest = self.first.nn
-        hidden = F.relu(self.norm(nn.Sequential(*rest)(_linear(linear, added))))
+    def mapped(self, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.mapped`."""
+        return _linear(self.first.nn[0], inputs[0])
+
+    def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.after`."""
+        _, sums = inputs
+        hidden = F.relu(self.norm(self.first.nn[1:](mapped)))
         hidden = _dropped(hidden, self.dropout, self.training)
         return self.second.nn(hidden[: sums.n_rows] + propagate(sums, hidden))
 
@@ -243,9 +258,13 @@ class SAGE(PreparedNetwork):
         mean = propagate(_means(reach.first, n_middle, x.shape[0], x.dtype), x)
         return _compact(torch.cat([mean, x[:n_middle]], 1)), _means(reach.second, reach.n, n_middle, x.dtype)
 
-    def from_prepared(self, *inputs: Any) -> Tensor:
-        """See `PreparedNetwork.from_prepared`; a mean of the classes' columns is one of fewer columns."""
-        joined, means = inputs
-        hidden = _dropped(F.relu(_linear(self.first, joined)), self.dropout, self.training)
+    def mapped(self, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.mapped`."""
+        return _linear(self.first, inputs[0])
+
+    def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.after`; a mean of the classes' columns is one of fewer columns."""
+        _, means = inputs
+        hidden = _dropped(F.relu(mapped), self.dropout, self.training)
         of_neighbours, own = self.second.lin_l, self.second.lin_r
         return propagate(means, hidden @ of_neighbours.weight.T) + of_neighbours.bias + own(hidden[: means.n_rows])

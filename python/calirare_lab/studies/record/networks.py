@@ -26,10 +26,10 @@ class SingleAttention(GAT):
         super().__init__(n_features, n_classes, hidden, heads, dropout)
         self.second: Any = nn.Linear(hidden * heads, n_classes)
 
-    def from_prepared(self, *inputs: Any) -> Tensor:
-        """See `PreparedNetwork.from_prepared`; the second edges play no part."""
-        x, entries, first, _ = inputs
-        return self.second(self.attended(x, entries, first))
+    def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.after`; the second edges play no part."""
+        *_, first, _ = inputs
+        return self.second(self.attended(mapped, first))
 
 
 @dataclass(frozen=True, kw_only=True)
