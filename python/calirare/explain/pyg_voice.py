@@ -119,7 +119,7 @@ class PygVoice(NewtonVoice):
         return (base, values.T) if base.dim() else (base, values[0])
 
     def _along(self, reach: Reach, first: Tensor, last: Tensor) -> Tensor:
-        """Returns the mean slopes of what is said between two ends of the first linear map, which is affine, [q, r, u]."""
+        """Returns the mean slopes of what is said between two ends of the first linear map, [q, rows, units]."""
         network, total = self.fitted.network, list[Tensor]()
         points = (torch.arange(POINTS) + 0.5) / POINTS
         for some in points.split(max(1, NUMBERS // max(last.numel(), 1))):

@@ -15,6 +15,7 @@ import torch
 from calirare._util.array_files import NumpyArray
 from calirare._util.steps import tell, told
 from calirare.features import together
+from calirare.models.column_screen import screened
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ROUNDING = 2.0**-18  # of scaled means of neighbours, relative to their size
 LEAST = 2  # labels that LightGBM grows a tree on
+ORDERED = 4_000_000  # numbers that are put in order together
 POOL = 256.0  # MB of histograms kept of an ensemble: beyond some 1,000 columns a forest makes some of them anew
 
 
@@ -65,7 +67,10 @@ class Labels:
         Such as 1/3 by the order in which neighbours were added: a threshold between them would part nodes that are
         alike, other ones in every order.
         """
-        return np.stack([joined(column) for column in self.columns.T], 1)
+        out = self.columns.copy()
+        for column in np.flatnonzero(_parted(self.columns)):
+            out[:, column] = joined(out[:, column])
+        return out
 
     def weighed(self, weights: NumpyArray) -> Labels:
         """Returns the same labels with other weights [m]; `joined` is not made again."""
@@ -86,17 +91,25 @@ class Grower:
     Attributes:
         labels: what they are grown on.
         settings: LightGBM's parameters.
+        used: columns that may be split, bool [d]; None: all of them.
     """
 
     labels: Labels
     settings: dict[str, Any]
+    used: NumpyArray | None = None
+
+    def of_parts(self, parts: list[NumpyArray]) -> list[Grower]:
+        """Returns what grows each part of the labels: itself, but of very many columns those that tell it something."""
+        found = screened(self.labels.columns, self.labels.targets, parts)
+        return [self if used is None else replace(self, used=used) for used in found]
 
     @cached_property
     def binned(self) -> Dataset:
-        """The columns of all labels, binned once; their classes play no part in it."""
+        """The columns of all labels, binned once; their classes play no part in it. Unused ones are constant."""
         from lightgbm import Dataset
 
-        return Dataset(self.labels.joined, np.zeros(self.labels.targets.size), params=self.settings).construct()
+        columns = self.labels.joined if self.used is None else np.where(self.used, self.labels.joined, np.float32(0))
+        return Dataset(columns, np.zeros(self.labels.targets.size), params=self.settings).construct()
 
     def data(self, rows: NumpyArray, target: NumpyArray, start: NumpyArray | None = None) -> Dataset:
         """Returns some labels [m'] with what trees are to reach [m'], and the scores they start from, [k] or [1]."""
@@ -115,6 +128,18 @@ class Grower:
         )
 
 
+def _parted(columns: NumpyArray) -> NumpyArray:
+    """Returns which columns [m, d] have two numbers that rounding may have parted, and some that need not, bool [d]."""
+    out = np.zeros(columns.shape[1], dtype=bool)
+    step = max(1, ORDERED // columns.shape[0])
+    for first in range(0, out.size, step):
+        rising = np.sort(columns[:, first : first + step].astype(np.float64), axis=0)
+        apart = np.diff(rising, axis=0)
+        near = apart <= 2 * ROUNDING * np.abs(rising).max(0)
+        out[first : first + step] = ((apart > 0) & near).any(0)
+    return out
+
+
 def joined(column: NumpyArray) -> NumpyArray:
     """Returns numbers, float32 [m], of which those that rounding may have parted are one."""
     order, out = np.argsort(column, kind="stable"), np.empty_like(column)
@@ -122,24 +147,26 @@ def joined(column: NumpyArray) -> NumpyArray:
     return out
 
 
-def forests(grower: Grower, parts: list[NumpyArray], rounds: int, pool: Executor) -> list[Ensemble]:
+def forests(growers: list[Grower], parts: list[NumpyArray], rounds: int, pool: Executor) -> list[Ensemble]:
     """Returns a forest of `rounds` randomised trees for each part of the labels: indicator of a class less its prior.
 
     Every class of every part has trees of its own, grown side by side.
     """
     import lightgbm
 
-    labels = grower.labels
+    labels = growers[0].labels
     classes = [1] if labels.n_classes == 2 else range(labels.n_classes)
-    grower.binned  # noqa: B018  # made once, before the threads ask for it
+    for grower in growers:
+        grower.binned  # noqa: B018  # made once, before the threads ask for it
 
-    def grown(rows: NumpyArray, c: int) -> Booster:
-        data = grower.data(rows, (labels.targets[rows] == c) - grower.labels.prior(rows)[c])
+    def grown(grower: Grower, rows: NumpyArray, c: int) -> Booster:
+        data = grower.data(rows, (labels.targets[rows] == c) - labels.prior(rows)[c])
         return lightgbm.train(grower.settings, data, rounds)
 
-    futures = [[pool.submit(grown, rows, c) for c in classes] for rows in parts]
-    parts_of = zip(parts, told("forest", futures), strict=True)
-    return [grower.ensemble([f.result() for f in each], rows, rounds) for rows, each in parts_of]
+    pairs = list(zip(growers, parts, strict=True))
+    futures = [[pool.submit(grown, grower, rows, c) for c in classes] for grower, rows in pairs]
+    parts_of = zip(pairs, told("forest", futures), strict=True)
+    return [grower.ensemble([f.result() for f in each], rows, rounds) for (grower, rows), each in parts_of]
 
 
 class Boosting:

@@ -224,11 +224,12 @@ class TreesTraining:
                 f"trees: without any fold at least {LEAST} labels must be left to learn from, got {targets.size} "
                 f"labels in {len(held)} folds: label more nodes"
             )
+        growers = grower.of_parts(kept)
         with threads() as pool:
             if self.kind == "boosting":
-                ensembles, losses = self._boost(grower, kept, held, pool)
+                ensembles, losses = self._boost(growers, kept, held, pool)
             else:
-                ensembles, losses = forests(grower, kept, self._most, pool), ()
+                ensembles, losses = forests(growers, kept, self._most, pool), ()
         own = np.empty((targets.size, n_classes))
         for rows, ensemble in zip(held, ensembles[1:], strict=True):
             own[rows] = ensemble.logits(labels.columns[rows])
@@ -249,13 +250,13 @@ class TreesTraining:
         return int(np.argmin(losses)) + 1 if losses and self.patience else self._most
 
     def _boost(
-        self, grower: Grower, kept: list[NumpyArray], held: list[NumpyArray], pool: Executor
+        self, growers: list[Grower], kept: list[NumpyArray], held: list[NumpyArray], pool: Executor
     ) -> tuple[list[Ensemble], tuple[float, ...]]:
         """Returns the trees of all labels and without each fold, and the held-out losses that chose their rounds."""
-        folds = [Boosting(grower, rows, watched) for rows, watched in zip(kept[1:], held, strict=True)]
+        folds = [Boosting(*own) for own in zip(growers[1:], kept[1:], held, strict=True)]
         losses = boost_side_by_side(folds, self._most, self.patience, pool)
         rounds = self._chosen(losses)
-        whole = Boosting(grower, kept[0], NO_ROWS)
+        whole = Boosting(growers[0], kept[0], NO_ROWS)
         for _ in told("boosting of all labels", range(rounds)):
             whole.step()
         return [boosting.ensemble(rounds) for boosting in (whole, *folds)], tuple(losses)
