@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.calibration.base import check_labelled
-from calirare.calibration.prior_platt import PriorPlattCalibrator
+from calirare.calibration.base import Calibrator, check_labelled
 from calirare.calibration.sampling import Sampling
 
 FOLDS = 10
 
 
 def cross_fitted_probabilities(
-    settings: PriorPlattCalibrator,
+    settings: Calibrator,
     logits: Tensor,
     labels: Tensor,
     *,
@@ -34,7 +35,7 @@ def cross_fitted_probabilities(
         settings: a map, fitted or not, whose settings are taken; it is not changed.
         logits: of the labels without themselves, [m, k].
         labels: int64 [m].
-        weights: as of `PriorPlattCalibrator.fit`.
+        weights: as of `PriorPlattCalibrator.fit`; of other maps None.
         sampling: likewise.
         n_folds: number of folds, 2 to m; fewer labels than that are left out one by one.
         seed: of the folds.
@@ -53,11 +54,8 @@ def cross_fitted_probabilities(
     for held in order.tensor_split(min(n_folds, m)):
         kept = torch.ones(m, dtype=torch.bool, device=labels.device)
         kept[held] = False
-        fitted = PriorPlattCalibrator(**settings.get_params()).fit(
-            logits[kept],
-            labels[kept],
-            weights=None if weights is None else weights[kept],
-            sampling=None if sampling is None else sampling.select(kept),
-        )
+        more: dict[str, Any] = {} if weights is None else {"weights": weights[kept]}
+        more |= {} if sampling is None else {"sampling": sampling.select(kept)}
+        fitted = type(settings)(**settings.get_params()).fit(logits[kept], labels[kept], **more)
         out[held] = fitted.predict_proba(logits[held].double())
     return out

@@ -25,10 +25,10 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph, answered, fingerprint
 from calirare.leave_one_out import Agreement
 from calirare.models import GcnFit
-from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.choice import Choice
 from calirare.run.class_explaining import class_explainer_of, classes_explained
-from calirare.run.class_measures import class_summary, measures_by_class, measures_together, rare_among
+from calirare.run.class_judging import RAW, Judged
+from calirare.run.class_measures import class_summary, rare_among
 from calirare.run.deciding import left_of
 from calirare.run.explaining import audit_run
 from calirare.run.folder import CLASSES, CONFIG, write_json
@@ -40,8 +40,6 @@ from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
 from calirare.run.tables import REVIEWED, node_column, part_column, write_predictions, write_queue
 from calirare.training import Fitted
-
-DRAWN_CLASSES = 12  # panels of classes.png: of more classes the rarest
 
 
 @dataclass(eq=False)
@@ -63,6 +61,7 @@ class ClassesOutcome(CalibratedRun):
         seconds: wall time of each stage.
         choice: what was chosen among detectors, and why; None where one was asked for.
         features: what the features became; None stands for "stored".
+        judge: what judges the run in the place of its own nodes; None: they do, see `judged`.
     """
 
     graph: Graph
@@ -78,6 +77,7 @@ class ClassesOutcome(CalibratedRun):
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
     features: FeatureMap | None = None
+    judge: Judged | None = None
 
     __repr__ = brief
 
@@ -104,16 +104,21 @@ class ClassesOutcome(CalibratedRun):
         known = torch.isfinite(self.own_logits).all(1)
         return "leave-one-out", self.fit.nodes[known], self.own_logits[known]
 
+    def _judge(self) -> Judged:
+        """Returns what the run is judged by."""
+        if self.judge is not None:
+            return self.judge
+        judged_on, nodes, logits = self.judged()
+        sides: dict[str, Target | None] = {RAW: None} | {str(t): t for t in TARGETS if t in self.calibrators}
+        p = {side: self.mapped_logits(logits, t).cpu() for side, t in sides.items()}
+        assert self.graph.y is not None
+        return Judged(judged_on, self.graph.y[nodes].cpu(), p)
+
     @cached_property
     @plain_torch()
     def metrics(self) -> dict[str, Any]:
         """Everything `metrics.json` holds: plain numbers and strings."""
-        judged_on, nodes, logits = self.judged()
         names, target = self.graph.class_names, self.settings.calibration.target
-        assert self.graph.y is not None
-        labels = self.graph.y[nodes].cpu()
-        sides: dict[str, Target | None] = {"raw": None} | {str(t): t for t in TARGETS if t in self.calibrators}
-        p = {side: self.mapped_logits(logits, t).cpu() for side, t in sides.items()}
         shares = self.probabilities("population")[self.graph.scored_nodes].mean(0).tolist()
         return {
             "task": "classes",
@@ -121,10 +126,7 @@ class ClassesOutcome(CalibratedRun):
             "method": self.settings.method,
             "model": self.settings.model,
             "target": target,
-            "judged_on": judged_on,
-            "n_judged": int(nodes.numel()),
-            "report": {side: measures_together(labels, q) for side, q in p.items()},
-            "classes": {side: measures_by_class(labels, q, names) for side, q in p.items()},
+            **self._judge().measures(names),
             "estimated_shares": dict(zip(names, shares, strict=True)),
             "rare_classes": rare_among(names, shares),
             "agreement": None if self.agreement is None else vars(self.agreement),
@@ -237,11 +239,15 @@ class ClassesOutcome(CalibratedRun):
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""
         (folder / CONFIG).write_text(yaml.safe_dump(self._resolved().to_mapping(), sort_keys=False), encoding="utf-8")
-        write_json(self.metrics, folder / "metrics.json")
-        write_predictions(self.to_frame(), folder)
-        write_queue(self._rows(self.review()[:REVIEWED]), folder)
         assert self.graph.split is not None
         write_model(self.scorer(), self.graph.split, fingerprint(self.graph), self.held_out, folder / CLASSES)
+        self.write_tables(folder, self.metrics)
+
+    def write_tables(self, folder: Path, metrics: dict[str, Any]) -> None:
+        """Writes what the maps say of the graph: measures, predictions, the queue and pictures."""
+        write_json(metrics, folder / "metrics.json")
+        write_predictions(self.to_frame(), folder)
+        write_queue(self._rows(self.review()[:REVIEWED]), folder)
         self._draw(folder)
 
     def scorer(self) -> Scorer:
@@ -281,25 +287,5 @@ class ClassesOutcome(CalibratedRun):
 
     def _draw(self, folder: Path) -> None:
         """Draws `reliability.png`, of the predicted class, and `classes.png`, of every class's probability."""
-        judged_on, nodes, logits = self.judged()
-        target, name = self.settings.calibration.target, self.graph.name
-        assert self.graph.y is not None
-        labels = self.graph.y[nodes].cpu()
-        panels = [confidence_panel("before calibration", labels, self.mapped_logits(logits, None).cpu())]
-        p = self.mapped_logits(logits, target).cpu()
-        after = "before calibration"
-        if self.calibrators:
-            after = f"after, target {target}"
-            panels.append(confidence_panel(after, labels, p))
-        title = f"{name}: is the predicted class right as often as it says? ({judged_on} nodes)"
-        reliability_diagram(panels, folder / "reliability.png", title=title)
-        shares = torch.bincount(labels, minlength=p.shape[1])
-        rarest = shares.argsort(stable=True)[:DRAWN_CLASSES].sort().values.tolist()
-        every = class_panels(labels, p, class_names=self.graph.class_names) if p.shape[1] > 2 else panels[-1:]
-        chosen = [every[c] for c in rarest] if p.shape[1] > 2 else every
-        which = "" if len(chosen) == len(every) else f", the {len(chosen)} rarest"
-        title = f"{name}: does each class happen as often as its probability says{which}? ({after}, {judged_on} nodes)"
-        columns = min(4, len(chosen))
-        reliability_diagram(
-            chosen, folder / "classes.png", n_columns=columns, title=title, x_label="P(class)", y_label="share of class"
-        )
+        graph = self.graph
+        self._judge().draw(folder, graph.name, graph.class_names, self.settings.calibration.target)

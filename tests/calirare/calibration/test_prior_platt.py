@@ -13,6 +13,8 @@ from scipy.special import expit, logit
 
 from calirare import InputError
 from calirare.calibration import (
+    AffineCalibrator,
+    JackknifeCalibrator,
     PriorPlattCalibrator,
     Sampling,
     cross_fitted_probabilities,
@@ -252,6 +254,10 @@ def test_probabilities_of_labels_come_from_maps_without_them():
     p = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, sampling=sampling, weights=torch.ones(300))
     whole = PriorPlattCalibrator().fit(z, y, sampling=sampling).transform(z)
     assert 0 < float((p - whole).abs().max()) < 0.2
+    for other in (AffineCalibrator(with_bias=False), JackknifeCalibrator(target="population")):
+        found = cross_fitted_probabilities(other, z[:12], y[:12], n_folds=99)
+        alone = type(other)(**other.get_params()).fit(z[1:12], y[1:12]).transform(z[:1])
+        assert float((found[:1] - alone).abs().max()) < CLOSE, "a map of the same kind"
     with pytest.raises(InputError, match="needs 2 labels and 2 folds, got 1 and 10"):
         cross_fitted_probabilities(PriorPlattCalibrator(), z[:1], y[:1])
 
