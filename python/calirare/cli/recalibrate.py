@@ -1,43 +1,138 @@
-"""`calirare recalibrate`: whether a saved run's P(rare) holds on fresh labels, and its maps fitted on them anew."""
+"""`calirare recalibrate`: whether a saved run's probabilities hold on fresh labels, and its maps fitted on them."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from calirare._util.console import Reporter
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, one_line
+from calirare.cli.options import spelled
 from calirare.cli.predict import scored_graph
-from calirare.run import load, recalibrated
+from calirare.graph import Graph
+from calirare.run import (
+    Labels,
+    Recalibrated,
+    RecalibratedClasses,
+    SavedClasses,
+    SavedRun,
+    load,
+    load_classes,
+    of_classes,
+    recalibrated,
+    recalibrated_classes,
+)
 
 
-def run(folder: Path, graph: str, settings: dict[str, Any], out: Path | None = None, overwrite: bool = False) -> None:
+def run(
+    folder: Path,
+    settings: dict[str, Any],
+    graph: str | None = None,
+    labels: Path | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+) -> None:
     """Fits the maps of a saved run on fresh labels, writes the run with them and says what it was and is.
 
     Args:
         folder: the run's folder.
-        graph: name or path of a graph with labels that the run has not seen.
         settings: keywords of `read_graph`, as for `calirare predict`.
-        out: folder of the new run; None: the run's own, where model.safetensors is replaced.
+        graph: name or path of a graph with labels that the run has not seen; with `labels` where the run's own graph is
+            now, None: where it was.
+        labels: table with columns node and label, fresh labels of nodes of the run's own graph; None: those of `graph`.
+        out: folder of the new run; None: the run's own, where files are replaced.
         overwrite: replace what is there.
 
     Raises:
-        InputError: a file cannot be used, there are no labels of both classes, or something must not be replaced.
+        InputError: a file cannot be used, there are too few labels, or something must not be replaced.
     """
+    _check(settings, graph, labels, out, overwrite)
+    if of_classes(folder):
+        _many(load_classes(folder), settings, graph, labels, out, overwrite)
+        return
+    saved = load(folder)
+    with Reporter() as reporter:
+        found = recalibrated(saved, _fresh(saved, settings, graph, labels), reporter.say)
+    paths = found.replace() if out is None else found.save(out, overwrite=overwrite)
+    earlier = f"tables and pictures of {folder} are of the map before; `calirare predict` writes its nodes anew"
+    _say(found, paths, earlier if out is None else "")
+
+
+def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out: Path | None, overwrite: bool) -> None:
+    """Checks what was asked for, arguments as of `run`."""
+    if graph is None and labels is None:
+        raise InputError(
+            "recalibrate: say where fresh labels are: --graph PATH, a graph that has them, or --labels FILE, a table "
+            "with columns node and label of the run's own nodes"
+        )
+    if labels is not None and settings:
+        raise InputError(
+            f"recalibrate: {spelled(next(iter(settings)))} says how a graph is read, and with --labels it is the run's "
+            "own, read as in its training: leave it out"
+        )
     if out is None and not overwrite:
         raise InputError(
             "recalibrate: pass --out FOLDER for a run of its own, or --overwrite to put the maps into this"
         )
     if out is not None and out.exists() and not overwrite:
         raise InputError(f"recalibrate: {out} exists already: take another --out, or pass --overwrite to replace it")
-    saved = load(folder)
+
+
+def _many(
+    saved: SavedClasses,
+    settings: dict[str, Any],
+    graph: str | None,
+    labels: Path | None,
+    out: Path | None,
+    overwrite: bool,
+) -> None:
+    """Does it with a run of many classes; arguments as of `run`."""
+    own, why_not = saved.run.graph_if_there(graph if labels is not None else None)
+    if own is None and out is None:
+        raise InputError(
+            f"recalibrate: tables in {saved.folder} would be of the map before, as the run's own graph cannot be read "
+            "where it was: pass --out FOLDER for a run with the maps alone, or put the graph back"
+        )
+    with Reporter() as reporter:
+        if own is None:
+            reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")
+        found = recalibrated_classes(saved, _fresh(saved.run, settings, graph, labels), reporter.say)
+        if out is not None:
+            paths = found.save(out, graph=own, overwrite=overwrite)
+        else:
+            assert own is not None
+            paths = found.replace(own)
+    earlier = f"what was made of {saved.folder} before, such as report.html, is of the map before: make it anew"
+    _say(found, paths, earlier if out is None else "")
+
+
+def _fresh(saved: SavedRun, settings: dict[str, Any], graph: str | None, labels: Path | None) -> Graph:
+    """Returns the graph with fresh labels; arguments as of `run`."""
+    if labels is not None:
+        own = saved.graph(graph)
+        return _relabelled(saved, own, Labels.read(labels, own))
+    assert graph is not None
     columns = saved.settings.data.columns()
     labelled = settings if "label" in settings or not columns.get("label") else settings | {"label": columns["label"]}
-    with Reporter() as reporter:
-        found = recalibrated(saved, scored_graph(saved, graph, labelled), reporter.say)
-    paths = found.replace() if out is None else found.save(out, overwrite=overwrite)
+    return scored_graph(saved, graph, labelled)
+
+
+def _relabelled(saved: SavedRun, own: Graph, fresh: Labels) -> Graph:
+    """Returns the run's own graph with no labels but fresh ones and, of other nodes, those that trained."""
+    assert own.y is not None
+    trained, y = saved.fit.nodes.cpu(), torch.full_like(own.y, -1)
+    y[fresh.nodes] = fresh.y
+    y[trained] = own.y[trained]
+    return dataclasses.replace(own, y=y, split=None, trusted=True)
+
+
+def _say(found: Recalibrated | RecalibratedClasses, paths: list[Path], note: str = "") -> None:
+    """Prints what was found, a note and what was written."""
     print(found.summary(), end="")
-    if out is None:
-        print(f"note: tables and pictures of {folder} are of the map before; `calirare predict` writes its nodes anew")
+    if note:
+        print(f"note: {note}")
     for path in paths:
         print(path)

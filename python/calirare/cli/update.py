@@ -67,17 +67,18 @@ def _updated(
     folder: Path, graph: str | None, labels: Path | None, forget: Path | None, chosen: bool, reporter: Reporter
 ) -> tuple[Updated | UpdatedClasses, Graph]:
     """Returns the run trained again, and the graph that the old one was trained on; arguments as of `run`."""
-    if of_classes(folder):
+    many = of_classes(folder)
+    if (folder / RECALIBRATION).is_file():
+        reporter.say(
+            "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its own "
+            f"labels, so {'P(class)' if many else 'P(rare)'} moves by that too: recalibrate the new run again"
+        )
+    if many:
         classes = load_classes(folder)
         own = classes.graph(graph)
         return update_classes(classes, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
     saved = load(folder)
     own = saved.graph(graph)
-    if (folder / RECALIBRATION).is_file():
-        reporter.say(
-            "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its own "
-            "labels, so P(rare) moves by that too: recalibrate the new run again"
-        )
     return update(saved, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
 
 

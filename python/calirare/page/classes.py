@@ -44,10 +44,11 @@ def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "")
     check_as_written(saved.folder, ("metrics.json", "config.yaml"))
     predictions, queue = saved.to_frame(), saved.review()
     try:
-        values = _values(saved, parse_json(read_text(saved.folder / "metrics.json")), queue)
+        metrics = parse_json(read_text(saved.folder / "metrics.json"))
+        values = _values(saved, metrics, queue)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(saved.folder, error) from error
-    slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
+    slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions, metrics)
     values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
     values |= {"reasons": [], "reason": why_not} if graph is None else _reasons(saved, graph, queue)
     flagged = [each for each in slices if each.flag]
@@ -95,7 +96,20 @@ def _lead(metrics: dict[str, Any], side: str) -> list[str]:
     ]
     if metrics["choice"] is not None:
         lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
+    if "recalibrated" in metrics:
+        lines.append(_anew(metrics["recalibrated"]))
     return lines
+
+
+def _anew(facts: dict[str, Any]) -> str:
+    """Returns what a reader should know of a run whose maps were fitted on fresh labels."""
+    told = f"The maps were fitted anew on {amount(facts['labels'], 'fresh label')}"
+    if facts["own_graph"]:
+        return f"{told} of the graph."
+    return (
+        f"{told} of {facts['graph']}: probabilities are right where classes are as common as there, and measures are "
+        "of these labels, each by maps without it."
+    )
 
 
 def _data(graph: dict[str, Any]) -> list[tuple[str, str]]:
@@ -168,8 +182,11 @@ def _limits(metrics: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _sliced(graph: Graph, predictions: pd.DataFrame) -> tuple[list[Slice], str]:
+def _sliced(graph: Graph, predictions: pd.DataFrame, metrics: dict[str, Any]) -> tuple[list[Slice], str]:
     """Returns the slices of the test nodes by their confidence, or why there are none."""
+    anew = metrics.get("recalibrated")
+    if anew is not None and not anew["own_graph"]:
+        return [], f"the maps were fitted anew on labels of {anew['graph']}, where classes may be in other shares"
     known = (predictions["split"] == "test") & (predictions["y"] != "")
     told = np.flatnonzero(known.to_numpy())
     if len(told) == 0:

@@ -2,6 +2,7 @@
 
 from calirare.run.choice import Choice, Row
 from calirare.run.class_measures import TOGETHER
+from calirare.run.class_recalibration import RecalibratedClasses, recalibrated_classes
 from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
@@ -60,6 +61,7 @@ __all__ = [
     "Prevailing",
     "Probabilities",
     "Recalibrated",
+    "RecalibratedClasses",
     "Row",
     "SavedClasses",
     "SavedRun",
@@ -86,6 +88,7 @@ __all__ = [
     "read_review",
     "read_yaml",
     "recalibrated",
+    "recalibrated_classes",
     "representing",
     "score_classes",
     "words_for",

@@ -303,7 +303,8 @@ def read_run(folder: Path, model: str) -> SavedRun:
     if of_classes(folder) and model == MODEL:
         raise InputError(
             f"run {folder}: it was trained with task classes, and this is for a rare class: take "
-            "calirare.load_classes (calirare predict, explain, audit, review, update, report), or train with task rare"
+            "calirare.load_classes (calirare predict, recalibrate, explain, audit, review, update, report), or train "
+            "with task rare"
         )
     if model == CLASSES and of_classes(folder) and CLASSES not in (listed_files(folder) or {CLASSES}):
         raise InputError(

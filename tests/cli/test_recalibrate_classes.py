@@ -1,0 +1,264 @@
+"""`calirare recalibrate` of runs of many classes: maps fitted on fresh labels, with which all of a run agrees."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare._util.run_files import seal
+from calirare.calibration import PriorPlattCalibrator
+from calirare.metrics import nll
+from calirare.run import SavedClasses, recalibrated_classes
+from tests.helpers.classes import NAMES, SHARES, SHIFTED, blocks, file_of, without_pictures
+from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+P = [f"p_{name}" for name in NAMES]
+TABLES = {"metrics.json", "predictions.csv", "predictions.parquet", "review.csv", "reliability.png", "classes.png"}
+FAST = ("--task", "classes", "--model", "gcn", "--epochs", "60", "--folds", "0")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly():
+    with without_pictures():
+        yield
+
+
+@pytest.fixture(scope="module")
+def own() -> calirare.Graph:
+    """The graph of the run: every third node has no label."""
+    graph = blocks(900)
+    return dataclasses.replace(graph, y=torch.where(torch.arange(900) % 3 == 0, -1, graph.y))
+
+
+@pytest.fixture(scope="module")
+def run(own, tmp_path_factory) -> Path:
+    """A run of many classes. Read only."""
+    folder = tmp_path_factory.mktemp("classes")
+    said = call("train", "--dataset", file_of(own, folder, "own"), *FAST, "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+def probabilities(saved: SavedClasses, graph: calirare.Graph) -> torch.Tensor:
+    return torch.tensor(saved.predict(graph, str)[P].to_numpy())
+
+
+def losses(old: SavedClasses, new: SavedClasses, graph: calirare.Graph, fresh: int) -> tuple[float, float]:
+    """Log loss of the nodes after the first `fresh`, which no map has seen, before and after."""
+    was, now = (float(nll(graph.y[fresh:], probabilities(saved, graph)[fresh:])) for saved in (old, new))
+    return was, now
+
+
+def told(folder: Path, name: str = "recalibration.json") -> dict:
+    return json.loads((folder / name).read_text())
+
+
+def assert_it_agrees(folder: Path, own: calirare.Graph) -> None:
+    """Tables, measures and what a later `predict` says are of the same maps."""
+    saved = calirare.load_classes(folder)
+    table, metrics = saved.to_frame(), told(folder, "metrics.json")
+    assert np.allclose(saved.predict(own, str)[P], table[P], rtol=0, atol=1e-6)
+    assert np.allclose(pd.read_parquet(folder / "predictions.parquet")[P], table[P], rtol=0, atol=1e-6)
+    shares = [metrics["estimated_shares"][name] for name in NAMES]
+    assert shares == pytest.approx(table[P].mean().tolist(), abs=1e-6)
+    assert metrics["calibrators"] == {t: c.state() for t, c in saved.scorer.calibrators.items()}
+    queue, rows = saved.review(), table.set_index(table.node.astype(str))
+    assert np.allclose(queue[P], rows.loc[queue.node][P], rtol=0, atol=1e-6)
+    assert queue.confidence.is_monotonic_increasing
+
+
+def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
+    graph = blocks(2000, SHIFTED, seed=1)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    fresh = file_of(graph, tmp_path, "fresh", y=torch.where(torch.arange(2000) < 400, graph.y, -1))
+    said = call("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
+    assert said.code == 0, said.err
+    assert said.out.startswith("400 fresh labels of 4 classes\n")
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    old, new = calirare.load_classes(run), calirare.load_classes(tmp_path / "new")
+    was, now = losses(old, new, graph, 400)
+    assert now < was - 0.3
+    mean, truth = probabilities(new, graph)[400:].mean(0), torch.bincount(graph.y[400:]) / 1600
+    assert float((mean - truth).abs().max()) < 0.05
+    assert float((probabilities(old, graph)[400:].mean(0) - truth).abs().max()) > 0.2, "or there is nothing to mend"
+    facts = told(tmp_path / "new")
+    assert facts["labels_of"] == dict(zip(NAMES, torch.bincount(graph.y[:400]).tolist(), strict=True))
+    assert (facts["labels"], facts["own_graph"], facts["graph"]) == (400, False, "fresh")
+    assert facts["after"]["log_loss"] < facts["before"]["log_loss"]
+    assert facts["before"]["log_loss"] == pytest.approx(float(nll(graph.y[:400], probabilities(old, graph)[:400])))
+    assert torch.equal(old.fit.logits_of(old.run.mapped(own)), new.fit.logits_of(new.run.mapped(own)))
+    assert_it_agrees(tmp_path / "new", own)
+    metrics = told(tmp_path / "new", "metrics.json")
+    assert (metrics["judged_on"], metrics["n_judged"]) == ("fresh", 400)
+    assert metrics["report"]["population"]["nll"] == pytest.approx(facts["after"]["log_loss"]), "by maps without it"
+    assert "400 fresh nodes of 4 classes" in new.summary()
+    assert new.predict(graph, lambda note: pytest.fail(note)) is not None
+    assert call("report", "--run", tmp_path / "new").code == 0
+    page = " ".join((tmp_path / "new" / "report.html").read_text().split())
+    assert "The maps were fitted anew on 400 fresh labels of fresh" in page
+    assert "There are no slices: the maps were fitted anew on labels of fresh" in page
+
+
+def test_a_sharpness_that_is_wrong_is_mended_by_a_map_of_the_same_kind(run):
+    graph, saved = blocks(2000, seed=2), calirare.load_classes(run)
+    good = saved.scorer.calibrators
+    wrong = {t: PriorPlattCalibrator.from_state(c.state()) for t, c in good.items()}
+    for each in wrong.values():
+        each.theta_[0] += math.log(4)
+    scorer = dataclasses.replace(saved.scorer, calibrators=wrong)
+    sharp = SavedClasses(dataclasses.replace(saved.run, scorer=scorer))
+    fresh = dataclasses.replace(graph, y=torch.where(torch.arange(2000) < 400, graph.y, -1))
+    found = recalibrated_classes(sharp, fresh, str)
+    was, now = losses(sharp, found.run, graph, 400)
+    assert now < was - 0.1
+    assert now < losses(saved, found.run, graph, 400)[0] + 0.02, "as good as the map of before"
+    for target, each in found.run.scorer.calibrators.items():
+        assert type(each) is type(good[target]) is PriorPlattCalibrator
+        assert each.get_params() == good[target].get_params()
+        assert 0.5 < each.scale_ / good[target].scale_ < 2
+
+
+@pytest.mark.parametrize("how", [("--method", "ts", "--split", "random"), ("--map", "platt")])
+def test_other_maps_stay_of_their_kind(how, own, tmp_path):
+    labelled = file_of(own, tmp_path, "own")
+    said = call("train", "--dataset", labelled, *FAST, *how, "--label-rate", 20, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    fresh = file_of(blocks(600, SHARES, seed=3, labelled=200), tmp_path, "fresh")
+    said = call("recalibrate", "--run", tmp_path / "run", "--graph", fresh, "--out", tmp_path / "new")
+    assert said.code == 0, said.err
+    old, new = (calirare.load_classes(tmp_path / name).scorer.calibrators for name in ("run", "new"))
+    assert {t: (type(c), c.get_params()) for t, c in new.items()} == {
+        t: (type(c), c.get_params()) for t, c in old.items()
+    }
+    assert all(new[t].state() != old[t].state() for t in new)
+    assert_it_agrees(tmp_path / "new", own)
+
+
+def table_of(nodes: list[int], graph: calirare.Graph, path: Path) -> Path:
+    pd.DataFrame({"node": nodes, "label": [NAMES[c] for c in graph.y[nodes].tolist()]}).to_csv(path, index=False)
+    return path
+
+
+def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
+    folder, truth = shutil.copytree(run, tmp_path / "run"), blocks(900)
+    saved = calirare.load_classes(run)
+    trained, tests = saved.fit.nodes.tolist()[:5], saved.run.split.test.tolist()
+    nodes = list(range(0, 600, 3)) + trained + tests[:30]
+    labels = table_of(nodes, truth, tmp_path / "new.csv")
+    said = call("recalibrate", "--run", folder, "--labels", labels, "--overwrite")
+    assert said.code == 0, said.err
+    assert said.out.startswith("230 fresh labels of 4 classes\n")
+    assert f"the {len(saved.fit.nodes)} labels that trained are left out" in " ".join(said.err.split())
+    changed = {path.name for path in folder.iterdir() if path.read_bytes() != _or_nothing(run / path.name)}
+    pictures = {"reliability.png", "classes.png"}  # empty here
+    assert changed == (TABLES - pictures) | {"classes.safetensors", "recalibration.json", "files.json"}
+    assert {str(folder / name) for name in TABLES} <= set(said.out.splitlines())
+    assert_it_agrees(folder, own)
+    metrics = told(folder, "metrics.json")
+    assert (metrics["judged_on"], metrics["n_judged"]) == ("test", len(tests) - 30), "none that the map has seen"
+    new = calirare.load_classes(folder)
+    p = torch.tensor(new.to_frame()[P].to_numpy())[tests[30:]]
+    assert metrics["report"]["population"]["nll"] == pytest.approx(float(nll(truth.y[tests[30:]], p)), abs=1e-5)
+    assert metrics["recalibrated"] == {"graph": metrics["graph"]["name"], "labels": 230, "own_graph": True}
+    assert not set(new.review().node.astype(int)) & set(nodes), "they have a label now"
+    assert new.to_frame().y[nodes].tolist() == [NAMES[c] for c in truth.y[nodes].tolist()]
+    assert call("report", "--run", folder).code == 0
+    page = " ".join((folder / "report.html").read_text().split())
+    assert "The maps were fitted anew on 230 fresh labels of the graph." in page
+    assert "Parts of fewer than" in page, "slices are there"
+    note = call("update", "--run", folder, "--labels", labels, "--out", tmp_path / "two").err
+    assert "so P(class) moves by that too: recalibrate the new run again" in " ".join(note.split())
+
+
+def _or_nothing(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def test_classes_go_by_their_names(run):
+    saved, graph = calirare.load_classes(run), blocks(800, seed=4)
+    y = torch.where((graph.y == 3) | (torch.arange(800) > 400), -1, graph.y)
+    plain = dataclasses.replace(graph, y=y)
+    others = (NAMES[2], NAMES[0], NAMES[1])  # of a table without the last, in another order
+    turned = dataclasses.replace(graph, y=torch.tensor([1, 2, 0, -1, -1])[y], class_names=others)
+    first, second = recalibrated_classes(saved, plain, str), recalibrated_classes(saved, turned, str)
+    assert first.to_mapping() == second.to_mapping()
+    assert torch.equal(probabilities(first.run, graph), probabilities(second.run, graph))
+    assert any("no fresh label is of rare, one" in note for note in second.notes)
+
+
+def test_a_graph_that_is_gone_leaves_no_table_behind(run, tmp_path):
+    moved, fresh = shutil.copytree(run.parent, tmp_path / "moved") / "run", tmp_path / "fresh.npz"
+    blocks(600, seed=5, labelled=200).to_npz(fresh)
+    config = (moved / "config.yaml").read_text().replace(str(run.parent / "own.npz"), str(tmp_path / "gone.npz"))
+    (moved / "config.yaml").write_text(config)
+    seal(moved)
+    said = assert_one_sentence(call("recalibrate", "--run", moved, "--graph", fresh, "--overwrite"))
+    assert "the run's own graph cannot be read where it was" in said
+    said = call("recalibrate", "--run", moved, "--graph", fresh, "--out", tmp_path / "new")
+    assert said.code == 0, said.err
+    assert "note: no tables and pictures are written: " in said.err
+    assert not TABLES & {path.name for path in (tmp_path / "new").iterdir()}
+    assert call("predict", "--run", tmp_path / "new", "--graph", fresh, "--out", tmp_path / "p.csv").code == 0
+    assert "it has no metrics.json, as it was recalibrated" in call("report", "--run", tmp_path / "new").err
+    again = call("recalibrate", "--run", tmp_path / "new", "--graph", fresh, "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    labels = table_of([0, 1, 2, 3, 4, 5], blocks(900), tmp_path / "new.csv")
+    here = ("--labels", labels, "--graph", run.parent / "own.npz", "--out", tmp_path / "here")
+    assert call("recalibrate", "--run", moved, *here).code == 0
+    assert {path.name for path in (tmp_path / "here").iterdir()} >= TABLES, "it was said where the graph is"
+    said = call("recalibrate", "--run", tmp_path / "new", *here, "--overwrite")
+    assert said.code == 0, said.err
+    facts = told(tmp_path / "here", "metrics.json")["graph"]
+    assert facts["labels_trained_on"] == told(run, "metrics.json")["graph"]["labels_trained_on"], "no table to ask"
+
+
+def test_what_cannot_tell_is_refused(run, own, tmp_path):
+    def refused(*how: object) -> str:
+        return assert_one_sentence(call("recalibrate", "--run", run, *how, "--out", tmp_path / "new"))
+
+    graph = blocks(300, seed=6)
+    strange = file_of(graph, tmp_path, "strange", class_names=(*NAMES[:3], "else"))
+    assert "labels must be of the run's classes 'plain', 'plain_there'" in refused("--graph", strange)
+    one = file_of(graph, tmp_path, "one", y=torch.where(graph.y == 0, 0, -1))
+    assert f"got {int((graph.y == 0).sum())} labels of 1 class: add labels" in refused("--graph", one)
+    assert "got 0 labels of 0 classes" in refused("--graph", file_of(graph, tmp_path, "none", y=None, class_names=()))
+    labels = table_of([0, 3, 6], blocks(900), tmp_path / "new.csv")
+    assert "say where fresh labels are: --graph PATH" in refused()
+    assert "--weight says how a graph is read" in refused("--labels", labels, "--weight", "w")
+    labels.write_text("node,label\n0,nobody\n")
+    assert "got 'nobody' in row 1" in refused("--labels", labels)
+    labels.write_text(f"node,label\n{int(calirare.load_classes(run).fit.nodes[0])},plain\n")
+    assert "that the run has not seen, got 0 labels" in refused("--labels", labels)
+    bare = ("--method", "uncalibrated", "--split", "random", "--label-rate", 20, "--out", tmp_path / "bare")
+    assert call("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare).code == 0
+    fresh = file_of(graph, tmp_path, "fresh")
+    said = call("recalibrate", "--run", tmp_path / "bare", "--graph", fresh, "--out", tmp_path / "new")
+    assert "has no map, its method is uncalibrated" in assert_one_sentence(said)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_table_of_labels_serves_two_classes_too(graph_file, tmp_path):
+    train = ("--model", "gcn", "--map", "prior", *QUICK[2:], "--out", tmp_path / "run")
+    assert call("train", "--dataset", graph_file, *train).code == 0
+    saved = calirare.load(tmp_path / "run")
+    graph = rare_task()
+    nodes = sorted(set(range(260)) - set(saved.fit.nodes.tolist()))
+    rows = pd.DataFrame({"node": nodes, "label": graph.y[nodes].tolist()})
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    for out, how in (("one", ("--labels", tmp_path / "new.csv")), ("two", ("--graph", graph_file))):
+        said = call("recalibrate", "--run", tmp_path / "run", *how, "--out", tmp_path / out)
+        assert said.code == 0, said.err
+        assert said.out.startswith(f"{len(nodes)} fresh labels, ")
+    one, two = told(tmp_path / "one"), told(tmp_path / "two")
+    assert [one[key]["log_loss"] for key in ("before", "after")] == [two[k]["log_loss"] for k in ("before", "after")]
+    assert calirare.load(tmp_path / "one").scorer.calibrators.keys() == {"balanced", "population"}
