@@ -172,7 +172,7 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     assert metrics["recalibrated"] == {"graph": metrics["graph"]["name"], "labels": 230, "own_graph": True}
     assert not set(new.review().node.astype(int)) & set(nodes), "they have a label now"
     assert new.to_frame().y[nodes].tolist() == [NAMES[c] for c in truth.y[nodes].tolist()]
-    assert call("report", "--run", folder).code == 0
+    assert call("report", "--run", folder, "--against", run).code == 0
     page = " ".join((folder / "report.html").read_text().split())
     assert "The maps were fitted anew on 230 fresh labels of the graph." in page
     assert "Parts of fewer than" in page, "slices are there"

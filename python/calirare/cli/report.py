@@ -8,8 +8,9 @@ from pathlib import Path
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
+from calirare.graph import Graph
 from calirare.page import html_of, html_of_classes
-from calirare.run import SavedClasses, load, load_classes, of_classes
+from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes
 
 
 def run(
@@ -29,23 +30,39 @@ def run(
         overwrite: replace a file that is there.
 
     Raises:
-        InputError: the folder is not a run, the graph that was named is another one, or the file cannot be written.
+        InputError: the folder is not a run, the graph that was named is another one, the other run is of another task
+            or other classes, or the file cannot be written.
     """
     path = out or folder / "report.html"
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
     check_free([path], "report", overwrite=overwrite)
     classes = of_classes(folder)
-    if classes and against is not None:
-        raise InputError("report: --against is for runs of a rare class, and this one was trained with task classes")
+    if against is not None:
+        _check_alike(folder, against, classes)
     saved = load_classes(folder).run if classes else load(folder)
-    other = None if against is None else load(against)
+    other = None if against is None else load_classes(against).run if classes else load(against)
     own, why_not = saved.graph_if_there(graph)
     if own is None:
         absent = "slices and labels' audit" if classes else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
-        page = html_of_classes(SavedClasses(saved), own, why_not) if classes else html_of(saved, own, why_not, other)
+        page = _page_of_classes(saved, own, why_not, other) if classes else html_of(saved, own, why_not, other)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)
+
+
+def _page_of_classes(saved: SavedRun, own: Graph | None, why_not: str, other: SavedRun | None) -> str:
+    """Returns the page of a run of many classes, arguments as of `html_of_classes`."""
+    return html_of_classes(SavedClasses(saved), own, why_not, None if other is None else SavedClasses(other))
+
+
+def _check_alike(folder: Path, against: Path, classes: bool) -> None:
+    """Checks that two runs are of one task; a folder that is no run is told of where it is read."""
+    if not against.is_dir() or of_classes(against) == classes:
+        return
+    tasks = ("of task classes", "of a rare class") if classes else ("of a rare class", "of task classes")
+    raise InputError(
+        f"report: --against must be a run {tasks[0]}, as {folder} is, but {against} is {tasks[1]}: name another run"
+    )

@@ -61,7 +61,7 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         others = parse_json(read_text(there.folder / "metrics.json"))
         measures = tuple(_measures(metrics, others))
         frame = there.to_frame()
-        caveat = _caveat(metrics, others, _tested(predictions) == _tested(frame))
+        caveat = _caveat(metrics, others, names_tested(predictions) == names_tested(frame))
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(there.folder, error) from error
     both = _joined(predictions, frame)
@@ -77,7 +77,7 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
     return Against(
         there.folder.name,
         len(both) == len(predictions) and bool(both["p_there"].notna().all()),
-        tuple(_settings(here, there)),
+        tuple(settings_that_differ(here, there)),
         measures,
         tuple(_alerts(both[gained], "p_rare", classes)),
         tuple(_alerts(both[lost], "p_there", classes)),
@@ -95,7 +95,8 @@ def _joined(here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
     return both.fillna({"alert": 0, "alert_there": 0, "y": -1, "y_there": -1})
 
 
-def _tested(predictions: pd.DataFrame) -> frozenset[str]:
+def names_tested(predictions: pd.DataFrame) -> frozenset[str]:
+    """Returns the names of the nodes of the test part."""
     return frozenset(predictions.loc[predictions["split"] == "test", "node"].astype(str))
 
 
@@ -121,7 +122,8 @@ def _p(value: float) -> str:
     return ABSENT if pd.isna(value) else f"{value:.3f}"
 
 
-def _settings(here: SavedRun, there: SavedRun) -> Iterator[tuple[str, str, str]]:
+def settings_that_differ(here: SavedRun, there: SavedRun) -> Iterator[tuple[str, str, str]]:
+    """Yields name, value here and value there of the settings that differ."""
     first, second = (dict(_flat(run.settings.to_mapping())) for run in (here, there))
     names = [name for name in dict.fromkeys((*first, *second)) if first.get(name) != second.get(name)]
     for name in sorted(names, key=lambda name: name in QUIET):

@@ -14,6 +14,7 @@ from calirare._util.measure_tables import floor_of
 from calirare._util.pages import template_of
 from calirare._util.run_files import check_as_written, other_metrics
 from calirare.graph import Graph
+from calirare.page.against_classes import against_classes
 from calirare.page.content import DOUBTS, EXPLAINED, doubt_sentence, sentence
 from calirare.page.render import MANY, embedded, versions_of
 from calirare.page.slices import FEWEST, Slice, slices_of
@@ -30,16 +31,19 @@ PICTURES = (
 EACH = ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)")
 
 
-def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "") -> str:
+def html_of_classes(
+    saved: SavedClasses, graph: Graph | None, why_not: str = "", other: SavedClasses | None = None
+) -> str:
     """Returns the page of a run of many classes.
 
     Args:
         saved: the run.
         graph: the run's own graph with the run's split, for slices and labels; None: there are none.
         why_not: why there is no graph, a sentence.
+        other: a run of the same classes to show beside it; None: none.
 
     Raises:
-        InputError: a file of the run is missing or damaged.
+        InputError: a file of a run is missing or damaged, or the other run has other classes.
     """
     check_as_written(saved.folder, ("metrics.json", "config.yaml"))
     predictions, queue = saved.to_frame(), saved.review()
@@ -49,6 +53,8 @@ def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(saved.folder, error) from error
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions, metrics)
+    values |= {"against": None if other is None else against_classes(saved, metrics, predictions, other)}
+    values |= {"other_picture": None if other is None else embedded(other.folder / PICTURES[0][0])}
     values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
     values |= {"reasons": [], "reason": why_not} if graph is None else _reasons(saved, graph, queue)
     flagged = [each for each in slices if each.flag]

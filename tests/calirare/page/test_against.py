@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from calirare.page.against import _alerts, _caveat, _joined, _tested
+from calirare.page.against import _alerts, _caveat, _joined, names_tested
 
 
 def table(nodes, y, alerts, split="test"):
@@ -34,7 +34,7 @@ def metrics(n, judged_on="test"):
     ],
 )
 def test_measures_of_the_same_nodes_can_be_held_together(other, nodes, alike):
-    same = _tested(table(["a", "b"], 0, [0, 0])) == _tested(table(nodes, 0, [0, 0]))
+    same = names_tested(table(["a", "b"], 0, [0, 0])) == names_tested(table(nodes, 0, [0, 0]))
     assert (_caveat(metrics(20), other, same) == "") == alike
 
 

@@ -370,7 +370,6 @@ def test_the_page_of_many_classes(apart, tmp_path) -> None:
     without = (tmp_path / "gone.html").read_text()
     assert "There are no slices" in without
     assert "Why they have their class is not here: " in without
-    assert call("report", "--run", tmp_path / "run", "--against", tmp_path / "run", "--overwrite").code == 2
 
 
 @pytest.mark.slow
