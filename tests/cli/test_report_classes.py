@@ -92,6 +92,8 @@ def test_the_nodes_that_differ_are_told_the_furthest_apart_first(place):
     assert found.settings == ()
     assert found.same_nodes
     assert "judged on different nodes" in found.caveat
+    assert "Maps are of labels of shifted, where classes may be in other shares." in found.caveat
+    assert ("maps fitted anew on", "no fresh labels", "400 labels of shifted") in found.measures
 
 
 def test_labels_that_only_the_other_run_has_and_nodes_of_one_alone(place):
@@ -112,6 +114,7 @@ def test_a_run_beside_itself_differs_in_nothing(place, tmp_path):
     assert "No setting differs" in text
     assert "0 of 500 nodes of both runs." in text
     assert "judged on different nodes" not in text
+    assert "maps fitted anew" not in text
 
 
 @pytest.mark.parametrize(
@@ -138,6 +141,7 @@ def test_fresh_labels_are_the_same_where_they_are_of_one_graph(graph, words):
     found = _caveat(here | one, here | two, True)
     assert words in found
     assert bool(found) == bool(words)
+    assert ("Maps are of labels of april and of march, where" in found) == (graph == "april")
 
 
 def test_what_cannot_stand_beside_a_run_is_refused(place, quick_run, tmp_path):

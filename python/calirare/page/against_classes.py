@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calirare._util.amounts import class_words
+from calirare._util.amounts import amount, class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import floor_of
@@ -25,6 +25,7 @@ OF_CLASS = (
     ("precision", "precision"),
     ("mean_p_over_share", "mean P / share"),
 )
+OWN = {"own_graph": True}  # what a run that was not recalibrated has its maps of
 SIDES = ("here", "there")
 
 
@@ -130,6 +131,8 @@ def _measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tuple[str
     yield _row("labels trained on", [f"{run['graph']['labels_trained_on']:,}" for run in pair])
     yield _row("nodes judged on", [f"{run['n_judged']:,} {run['judged_on']}" for run in pair])
     yield _row("target", [_side(run) for run in pair])
+    if any("recalibrated" in run for run in pair):
+        yield _row("maps fitted anew on", [_anew(run) for run in pair])
     reports = [run["report"][_side(run)] for run in pair]
     for key, label in TOGETHER:
         floor = f"{key}_noise_floor"
@@ -142,6 +145,14 @@ def _measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tuple[str
 
 def _row(name: str, cells: list[str]) -> tuple[str, str, str]:
     return name, cells[0], cells[1]
+
+
+def _anew(metrics: dict[str, Any]) -> str:
+    """Returns what fresh labels the maps of a run were fitted on (`calirare recalibrate`), or that they were not."""
+    facts = metrics.get("recalibrated")
+    if facts is None:
+        return "no fresh labels"
+    return f"{amount(facts['labels'], 'label')} of {'its own graph' if facts['own_graph'] else facts['graph']}"
 
 
 def _side(metrics: dict[str, Any]) -> str:
@@ -188,6 +199,9 @@ def _caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool) -> st
     told = list[str]()
     if _side(here) != _side(there):
         told.append("The runs have other targets, so that their probabilities are not of the same population.")
+    others = {facts["graph"] for run in (here, there) if not (facts := run.get("recalibrated", OWN))["own_graph"]}
+    if others and here.get("recalibrated") != there.get("recalibrated"):
+        told.append(f"Maps are of labels of {' and of '.join(sorted(others))}, where classes may be in other shares.")
     alike = all(here[key] == there[key] for key in ("judged_on", "n_judged"))
     same = {"test": same_tests, "fresh": here.get("recalibrated") == there.get("recalibrated")}
     if not alike or not same.get(here["judged_on"], True):
