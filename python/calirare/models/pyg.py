@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from calirare._util.torch_state import DrawnFrom
 from calirare.graph import Graph
 from calirare.models.module_fit import ModuleFit, pyg_inputs
 from calirare.models.pyg_networks import GAT, GIN, SAGE, OnPrepared, Prepared, PreparedNetwork, around, whole
@@ -87,11 +89,12 @@ class PygTraining(abc.ABC):
         targets = graph.y[nodes]
         weights = class_weights(targets, graph.n_classes)[targets] if sample_weights is None else sample_weights
         weights = weights.to(x)
-        with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
-            torch.manual_seed(self.seed)
+        draws = torch.Generator().manual_seed(self.seed)
+        with DrawnFrom(draws):
             model = self.network(graph.n_features, graph.n_classes).to(graph.device)
-            Steps(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), self).take(self.epochs)
-            inputs = model.prepared(whole(x, edges))
+        steps = Steps(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), self)
+        steps.take(self.epochs, draws)
+        inputs = model.prepared(whole(x, edges))
         return ModuleFit(OnPrepared(model).eval(), inputs, nodes, targets, weights, self.weight_decay)
 
 
@@ -168,19 +171,20 @@ class Steps:
         loss: Callable[[Tensor], Tensor],
         settings: PygTraining,
     ) -> None:
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.device = model, loss, x.device
         self.near = everywhere(model, x, edges, nodes) if settings.whole_graph else near(model, x, edges, nodes)
         self.optimiser = torch.optim.Adam(
             model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
 
-    def take(self, steps: int) -> None:
-        """Takes some steps."""
+    def take(self, steps: int, draws: torch.Generator | None = None) -> None:
+        """Takes some steps; dropout draws from the generator, None: from torch's own."""
         self.model.train()
-        for _ in range(steps):
-            self.optimiser.zero_grad()
-            self.loss(self.near.logits(self.model)).backward()
-            self.optimiser.step()
+        with nullcontext() if draws is None else self.model.drawing(draws, self.device):
+            for _ in range(steps):
+                self.optimiser.zero_grad()
+                self.loss(self.near.logits(self.model)).backward()
+                self.optimiser.step()
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare._util.errors import InputError
+from calirare._util.torch_state import DrawnFrom
 from calirare.graph import Graph, check_nodes
 from calirare.models.module_fit import pyg_inputs
 from calirare.models.pyg import GatTraining, GinTraining, Near, PygTraining, SageTraining, Steps, everywhere, near
@@ -184,7 +185,6 @@ class Together:
         self.training, self.nodes, self.weights, self.fold = training, nodes, weights, fold
         self.targets, self.n_classes = graph.y[nodes], graph.n_classes
         self.x, self.edges = pyg_inputs(graph)
-        self.device = [graph.device] if graph.device.type == "cuda" else []
         self.steps = [self._start(fold != k) for k in range(int(fold.max()) + 1)]
         some = self.steps[0].model
         self.labels = (everywhere if training.whole_graph else near)(some, self.x, self.edges, nodes)
@@ -238,18 +238,16 @@ class Together:
     def _start(self, kept: Tensor) -> Steps:
         """Returns a network before its first step on some of the labels, bool [m]; every one starts the same."""
         targets, weights = self.targets[kept], self.weights[kept]
-        with torch.random.fork_rng(devices=self.device):
-            torch.manual_seed(self.training.seed)
+        with DrawnFrom(torch.Generator().manual_seed(self.training.seed)):
             model = self.training.network(self.x.shape[1], self.n_classes).to(self.x.device)
         loss = _loss(targets, weights)
         return Steps(model, self.x, self.edges, self.nodes[kept], loss, self.training)
 
     def _more(self, each: Steps, done: int, epochs: int) -> None:
         """Takes a network from `done` to `epochs`; what dropout draws depends on the seed and the epoch alone."""
-        with torch.random.fork_rng(devices=self.device):
-            for epoch in range(done, epochs, EVERY):
-                torch.manual_seed((self.training.seed * 1_000_003 + epoch + 1) % 2**63)
-                each.take(min(EVERY, epochs - epoch))
+        for epoch in range(done, epochs, EVERY):
+            seed = (self.training.seed * 1_000_003 + epoch + 1) % 2**63
+            each.take(min(EVERY, epochs - epoch), torch.Generator().manual_seed(seed))
 
 
 def _loss(targets: Tensor, weights: Tensor) -> Callable[[Tensor], Tensor]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calirare._util.torch_state import seeded
 from calirare.models.attention import Incoming, attention, weighted_sums
 from calirare_ext import Csr, dropout_factors, propagate
 
@@ -38,18 +39,6 @@ def _compact(x: Tensor) -> Tensor | Csr:
 def _linear(layer: nn.Linear, x: Tensor | Csr) -> Tensor:
     """Returns x W^T + b."""
     return propagate(x, layer.weight.T) + layer.bias if isinstance(x, Csr) else layer(x)
-
-
-def _kept(rows: int, units: int, dropout: float, like: Tensor) -> Tensor:
-    """Returns what dropout multiplies with, [rows, units], drawn as torch's seed rules; torch's own takes longer."""
-    if like.device.type != "cpu":
-        return F.dropout(like.new_ones(rows, units), dropout)
-    return dropout_factors(rows, units, dropout, int(torch.randint(2**62, ())), like.dtype)
-
-
-def _dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Returns dropout of x [n, d]."""
-    return x * _kept(x.shape[0], x.shape[1], dropout, x) if training and dropout else x
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +95,15 @@ def _means(edges: Tensor, n_targets: int, n_sources: int, dtype: torch.dtype) ->
 
 
 class PreparedNetwork(nn.Module, abc.ABC):
-    """Two layers; what no parameter changes is prepared once, the rest is done at every step."""
+    """Two layers; what no parameter changes is prepared once, the rest is done at every step.
+
+    Attributes:
+        dropout: probability of dropping a unit while training.
+        draws: what dropout on the CPU draws from; None: torch's own generator, which all threads share.
+    """
+
+    dropout: float
+    draws: torch.Generator | None = None
 
     @abc.abstractmethod
     def prepared(self, reach: Reach) -> Prepared:
@@ -127,6 +124,33 @@ class PreparedNetwork(nn.Module, abc.ABC):
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         """Returns logits [n, k] of features [n, d] and edge_index [2, m]."""
         return self.from_prepared(*self.prepared(whole(x, edges)))
+
+    @contextmanager
+    def drawing(self, draws: torch.Generator, device: torch.device) -> Iterator[None]:
+        """Lets dropout draw as a generator would for a while, whatever other threads draw meanwhile.
+
+        On a GPU it draws as torch's own would, seeded alike, and trainings wait for each other.
+        """
+        if device.type != "cpu":
+            with seeded(draws.initial_seed(), device):
+                yield
+            return
+        self.draws = draws
+        try:
+            yield
+        finally:
+            self.draws = None
+
+    def kept(self, rows: int, units: int, like: Tensor) -> Tensor:
+        """Returns what dropout multiplies with, [rows, units], drawn as torch's seed rules; torch's takes longer."""
+        if like.device.type != "cpu":
+            return F.dropout(like.new_ones(rows, units), self.dropout)
+        key = int(torch.randint(2**62, (), generator=self.draws))
+        return dropout_factors(rows, units, self.dropout, key, like.dtype)
+
+    def dropped(self, x: Tensor) -> Tensor:
+        """Returns dropout of x [n, d]."""
+        return x * self.kept(x.shape[0], x.shape[1], x) if self.training and self.dropout else x
 
 
 class OnPrepared(nn.Module):
@@ -179,14 +203,14 @@ class GAT(PreparedNetwork):
         x, entries, *_ = inputs
         weight = self.first.lin.weight
         if isinstance(x, Tensor):
-            return _dropped(x, self.dropout, self.training) @ weight.T
-        values = _dropped(x.values[:, None], self.dropout, self.training)  # zeros stay what they are
+            return self.dropped(x) @ weight.T
+        values = self.dropped(x.values[:, None])  # zeros stay what they are
         return weighted_sums(entries, values, weight.T[:, None])[:, 0]
 
     def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.after`."""
         *_, first, second = inputs
-        hidden = _dropped(F.elu(self.attended(mapped, first)), self.dropout, self.training)
+        hidden = self.dropped(F.elu(self.attended(mapped, first)))
         return self._attended(self.second, self.second.lin(hidden), second)
 
     def attended(self, mapped: Tensor, edges: Incoming) -> Tensor:
@@ -197,7 +221,7 @@ class GAT(PreparedNetwork):
         """Returns what a layer says, [n, heads * units], from its linear map's, [n_sources, heads * units]."""
         heads = mapped.view(mapped.shape[0], layer.heads, layer.out_channels)
         drops = self.training and self.dropout > 0
-        kept = _kept(edges.sources.numel(), layer.heads, self.dropout, mapped) if drops else None
+        kept = self.kept(edges.sources.numel(), layer.heads, mapped) if drops else None
         return attention(edges, heads, layer.att_src[0], layer.att_dst[0], kept).flatten(1) + layer.bias
 
 
@@ -236,7 +260,7 @@ class GIN(PreparedNetwork):
         """See `PreparedNetwork.after`."""
         _, sums = inputs
         hidden = F.relu(self.norm(self.first.nn[1:](mapped)))
-        hidden = _dropped(hidden, self.dropout, self.training)
+        hidden = self.dropped(hidden)
         return self.second.nn(hidden[: sums.n_rows] + propagate(sums, hidden))
 
 
@@ -265,6 +289,6 @@ class SAGE(PreparedNetwork):
     def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.after`; a mean of the classes' columns is one of fewer columns."""
         _, means = inputs
-        hidden = _dropped(F.relu(mapped), self.dropout, self.training)
+        hidden = self.dropped(F.relu(mapped))
         of_neighbours, own = self.second.lin_l, self.second.lin_r
         return propagate(means, hidden @ of_neighbours.weight.T) + of_neighbours.bias + own(hidden[: means.n_rows])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calirare._util.torch_state import DrawnFrom
 from calirare.multilabel.data import MultilabelData
 from calirare_ext import Csr, gcn_norm, propagate
 
@@ -77,8 +78,7 @@ def build_network(data: MultilabelData, *, hidden: int = 64, dropout: float = 0.
         dropout: probability of dropping a hidden unit while training.
         seed: of the initial weights; torch's global generator is left as it was.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with DrawnFrom(torch.Generator().manual_seed(seed)):
         width = data.x.shape[1]
         if data.x.dim() == 4:
             return SmallConvolution(width, data.n_labels, hidden=hidden, dropout=dropout)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.errors import InputError
+from calirare._util.torch_state import seeded
 from calirare.multilabel.data import MultilabelData
 from calirare.multilabel.estimator import canonical_calibration_error
 from calirare.multilabel.loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
@@ -140,8 +142,7 @@ def train_network(
     random = torch.Generator().manual_seed(options.seed)
     history: list[float] = []
     best, best_state = float("inf"), copy.deepcopy(network.state_dict())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)  # dropout draws from the global generator
+    with seeded(options.seed, data.x.device) if options.dropout else nullcontext():  # what dropout draws
         for epoch in range(1, options.max_epochs + 1):
             network.train()
             for batch in _batches(len(rows), options.batch_size, random):

@@ -158,15 +158,19 @@ def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest(monkeypatc
 
 
 def test_dropout_of_dense_features_is_drawn_by_torchs_seed() -> None:
-    x = torch.ones(300, 40)
+    x, model = torch.ones(300, 40), SageTraining(dropout=0.6).network(40, 2).train()
     torch.manual_seed(0)
-    first, second = (pyg_networks._dropped(x, 0.6, True) for _ in range(2))
+    first, second = (model.dropped(x) for _ in range(2))
     assert set(first.unique().tolist()) == {0.0, 2.5}
     assert float((first > 0).float().mean()) == pytest.approx(0.4, abs=0.02)
     assert not torch.equal(first, second)
     torch.manual_seed(0)
-    assert torch.equal(pyg_networks._dropped(x, 0.6, True), first)
-    assert pyg_networks._dropped(x, 0.6, False) is x
+    assert torch.equal(model.dropped(x), first)
+    state = torch.get_rng_state()
+    with model.drawing(torch.Generator().manual_seed(0), x.device):
+        assert torch.equal(model.dropped(x), first)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.eval().dropped(x) is x
 
 
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 import torch
@@ -43,6 +45,25 @@ def test_a_label_is_not_seen_by_the_network_that_answers_for_it(graph, kind):
     assert_identical(said[0].own_logits[fold == 0], said[1].own_logits[fold == 0])
     assert float((said[0].own_logits - said[1].own_logits)[fold == 1].abs().max()) > 1e-3
     assert float((said[0].in_sample - said[1].in_sample).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("kind", PYG)
+def test_what_other_threads_draw_changes_no_number(graph, kind):
+    detector, nodes = PygDetector(PYG[kind](epochs=12, hidden=4), choose=False), graph.split.train
+    alone, done = detector.fit(graph, nodes), Event()
+
+    def draw() -> None:
+        while not done.is_set():
+            torch.rand(3)
+
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(draw)
+        beside = [pool.submit(detector.fit, graph, nodes) for _ in range(2)]
+        said = [each.result().own_logits for each in beside if not each.exception()]
+        done.set()
+    assert len(said) == 2
+    for each in said:
+        assert_identical(each, alone.own_logits)
 
 
 def test_epochs_are_those_of_the_lowest_loss_without_each_label(graph, monkeypatch):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -45,6 +46,14 @@ def test_training_is_deterministic_in_the_seed_and_leaves_the_global_generator_a
     assert torch.equal(torch.random.get_rng_state(), state)
     assert one.history == two.history
     assert one.history != other.history
+
+
+def test_two_threads_train_what_each_trains_alone():
+    data, options = small_data(), dataclasses.replace(QUICK, dropout=0.3, max_epochs=8)
+    want = train_network(data, options).history
+    with ThreadPoolExecutor(2) as pool:
+        for model in pool.map(lambda _: train_network(data, options), range(4)):
+            assert model.history == want
 
 
 @pytest.mark.slow
