@@ -19,13 +19,15 @@ from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
-from calirare.graph import Graph, Split, as_features, check_graph
+from calirare.graph import Graph, Split, as_array, as_features, check_graph
 from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
 from calirare.run import Scorer, Settings, ignored_settings
 from calirare.training import FittedNetwork
 from calirare_ext import Csr
+
+LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves to the rest
 
 
 class GraphClassifier(ClassifierMixin, BaseEstimator):
@@ -147,14 +149,14 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"GraphClassifier: y must have two classes or more, got 1 class, {classes[0]}")
         counts = np.bincount(codes)
         backwards = len(counts) == 2 and counts[0] < counts[1]
-        order = np.array([1, 0]) if backwards else np.arange(len(counts))
+        order = [1, 0] if backwards else list(range(len(counts)))
         if self.prevalence is not None and len(counts) > 2:
             raise InputError(f"GraphClassifier: prevalence is of one of two classes, y has {len(counts)}: leave it out")
         graph, nodes = self._nodes_of(X)
         if len(np.unique(nodes)) < len(nodes):
             raise InputError("GraphClassifier: X must name a node once, got one twice: resample without replacement")
         labels = torch.full((graph.n_nodes,), -1)
-        labels[nodes] = torch.from_numpy(order[codes])
+        labels[nodes] = torch.tensor(order)[torch.from_numpy(codes)]
         none = nodes[:0]
         graph = Graph(
             graph.adjacency,
@@ -225,6 +227,10 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """Returns X as an array [n, d], and y where it is given; options as of `validate_data`."""
+        if isinstance(X, Tensor):  # of any device and precision, with a gradient too
+            X = as_array(X, "X", "GraphClassifier")
+        if isinstance(options.get("y"), Tensor):
+            options["y"] = as_array(options["y"], "y", "GraphClassifier")
         if self.graph is not None and (flat := np.asarray(X)).ndim == 1:
             if any(isinstance(node, str) for node in flat[:1]):
                 raise InputError(
@@ -242,7 +248,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             n = X.shape[0]
             empty = torch.zeros(0, dtype=torch.int64)
             edgeless = Csr.from_coo(empty, empty, None, (n, n))
-            return Graph(edgeless, as_features(X, "GraphClassifier"), name="table"), torch.arange(n)
+            names = tuple(getattr(self, "feature_names_in_", ()))
+            x = as_features(X, "GraphClassifier")
+            return Graph(edgeless, x, name="table", feature_names=names), torch.arange(n)
         check_graph("GraphClassifier", self.graph)
         n = self.graph.n_nodes
         if X.shape[1] != 1 or X.dtype.kind not in "iuf":
@@ -259,7 +267,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         """Returns what `calirare.train` takes; numpy's numbers, as a grid holds them, become Python's."""
         given = self.get_params(deep=False)
         del given["graph"], given["random_state"]
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in given.items() if value is not None or name not in LEFT_OUT}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         seed = self.random_state
         if not isinstance(seed, int | np.integer):

@@ -10,6 +10,7 @@ from functools import reduce
 from operator import getitem
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -234,6 +235,44 @@ def test_a_pickled_classifier_predicts_the_same():
     classifier = fitted()
     other = pickle.loads(pickle.dumps(classifier))
     assert np.array_equal(other.predict_proba(HELD_OUT), classifier.predict_proba(HELD_OUT))
+
+
+def test_a_classifier_mapped_from_a_file_predicts_the_same_without_a_warning(tmp_path):
+    classifier = fitted()
+    joblib.dump(classifier, tmp_path / "it")
+    read = joblib.load(tmp_path / "it", mmap_mode="r")  # arrays that must not be written to
+    assert np.array_equal(read.predict_proba(HELD_OUT), classifier.predict_proba(HELD_OUT))
+    assert not [key for key, value in vars(read).items() if isinstance(value, np.memmap) and key != "classes_"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_tensors_of_any_precision_with_a_gradient_or_without(dtype):
+    X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
+    X = torch.from_numpy(X).to(dtype)
+    want = GraphClassifier(**QUICK).fit(X.double().numpy(), y).predict_proba(X.double().numpy())
+    given = X.requires_grad_()
+    got = GraphClassifier(**QUICK).fit(given, torch.from_numpy(y)).predict_proba(given)
+    assert np.array_equal(got, want)
+    nodes = torch.from_numpy(HELD_OUT)
+    assert np.array_equal(fitted().predict_proba(nodes.to(torch.int32)), fitted().predict_proba(HELD_OUT))
+
+
+def test_columns_of_a_frame_keep_their_names_in_the_run():
+    X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
+    frame = pd.DataFrame(X, columns=["amount", "age", "calls", "days"])
+    named, plain = GraphClassifier(**QUICK).fit(frame, y), GraphClassifier(**QUICK).fit(X, y)
+    assert [column.name for column in named.outcome_.features.columns] == list(frame)
+    assert np.array_equal(named.predict_proba(frame), plain.predict_proba(X))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert np.array_equal(named.predict_proba(X), plain.predict_proba(X))
+    again = named.fit(X, y)
+    assert again.outcome_.graph.feature_names == ()
+
+
+@pytest.mark.parametrize("setting", ["preset", "target", "epochs", "hidden", "dropout", "folds", "loo", "device"])
+def test_a_setting_that_cannot_be_left_out_is_not_none(setting):
+    with pytest.raises(InputError, match=f"{setting}.*got None"):
+        GraphClassifier(GRAPH, **(QUICK | {setting: None})).fit(SEEN, Y[SEEN])
 
 
 @pytest.mark.parametrize(("rest", "rare"), [("genuine", "theft"), ("honest", "fraud"), (2, -1), (True, False)])

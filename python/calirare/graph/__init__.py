@@ -1,6 +1,14 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
 
-from calirare.graph.arrays import as_features, csr_of_scipy, matrix_named, named_tensors, rows_of, scipy_of_csr
+from calirare.graph.arrays import (
+    as_array,
+    as_features,
+    csr_of_scipy,
+    matrix_named,
+    named_tensors,
+    rows_of,
+    scipy_of_csr,
+)
 from calirare.graph.category_names import TRUTH, places_of_names, plain_name, plain_names
 from calirare.graph.checksum import fingerprint, same_but_labels
 from calirare.graph.columns import (
@@ -98,6 +106,7 @@ __all__ = [
     "TableColumns",
     "absolute_source",
     "answered",
+    "as_array",
     "as_features",
     "as_names",
     "build_adjacency",
