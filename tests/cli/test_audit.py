@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import calirare
-from calirare import load
+from calirare import InputError, load
 from calirare._util.run_files import listed_files
 from calirare.explain import label_values
 from calirare.run import Settings, read_yaml
@@ -108,6 +108,13 @@ def test_next_labels_among_some_nodes_are_of_these(quick_run):
     found = next_labels(explainer, 4, "value", some)
     assert set(found.nodes) <= set(some.tolist())
     assert found.n_open == load(quick_run).next_labels(1).n_open, "of which they teach does not change"
+    names = [explainer.subject.graph.node_name(node) for node in some.tolist()]
+    for given in (some.to(torch.int32), names):
+        assert next_labels(explainer, 4, "value", given).nodes.tolist() == found.nodes.tolist()
+    with pytest.raises(InputError, match="audit: nodes must be names or whole numbers, got bool"):
+        next_labels(explainer, 4, "value", torch.ones(5, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"audit: --next must be a whole number of nodes, got 2\.5"):
+        next_labels(explainer, 2.5, "value")
 
 
 def test_values_are_about_those_that_all_nodes_without_a_label_would_tell(quick_run, monkeypatch):

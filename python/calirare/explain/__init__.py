@@ -15,7 +15,7 @@ from calirare.explain.explanation import (
     Reasons,
     written,
 )
-from calirare.explain.naming import nodes_named
+from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.picture import draw, picture_name
 from calirare.explain.subject import Subject
 from calirare.explain.teaching import LabelValues, label_values, taken_together
@@ -36,6 +36,7 @@ __all__ = [
     "LabelValues",
     "Needed",
     "NeededClass",
+    "Nodes",
     "Reasons",
     "Shares",
     "Subject",

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.graph import Graph, named
 
+Nodes: TypeAlias = str | int | Sequence[str | int] | Tensor
 
-def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor, who: str = "explain") -> Tensor:
+
+def nodes_named(graph: Graph, wanted: Nodes, who: str = "explain") -> Tensor:
     """Returns the numbers of nodes, int64 [n], each once.
 
     Args:
         graph: the graph.
-        wanted: names where the graph has names, else numbers; a tensor of int64 holds numbers in any case.
+        wanted: names where the graph has names, else numbers, or one alone; a tensor of whole numbers holds numbers in
+            any case.
         who: put in front of a message.
 
     Raises:
         InputError: a node is unknown, or there is none.
     """
-    if isinstance(wanted, Tensor):
+    wanted = [wanted] if isinstance(wanted, str | int | np.integer) else wanted
+    dtype = str(getattr(wanted, "dtype", "")).removeprefix("torch.")
+    if "bool" in dtype or (isinstance(wanted, Tensor) and (wanted.is_floating_point() or wanted.is_complex())):
+        raise InputError(
+            f"{who}: nodes must be names or whole numbers, got {dtype}: of a mask take mask.nonzero()[:, 0], or "
+            "np.flatnonzero"
+        )
+    if isinstance(wanted, Tensor) and wanted.numel():
         wrong = wanted[(wanted < 0) | (wanted >= graph.n_nodes)].tolist()
         if wrong:
             raise InputError(_unknown(graph, [str(number) for number in wrong], who))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
-from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Subject, logit_voice_of, nodes_named
+from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Nodes, Subject, logit_voice_of, nodes_named
 from calirare.graph import Graph, named
 from calirare.run.deciding import nodes_to_decide
-from calirare.run.explaining import check_scored
+from calirare.run.explaining import check_scored, check_shown
 from calirare.run.scoring import Scorer
 
 
@@ -39,7 +37,7 @@ def class_explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> ClassExpl
 @plain_torch()
 def classes_explained(
     explainer: ClassExplainer,
-    nodes: Sequence[str | int] | Tensor | None,
+    nodes: Nodes | None,
     class_name: str | None,
     top: int | None,
     labels: int,
@@ -58,6 +56,7 @@ def classes_explained(
     Raises:
         InputError: nodes and `top` are both given or neither, `top` without a class, or something is unknown.
     """
+    check_shown(labels)
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
         raise InputError(

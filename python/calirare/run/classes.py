@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from calirare._util.device import choose_device
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
-from calirare.explain import ClassExplainer, ClassExplanation, Explanations
+from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.features import FeatureMap
 from calirare.graph import Graph, answered, fingerprint
@@ -29,13 +28,15 @@ from calirare.run.choice import Choice
 from calirare.run.class_explaining import class_explainer_of, classes_explained
 from calirare.run.class_judging import RAW, Judged
 from calirare.run.class_measures import class_summary, rare_among
+from calirare.run.class_scoring import class_table
 from calirare.run.deciding import left_of
 from calirare.run.explaining import audit_run
 from calirare.run.folder import CLASSES, CONFIG, write_json
 from calirare.run.model_file import write_model
 from calirare.run.probabilities import LIKELIER
 from calirare.run.result import CalibratedRun
-from calirare.run.scoring import NO_TABLES, Scorer
+from calirare.run.score_only import Loaded
+from calirare.run.scoring import NO_TABLES, Say, Scorer, to_stderr
 from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
 from calirare.run.tables import REVIEWED, node_column, part_column, write_predictions, write_queue
@@ -164,6 +165,12 @@ class ClassesOutcome(CalibratedRun):
         """
         return self._rows(self.graph.scored_nodes.cpu())
 
+    @plain_torch()
+    def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
+        """Returns the same of another graph with the same features, without split and y, see `SavedClasses.predict`."""
+        scorer = self.scorer()
+        return class_table(scorer, Loaded(scorer, graph, say))
+
     def review(self) -> Tensor:
         """Returns the nodes without a label, those first whose predicted class is least sure, int64.
 
@@ -197,7 +204,7 @@ class ClassesOutcome(CalibratedRun):
 
     def explain(
         self,
-        nodes: Sequence[str | int] | Tensor | None = None,
+        nodes: Nodes | None = None,
         *,
         class_name: str | None = None,
         top: int | None = None,
@@ -207,8 +214,8 @@ class ClassesOutcome(CalibratedRun):
         """Returns why nodes have their P(class): labels, edges and features that speak for and against it.
 
         Args:
-            nodes: names of nodes, numbers where the graph has no names; a tensor of int64 holds numbers. None: the
-                likeliest of a class.
+            nodes: names of nodes, numbers where the graph has no names, or one alone; a tensor holds
+                numbers. None: the likeliest of a class.
             class_name: the class; None: of each node its likeliest.
             top: how many nodes, the likeliest of the class, in place of nodes.
             labels: how many labels of each node are told of.

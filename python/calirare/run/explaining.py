@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +11,17 @@ from calirare._util.errors import InputError
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import CalibrateOn
-from calirare.explain import Explainer, Explanation, Explanations, Subject, Unlearnt, difference, nodes_named, voice_of
+from calirare.explain import (
+    Explainer,
+    Explanation,
+    Explanations,
+    Nodes,
+    Subject,
+    Unlearnt,
+    difference,
+    nodes_named,
+    voice_of,
+)
 from calirare.explain.audit import Audit, audit_labels, unseen_logits
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
@@ -50,7 +60,7 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[
 @plain_torch()
 def explained(
     explainer: Explainer,
-    nodes: Sequence[str | int] | Tensor | None,
+    nodes: Nodes | None,
     top: int | None,
     labels: int,
     group: str | None,
@@ -67,6 +77,7 @@ def explained(
     Raises:
         InputError: both or neither are given, a node or the column is unknown, or there is no alert.
     """
+    check_shown(labels)
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
         raise InputError(f"explain: name nodes, or say how many of the top alerts (--node or --top), {both}")
@@ -76,6 +87,12 @@ def explained(
         assert top is not None
         chosen = top_alerts(explainer, top)
     return explainer.explain(chosen, labels, group)
+
+
+def check_shown(labels: int) -> None:
+    """Raises an InputError where fewer than no labels are to be told of."""
+    if labels < 0:
+        raise InputError(f"explain: labels, how many are told of, must be at least 0, got {labels}")
 
 
 def check_scored(graph: Graph, nodes: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import RECALIBRATION, check_as_written, checksum_of, listed_files
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, Explanation, Explanations
+from calirare.explain import Explainer, Explanation, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import (
     PARTS,
@@ -213,7 +212,7 @@ class SavedRun:
 
     def explain(
         self,
-        nodes: Sequence[str | int] | Tensor | None = None,
+        nodes: Nodes | None = None,
         *,
         graph: str | Path | Graph | None = None,
         explainer: Explainer | None = None,
@@ -224,7 +223,7 @@ class SavedRun:
         """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
 
         Args:
-            nodes: names of nodes, numbers where the graph has no names; None: alerts.
+            nodes: names of nodes, numbers where the graph has no names, or one alone; None: alerts.
             graph: where the run's graph is now, as of `graph`.
             explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
             top: how many of the likeliest alerts, in place of nodes.

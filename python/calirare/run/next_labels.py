@@ -16,7 +16,7 @@ from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, label_values, taken_together
+from calirare.explain import Explainer, Nodes, label_values, nodes_named, taken_together
 from calirare.run.deciding import nodes_to_decide
 
 NextBy = Literal["value", "uncertainty"]
@@ -110,23 +110,28 @@ class NextLabels:
 
 
 @plain_torch()
-def next_labels(explainer: Explainer, k: int, by: NextBy, among: Tensor | None = None) -> NextLabels:
+def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = None) -> NextLabels:
     """Returns the nodes that are worth a label next.
 
     Args:
         explainer: of the run.
         k: how many labels.
         by: "value", or "uncertainty": P(rare) nearest to a half.
-        among: nodes that can be labelled, int64; None: every node without a label (of a graph that has all labels,
-            those that neither trained nor validated).
+        among: nodes that can be labelled, see `calirare.explain.nodes_named`; None: every node without a label (of a
+            graph that has all labels, those that neither trained nor validated).
 
     Raises:
-        InputError: there are fewer such nodes than labels, or `by` is unknown.
+        InputError: there are fewer such nodes than labels, one or `by` is unknown.
+        TypeError: k is no whole number.
     """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise TypeError(f"audit: --next must be a whole number of nodes, got {k!r}")
     if by not in NEXT_BY:
         raise InputError(f"audit: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
-    unlabelled = nodes_to_decide(explainer.subject.graph)[0].cpu()
-    pool = unlabelled if among is None else unlabelled[torch.isin(unlabelled, among.cpu())]
+    graph = explainer.subject.graph
+    unlabelled = nodes_to_decide(graph)[0].cpu()
+    wanted = unlabelled if among is None else nodes_named(graph, among, "audit").cpu()
+    pool = unlabelled[torch.isin(unlabelled, wanted)]
     if not 1 <= k <= pool.numel():
         raise InputError(f"audit: --next must be from 1 to {pool.numel():,}, the number of nodes to label, got {k}")
     every = explainer.p_rare(unlabelled)

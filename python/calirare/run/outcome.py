@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from calirare._util.device import choose_device
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.explain import Explainer, Explanation, Explanations
+from calirare.explain import Explainer, Explanation, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import LABEL_RATE, PARTS, TEST_SHARE, Graph, random_split, share_split
 from calirare.leave_one_out import Retrain
@@ -111,16 +110,16 @@ class Outcome(RunResult):
         damping = self.jackknife.facts.damping
         return audit_run(self.fit, self.graph, mapped, self.settings, damping, self.held_out, at_least)
 
-    def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Tensor | None = None) -> NextLabels:
+    def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Nodes | None = None) -> NextLabels:
         """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
 
         Args:
             k: how many.
             by: "value" (expected fall of the total expected error, in closed form), or "uncertainty".
-            among: nodes that can be labelled, int64; None: every node without a label.
+            among: nodes that can be labelled, as `explain` takes them; None: every node without a label.
 
         Raises:
-            InputError: there are not so many, or the detector cannot be asked.
+            InputError: there are not so many, one is unknown, or the detector cannot be asked.
         """
         return next_labels(self.explainer, k, by, among)
 
@@ -149,7 +148,7 @@ class Outcome(RunResult):
 
     def explain(
         self,
-        nodes: Sequence[str | int] | Tensor | None = None,
+        nodes: Nodes | None = None,
         *,
         top: int | None = None,
         labels: int = 10,
@@ -158,7 +157,8 @@ class Outcome(RunResult):
         """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
 
         Args:
-            nodes: names of nodes, numbers where the graph has no names; a tensor of int64 holds numbers. None: alerts.
+            nodes: names of nodes, numbers where the graph has no names, or one alone; a tensor holds
+                numbers. None: alerts.
             top: how many of the likeliest alerts, in place of nodes.
             labels: how many labels of each node are told of.
             group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.run_files import check_as_written
 from calirare._util.torch_state import plain_torch
-from calirare.explain import ClassExplainer, ClassExplanation, Explanations
+from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import Graph
 from calirare.run.class_explaining import class_explainer_of, classes_explained
@@ -122,7 +121,7 @@ class SavedClasses:
 
     def explain(
         self,
-        nodes: Sequence[str | int] | Tensor | None = None,
+        nodes: Nodes | None = None,
         *,
         graph: str | Path | Graph | None = None,
         explainer: ClassExplainer | None = None,
@@ -134,7 +133,8 @@ class SavedClasses:
         """Returns why nodes of the run's own graph have their P(class), see `ClassesOutcome.explain`.
 
         Args:
-            nodes: names of nodes, numbers where the graph has no names; None: the likeliest of a class.
+            nodes: names of nodes, numbers where the graph has no names, or one alone; None: the likeliest of a
+                class.
             graph: where the run's graph is now, as of `graph`.
             explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
             class_name: the class; None: of each node its likeliest.

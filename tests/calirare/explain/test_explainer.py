@@ -16,6 +16,7 @@ from calirare.explain.network import network_voice
 from calirare.explain.voice import Kept
 from calirare.graph import Column
 from calirare.models import GcnTraining, HopsTraining
+from calirare.run.explaining import explained
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -155,8 +156,27 @@ def test_nodes_are_known_by_name_or_number(explainer):
     for wanted in (["acc-999"], [3], torch.tensor([260]), torch.tensor([-1])):
         with pytest.raises(InputError, match="has no node"):
             nodes_named(graph, wanted)
-    with pytest.raises(InputError, match="at least one node"):
-        nodes_named(graph, [])
+    for wanted in ([], torch.tensor([], dtype=torch.int64)):
+        with pytest.raises(InputError, match="at least one node"):
+            nodes_named(graph, wanted)
+
+
+def test_one_node_alone_is_one_node():
+    graph = rare_task()
+    assert_identical(nodes_named(graph, "12"), torch.tensor([12]))  # not nodes 1 and 2
+    assert_identical(nodes_named(graph, 12), torch.tensor([12]))
+    assert_identical(nodes_named(graph, np.int64(12)), torch.tensor([12]))
+
+
+@pytest.mark.parametrize("given", [torch.ones(260, dtype=torch.bool), torch.ones(260), np.ones(260, dtype=bool)])
+def test_a_mask_or_fractions_are_no_nodes(given):
+    with pytest.raises(InputError, match=r"nodes must be names or whole numbers, got (bool|float32): of a mask take"):
+        nodes_named(rare_task(), given)
+
+
+def test_of_fewer_than_no_labels_nothing_is_told(explainer):
+    with pytest.raises(InputError, match="labels, how many are told of, must be at least 0, got -1"):
+        explained(explainer, [0], None, -1, None)
 
 
 @pytest.mark.slow

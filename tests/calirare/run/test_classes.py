@@ -57,6 +57,14 @@ def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.G
     assert outcome.own_logits.shape[0] == graph.split.train.numel() + graph.split.val.numel()
 
 
+def test_an_outcome_predicts_what_its_folder_does(outcome: ClassesOutcome, graph: calirare.Graph, tmp_path) -> None:
+    outcome.save(tmp_path / "run")
+    said = outcome.predict(graph)
+    pd.testing.assert_frame_equal(said, load_classes(tmp_path / "run").predict(graph))
+    own = outcome.to_frame()
+    pd.testing.assert_frame_equal(said, own[said.columns], check_exact=False, rtol=0, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_calibration_lowers_the_loss_of_test_nodes(outcome: ClassesOutcome) -> None:
     report = outcome.metrics["report"]
