@@ -36,7 +36,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
     **With a graph** X holds node numbers, [n] or [n, 1], and y their labels; labels the graph itself has are never
     read. It is transductive: features and edges of all nodes are seen in every fit, also those of nodes held out by a
     cross-validation, whose labels are not. Scores so measured hold for further nodes of this graph. A prediction at a
-    node of `fit` has seen its label: judge by held-out nodes (`cross_val_predict`). A node can be given only once.
+    node of `fit` has seen its label: judge by held-out nodes (`cross_val_predict`). A node can be given only once, and
+    none that carries edges alone (`Graph.scored`).
 
     **Without a graph** X is a table of features, dense or sparse, [n, d], and every row a node without edges, so that
     trees and perceptrons are what is left of the detectors, with the same calibration; rows that were never seen are
@@ -158,18 +159,15 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         labels = torch.full((graph.n_nodes,), -1)
         labels[nodes] = torch.tensor(order)[torch.from_numpy(codes)]
         none = nodes[:0]
-        graph = Graph(
-            graph.adjacency,
-            graph.x,
-            labels,
+        graph = replace(
+            graph,
+            y=labels,
+            original_y=None,
             split=Split(nodes, none, none, "fit"),
             class_names=tuple(str(label) for label in classes[order]),
-            name=graph.name,
-            feature_normalisation=graph.feature_normalisation,
-            node_names=graph.node_names,
-            feature_names=graph.feature_names,
-            columns=graph.columns,
-            relations=graph.relations,
+            original_class_names=(),
+            minority=None,
+            posterior=None,
             trusted=True,
         )
         settings = self._settings()
@@ -261,7 +259,15 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         wrong = (X < 0) | (n <= X) | (np.floor(X) != X)
         if wrong.any():
             raise InputError(f"GraphClassifier: X must hold node numbers from 0 to {n - 1}, got {X[wrong][0]}")
-        return self.graph, torch.from_numpy(X[:, 0].astype(np.int64))
+        nodes = torch.from_numpy(X[:, 0].astype(np.int64))
+        beside = nodes[:0] if self.graph.scored is None else nodes[~self.graph.scored.cpu()[nodes]]
+        if beside.numel():
+            name = self.graph.node_name(int(beside[0]))
+            raise InputError(
+                f"GraphClassifier: X must hold nodes that are scored, but node {name!r} carries edges alone: take "
+                "numbers of graph.scored_nodes"
+            )
+        return self.graph, nodes
 
     def _settings(self) -> Settings:
         """Returns what `calirare.train` takes; numpy's numbers, as a grid holds them, become Python's."""

@@ -157,6 +157,24 @@ def test_a_prevalence_is_of_two_classes_and_in_range():
         GraphClassifier(model="gcn", prevalence=1.5).fit(x, y > 0)
 
 
+def test_nodes_that_carry_edges_alone_are_not_of_the_population():
+    scored = torch.arange(260) < 200  # the others are devices, say, and unlike accounts
+    x = GRAPH.x + 1.5 * (~scored[:, None]).float()
+    graph = dataclasses.replace(
+        GRAPH, x=x, y=None, original_y=None, minority=None, split=None, scored=scored, notes=("told",)
+    )
+    nodes = SEEN[:120]
+    classifier = GraphClassifier(graph, prevalence=0.3, **QUICK).fit(nodes, Y[nodes])
+    assert classifier.predict_proba(SEEN)[:, 1].mean() == pytest.approx(0.3, rel=1e-6)
+    assert classifier.outcome_.to_frame()["node"].tolist() == SEEN.tolist()
+    assert classifier.outcome_.graph.notes == ("told",)
+    for ask in (lambda: classifier.fit(HELD_OUT, Y[HELD_OUT]), lambda: classifier.predict([7, 231])):
+        with pytest.raises(
+            InputError, match=r"X must hold nodes that are scored, but node '2(00|31)' carries edges alone"
+        ):
+            ask()
+
+
 def test_gaps_of_a_table_are_missing_values():
     X, y = make_classification(300, 5, n_informative=3, n_redundant=0, class_sep=2.0, random_state=0)
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
