@@ -29,7 +29,10 @@ def to_tensor(function: str, name: str, values: Array, device: torch.device | No
             raise ValueError(f"{function}: {name} must not be masked, got a mask: leave these samples out instead")
         array = np.asarray(values)
         if array.dtype.kind not in "buif":
-            raise TypeError(f"{function}: {name} must hold real numbers, got dtype {array.dtype}")
+            raise TypeError(
+                f"{function}: {name} must hold real numbers, got dtype {array.dtype}: number the classes where these "
+                "are names (y == 'fraud'), or take .astype(float)"
+            )
         if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has no longdouble
             array = array.astype(np.float64)
         if not array.flags.writeable or any(s < 0 for s in array.strides) or not array.dtype.isnative:
@@ -64,7 +67,10 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
             f"{first[0] if len(first) == 1 else tuple(first)}: leave these samples out, labels too"
         )
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        raise ValueError(f"{function}: {name} must lie in [0, 1], got values from {low:.9g} to {high:.9g}")
+        raise ValueError(
+            f"{function}: {name} must lie in [0, 1], got values from {low:.9g} to {high:.9g}: of logits take the "
+            "sigmoid or softmax, percent divide by 100"
+        )
     return scores if low >= 0 and high <= 1 else scores.clamp(0, 1)
 
 
@@ -83,7 +89,9 @@ def as_integers(function: str, name: str, values: Array, device: torch.device, l
         low, high = (int(bound) for bound in torch.aminmax(labels))
         if low < 0 or (limit is not None and high >= limit):
             expected = "not be negative" if limit is None else f"lie in 0..{limit - 1}"
-            raise ValueError(f"{function}: {name} must {expected}, got values from {low} to {high}")
+            raise ValueError(
+                f"{function}: {name} must {expected}, got values from {low} to {high}: number the classes from 0"
+            )
     return labels
 
 

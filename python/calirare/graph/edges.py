@@ -175,12 +175,14 @@ def build_adjacency(
 def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
     """Returns the edges as int64 [m, 2], each end in range."""
     if edges.ndim != 2 or edges.shape[1] != 2:
-        turned = ": transpose it" if edges.ndim == 2 and edges.shape[0] == 2 else ""
+        mend = "transpose it" if edges.ndim == 2 and edges.shape[0] == 2 else "put both ends of each edge into a row"
+        mend = "scipy.sparse.csr_array makes an adjacency of it" if edges.shape == (n_nodes, n_nodes) else mend
         raise InputError(
-            f"{where}: edges must be a table of two columns, one edge per row, got shape {edges.shape}{turned}"
+            f"{where}: edges must be a table of two columns, one edge per row, got shape {edges.shape}: {mend}"
         )
     if edges.dtype.kind not in "iu" and edges.size:
-        raise InputError(f"{where}: the ends of edges must be whole numbers, got {edges.dtype}")
+        mend = "take .astype(int)" if edges.dtype.kind == "f" else "Graph.from_tables reads names of nodes"
+        raise InputError(f"{where}: the ends of edges must be whole numbers, got {edges.dtype}: {mend}")
     wrong = (edges < 0) | (edges >= n_nodes)
     if wrong.any():
         at = int(np.flatnonzero(wrong.any(1))[0])

@@ -203,10 +203,10 @@ def test_ece_gradient():
 
 
 BAD = [
-    (([0.5, 1.5], [0, 1]), ValueError, "p must lie in"),
+    (([0.5, 1.5], [0, 1]), ValueError, "p must lie in .*: of logits take the sigmoid"),
     (([0.5, math.nan], [0, 1]), ValueError, "p must lie in"),
     (([0.5, 0.5], [0, 2]), ValueError, "y_true must lie in 0..1"),
-    (([0.5, 0.5], [0, -1]), ValueError, "y_true must lie in 0..1"),
+    (([0.5, 0.5], [0, -1]), ValueError, "y_true must lie in 0..1, got values from -1 to 0: number the classes from 0"),
     (([0.5, 0.5], [0.5, 1]), TypeError, "y_true must be integers"),
     (([0.5, 0.5], [0]), ValueError, "y_true must have shape"),
     (([], []), ValueError, "must not be empty"),
@@ -214,7 +214,7 @@ BAD = [
     ((0.5, [1]), ValueError, "1-dimensional or 2-dimensional"),
     (([0.5], 1), ValueError, "y_true must have shape"),
     (([[1.0]], [0]), ValueError, "at least 2 columns"),
-    ((["a"], [0]), TypeError, "must hold real numbers"),
+    ((["a"], [0]), TypeError, "must hold real numbers, got dtype <U1: number the classes where these are names"),
     (([0.5], [np.inf]), TypeError, "y_true must be integers, got inf"),
     (([0.5], [1e300]), TypeError, r"y_true must be integers, got 1e\+300"),
     ((np.ma.array([0.5, 0.6], mask=[0, 1]), [0, 1]), ValueError, "p must not be masked"),
