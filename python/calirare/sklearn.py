@@ -205,6 +205,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         graph, nodes = self._nodes_of(self._checked(X, reset=False))
         if self.graph is None:  # in float64, where a row's prediction does not depend on the rows beside it
             scorer, fitted = Scorer.of(outcome), outcome.fit
+            if isinstance(graph.x, Csr) and isinstance(outcome.graph.x, Tensor):  # as `fit` had them
+                graph = replace(graph, x=graph.x.to_dense(), trusted=True)
             if isinstance(fitted, FittedNetwork):
                 fitted = fitted.as_dtype(scorer.prepared(outcome.graph, lambda note: None), torch.float64)
             logits = fitted.logits_of(scorer.prepared(graph, lambda note: None))

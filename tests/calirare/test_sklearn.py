@@ -175,6 +175,16 @@ def test_nodes_that_carry_edges_alone_are_not_of_the_population():
             ask()
 
 
+@pytest.mark.parametrize("model", ["gcn", "trees"])
+def test_a_row_may_be_sparse_where_those_of_fit_were_dense_and_the_other_way_round(model):
+    X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
+    X[np.abs(X) < 0.5] = 0
+    sparse = scipy.sparse.csr_array(X)
+    for learnt in (X, sparse):
+        classifier = GraphClassifier(**(QUICK if model == "gcn" else {"model": model})).fit(learnt, y)
+        assert np.array_equal(classifier.predict_proba(X), classifier.predict_proba(sparse))
+
+
 def test_gaps_of_a_table_are_missing_values():
     X, y = make_classification(300, 5, n_informative=3, n_redundant=0, class_sep=2.0, random_state=0)
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
