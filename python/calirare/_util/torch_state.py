@@ -75,7 +75,7 @@ _DRAW = {torch.Tensor.uniform_, torch.Tensor.normal_, init.uniform_, init.normal
 
 
 class DrawnFrom(TorchFunctionMode):
-    """Lets the initial weights of layers made on the CPU be drawn from a generator, whatever other threads draw."""
+    """Lets the initial weights of layers made on the CPU be drawn from its generator, whatever other threads draw."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -85,5 +85,6 @@ class DrawnFrom(TorchFunctionMode):
         """Calls a function of torch, with the generator where it draws."""
         kwargs = dict(kwargs or {})
         if func in _DRAW and kwargs.get("generator") is None:
-            kwargs["generator"] = self.generator
+            filled = args[0] if args else kwargs["tensor"]
+            kwargs["generator"] = self.generator if filled.device.type == "cpu" else None
         return func(*args, **kwargs)
