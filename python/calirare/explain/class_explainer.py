@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -70,7 +71,7 @@ class ClassExplainer:
 
     def __init__(self, voice: Voice, subject: Subject) -> None:
         self.voice, self.subject = voice, subject
-        self._by_class = dict[int, Explainer]()
+        self._by_class, self.turn = dict[int, Explainer](), threading.RLock()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -80,9 +81,10 @@ class ClassExplainer:
     @plain_torch()
     def probabilities(self, nodes: Tensor) -> Tensor:
         """Returns P of every class of nodes (int64 [n]), calibrated, float64 [n, k]."""
-        if nodes.numel() > NODES and self._of_all is not None:
-            return self._of_all[nodes]
-        return probabilities(self.voice.log_odds(nodes), self.subject.mapping)
+        with self.turn:
+            if nodes.numel() > NODES and self._of_all is not None:
+                return self._of_all[nodes]
+            return probabilities(self.voice.log_odds(nodes), self.subject.mapping)
 
     @cached_property
     def _of_all(self) -> Tensor | None:
@@ -106,6 +108,7 @@ class ClassExplainer:
                 subject,
                 lambda: None if self._of_all is None else self._of_all[:, c],
                 lambda own, about: ClassReasons(own, about, self.likeliest),
+                self.turn,
             )
         return self._by_class[c]
 
@@ -134,7 +137,8 @@ class ClassExplainer:
             for c in classes.unique().tolist()
             for each in self.of(c).each_of(nodes[classes == c], shown, group)
         )
-        for c, each in made("reasons", every, nodes.numel()):
-            of_each = dict(zip(names, rows[each.node], strict=True))
-            found[each.node] = ClassExplanation.made(each, names[c], of_each)
+        with self.turn:
+            for c, each in made("reasons", every, nodes.numel()):
+                of_each = dict(zip(names, rows[each.node], strict=True))
+                found[each.node] = ClassExplanation.made(each, names[c], of_each)
         return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)

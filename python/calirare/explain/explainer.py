@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -29,11 +31,14 @@ EVERY = 50_000  # nodes of a graph whose P(rare) is made of all at once
 class Explainer:
     """Explains nodes; what it needs of the labels is made when it is built, and kept.
 
+    Threads that ask the same one are answered one after the other: a voice keeps what it has worked out.
+
     Args:
         voice: the detector on the graph.
         subject: what is explained.
         stored: reads P(rare) of every node as the run stored it, float64 [n], or returns None.
         labels: makes what labels say of nodes, by voice and subject.
+        turn: held by the thread that asks; of explainers that share a voice the same.
     """
 
     def __init__(
@@ -42,7 +47,9 @@ class Explainer:
         subject: Subject,
         stored: Callable[[], Tensor | None] = lambda: None,
         labels: Callable[[Any, Subject], LabelReasons] = LabelReasons,
+        turn: AbstractContextManager[Any] | None = None,
     ) -> None:
+        self.turn = threading.RLock() if turn is None else turn
         self.voice, self.subject, self._stored = voice, subject, stored
         self._asked = False  # whether what all explanations share was made
         self.labels, self.values = labels(voice, subject), Values(subject.graph, subject.columns)
@@ -55,7 +62,7 @@ class Explainer:
     @plain_torch()
     def p_rare(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
-        with threads_for(self.subject.graph.n_edges if nodes.numel() > EVERY else 0):
+        with self.turn, threads_for(self.subject.graph.n_edges if nodes.numel() > EVERY else 0):
             return probability(self.voice.log_odds(nodes), self.subject.mapping)
 
     def p_stored(self, nodes: Tensor) -> Tensor:
@@ -65,20 +72,23 @@ class Explainer:
     @plain_torch()
     def label_effects(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) with each label minus P(rare) without it, float64 [n, m]."""
-        return self.labels.effects(nodes, self.p_rare(nodes))
+        with self.turn:
+            return self.labels.effects(nodes, self.p_rare(nodes))
 
     @plain_torch()
     def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
         """Returns the neighbours of a node, int64 [b], and its P(rare) without the edge to each, float64 [b]."""
         others = neighbours(self.subject.graph.adjacency, node)
         ends = torch.stack([torch.full_like(others, node), others], 1)
-        after = self.voice.without_edges(node, ends) if others.numel() else others.double()
+        with self.turn:
+            after = self.voice.without_edges(node, ends) if others.numel() else others.double()
         return others, probability(after, self.subject.mapping)
 
     @plain_torch()
     def feature_shares(self, nodes: Tensor) -> Shares | None:
         """Returns what each column adds to the log-odds of P(rare) of nodes (int64 [n]); None where it is not known."""
-        own = self.voice.shares(nodes)
+        with self.turn:
+            own = self.voice.shares(nodes)
         if own is None:
             return None
         base, p = probability(own.base, self.subject.mapping), self.p_rare(nodes)
@@ -96,11 +106,12 @@ class Explainer:
         Raises:
             InputError: there is no such column, or it has too many values.
         """
-        each = made("reasons", self.each_of(nodes, shown, group), nodes.numel())
-        return Explanations(tuple(each), self.notes)
+        with self.turn:
+            each = tuple(made("reasons", self.each_of(nodes, shown, group), nodes.numel()))
+        return Explanations(each, self.notes)
 
     def each_of(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Iterator[Explanation]:
-        """Yields the same, one after the other."""
+        """Yields the same, one after the other, to a thread that has its turn."""
         groups = {} if group is None else self.subject.groups(group)
         if nodes.numel() > TOGETHER:
             self.voice.expect(nodes)

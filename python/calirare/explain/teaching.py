@@ -53,7 +53,8 @@ def label_values(explainer: Explainer, more: Tensor, nodes: Tensor) -> LabelValu
     bound = now * (1 - now)
     moved, fall = (p.new_empty(more.numel(), nodes.numel()) for _ in range(2))
     for rows in told("labels worth getting", torch.arange(more.numel(), device=more.device).split(step)):
-        rest, rare = probability(explainer.voice.with_each_label(nodes, more[rows]), mapping)
+        with explainer.turn:
+            rest, rare = probability(explainer.voice.with_each_label(nodes, more[rows]), mapping)
         moved[rows] = rare - rest
         fall[rows] = torch.minimum(((rare - now) * (now - rest)).clamp(min=0), bound)
     own = more[:, None] == nodes

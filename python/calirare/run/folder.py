@@ -238,9 +238,11 @@ class SavedRun:
     def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer:
         """Returns `explainer`, made once while the graph is the same one."""
         last = self._last_explainer
-        if not last or not (last[0][0] is graph or (isinstance(graph, str | Path) and last[0][0] == graph)):
-            last[:] = [(graph, self.explainer(graph))]
-        return last[0][1]
+        known, explainer = last[0] if last else (None, None)  # another thread may put in another one meanwhile
+        if explainer is None or not (known is graph or (isinstance(graph, str | Path) and known == graph)):
+            explainer = self.explainer(graph)
+            last[:] = [(graph, explainer)]
+        return explainer
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made anew out of copies and files."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
+import calirare
 from calirare import InputError
 from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
 from calirare.explain.explanation import EdgeEffect, Explanation, LabelEffect, written
@@ -18,6 +21,7 @@ from calirare.graph import Column
 from calirare.models import GcnTraining, HopsTraining
 from calirare.run.explaining import explained
 from calirare_ext import Csr
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -172,6 +176,19 @@ def test_one_node_alone_is_one_node():
 def test_a_mask_or_fractions_are_no_nodes(given):
     with pytest.raises(InputError, match=r"nodes must be names or whole numbers, got (bool|float32): of a mask take"):
         nodes_named(rare_task(), given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["sage", "auto"])
+def test_threads_that_ask_the_same_run_get_its_answers(model):
+    with rough_runs():
+        outcome = calirare.train(rare_task(), model=model, epochs=10 if model == "sage" else "auto")
+    nodes = list(range(200, 216))
+    want = [outcome.explain(node).each for node in nodes]
+    for _ in range(3):
+        asked = copy.deepcopy(outcome)  # without what was worked out
+        with ThreadPoolExecutor(4) as pool:
+            assert [found.each for found in pool.map(asked.explain, nodes)] == want
 
 
 def test_of_fewer_than_no_labels_nothing_is_told(explainer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,8 @@ def told(p: list[float], after: list[list[list[float]]]) -> Explainer:
     """An explainer that says these P(rare) of its nodes, and those with each label, [2][c][n]."""
     before, later = torch.tensor(p).double(), torch.tensor(after).double()
     voice = SimpleNamespace(with_each_label=lambda nodes, more: torch.logit(later[:, more][:, :, nodes]))
-    return SimpleNamespace(voice=voice, subject=SimpleNamespace(mapping=None), p_rare=lambda nodes: before[nodes])
+    subject = SimpleNamespace(mapping=None)
+    return SimpleNamespace(voice=voice, subject=subject, turn=nullcontext(), p_rare=lambda nodes: before[nodes])
 
 
 def test_of_a_coherent_belief_the_value_is_the_fall_of_its_expected_error():
