@@ -278,8 +278,7 @@ def test_tensors_of_any_precision_with_a_gradient_or_without(dtype):
     X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
     X = torch.from_numpy(X).to(dtype)
     want = GraphClassifier(**QUICK).fit(X.double().numpy(), y).predict_proba(X.double().numpy())
-    given = X.requires_grad_()
-    got = GraphClassifier(**QUICK).fit(given, torch.from_numpy(y)).predict_proba(given)
+    got = GraphClassifier(**QUICK).fit(X.requires_grad_(), torch.from_numpy(y)).predict_proba(X)
     assert np.array_equal(got, want)
     nodes = torch.from_numpy(HELD_OUT)
     assert np.array_equal(fitted().predict_proba(nodes.to(torch.int32)), fitted().predict_proba(HELD_OUT))
@@ -293,8 +292,7 @@ def test_columns_of_a_frame_keep_their_names_in_the_run():
     assert np.array_equal(named.predict_proba(frame), plain.predict_proba(X))
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         assert np.array_equal(named.predict_proba(X), plain.predict_proba(X))
-    again = named.fit(X, y)
-    assert again.outcome_.graph.feature_names == ()
+    assert named.fit(X, y).outcome_.graph.feature_names == ()
 
 
 @pytest.mark.parametrize("setting", ["preset", "target", "epochs", "hidden", "dropout", "folds", "loo", "device"])
