@@ -33,7 +33,8 @@ def is_text(path: Path) -> bool:
 
 def check_names(names: Sequence[str], where: str) -> None:
     """Raises InputError where two columns have one name."""
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    number = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))  # of the first so called
+    twice = next((name for i, name in enumerate(names) if number[name] < i), None)
     if twice is not None:
         raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename or remove one")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 from zlib import crc32
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common, n_different
+from calirare.features.column_looks import looks
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
 from calirare.features.raw_table import ColumnMap, RawTable, written
 from calirare.graph import NEIGHBOURS, Column, Graph, column_statistics, named
@@ -289,9 +290,7 @@ class Looks:
     @classmethod
     def of(cls, table: RawTable, inputs: Sequence[int]) -> Self:
         """Returns what columns of a table hold."""
-        rows = [_look(block[:, j]) for _, block in table.blocks(inputs) for j in range(block.shape[1])]
-        numbers = np.array(rows, dtype=np.float64).reshape(len(inputs), len(fields(cls)))
-        return cls(*numbers.T.copy())
+        return cls(*looks(table, inputs).T.copy())
 
     @property
     def constant(self) -> NumpyArray:
@@ -312,25 +311,6 @@ class Looks:
     def long_tailed(self) -> NumpyArray:
         """Whether the distribution is skewed or heavy-tailed, and more than two points; bool [d]."""
         return (self.between > 0) & ((np.abs(self.skewness) > SKEWED) | (self.excess > HEAVY))
-
-
-def _look(column: NumpyArray) -> tuple[float, ...]:
-    """Returns the attributes of one column, float64 [n]."""
-    numbers = column[~np.isnan(column)]
-    gone = float(len(column) - len(numbers))
-    if not len(numbers):
-        return (gone, *[np.nan] * 2, 0.0, 0.0, *[np.nan] * 3, 0.0, 0.0)
-    low, high = float(numbers.min()), float(numbers.max())
-    between = float(((numbers > low) & (numbers < high)).sum())
-    if low == high:
-        return gone, low, high, between, 1.0, low, low, 0.0, 0.0, 0.0
-    mean, spread = float(numbers.mean()), float(numbers.std())
-    scores = (numbers - mean) / spread
-    square = scores * scores
-    third, fourth = float((square * scores).mean()), float((square * square).mean())
-    median = float(np.median(numbers))
-    same = (numbers == median).mean()
-    return gone, low, high, between, same, median, mean, spread, third, fourth - 3.0
 
 
 @dataclass(frozen=True, eq=False)

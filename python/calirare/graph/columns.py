@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, cast, get_args
 
@@ -194,7 +194,8 @@ def named(names: Sequence[str], most: int = 2) -> str:
 
 def columns_to_text(columns: tuple[Column, ...]) -> str:
     """Returns columns as JSON, which `columns_of_text` reads."""
-    return json.dumps([asdict(column) for column in columns], ensure_ascii=False)
+    parts = [{"name": each.name, "kind": each.kind, "categories": each.categories} for each in columns]
+    return json.dumps(parts, ensure_ascii=False)
 
 
 def columns_of_text(text: Any, where: str) -> tuple[Column, ...]:
