@@ -17,6 +17,7 @@ from calirare._util.steps import tell, told
 from calirare.features import together
 from calirare.models.column_screen import screened
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
+from calirare.models.tree_texts import widened
 
 if TYPE_CHECKING:
     from lightgbm import Booster, Dataset
@@ -105,10 +106,10 @@ class Grower:
 
     @cached_property
     def binned(self) -> Dataset:
-        """The columns of all labels, binned once; their classes play no part in it. Unused ones are constant."""
+        """The used columns of all labels, binned once; their classes play no part in it."""
         from lightgbm import Dataset
 
-        columns = self.labels.joined if self.used is None else np.where(self.used, self.labels.joined, np.float32(0))
+        columns = self.labels.joined if self.used is None else self.labels.joined[:, self.used]
         return Dataset(columns, np.zeros(self.labels.targets.size), params=self.settings).construct()
 
     def data(self, rows: NumpyArray, target: NumpyArray, start: NumpyArray | None = None) -> Dataset:
@@ -119,9 +120,10 @@ class Grower:
 
     def ensemble(self, boosters: list[Booster], rows: NumpyArray, rounds: int) -> Ensemble:
         """Returns the first `rounds` rounds of boosters grown on some labels."""
+        texts = (booster.model_to_string(num_iteration=rounds) for booster in boosters)
         return Ensemble(
             kind="extra" if self.settings["boosting"] == "rf" else "boosting",
-            texts=tuple(booster.model_to_string(num_iteration=rounds) for booster in boosters),
+            texts=tuple(text if self.used is None else widened(text, self.used) for text in texts),
             prior=self.labels.prior(rows),
             weight=float(self.labels.weights[rows].sum()),
             threads=self.settings["num_threads"],
