@@ -75,7 +75,7 @@ def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
     options = {"sep": _separator(path), "index_col": False, "keep_default_na": False, "skipinitialspace": True}
     try:
         # Read as a row among others, the header bounds the cells of the first row too, and keeps repeated names.
-        header = pd.read_csv(path, header=None, nrows=2, dtype=str, **options).iloc[0]
+        header = pd.read_csv(path, header=None, nrows=2, dtype=object, **options).iloc[0]
         names = [str(name) or f"Unnamed: {i}" for i, name in enumerate(header)]
         check_names(names, str(path))
         types = dict.fromkeys(as_text(names), str)
