@@ -157,3 +157,23 @@ def design_effect(values: NumpyArray, patch: NumpyArray) -> float:
         return 1.0
     together = float(sums @ sums) / (1 - 1 / many)
     return max(1.0, together / alone * (1 + float(np.sqrt(2 / many))))
+
+
+def design_effects(rows: NumpyArray, patch: NumpyArray) -> NumpyArray:
+    """Returns the `design_effect` of many values at once, float64 [b].
+
+    Args:
+        rows: of each value, float64 [b, n], n > 0.
+        patch: of each node, int64 [n].
+    """
+    away = rows - rows.mean(1, keepdims=True)
+    alone = np.square(away).sum(1)
+    order = np.argsort(patch, kind="stable")
+    starts = np.flatnonzero(np.diff(patch[order], prepend=-1))
+    sizes = np.diff(starts, append=len(patch)).astype(np.float64)
+    many = float(len(patch)) ** 2 / float(sizes @ sizes)
+    if many <= 1:
+        return np.ones(len(rows))
+    together = np.square(np.add.reduceat(away[:, order], starts, axis=1)).sum(1) / (1 - 1 / many)
+    ratio = np.divide(together, alone, out=np.zeros_like(alone), where=alone > 0)
+    return np.maximum(1.0, ratio * (1 + float(np.sqrt(2 / many))))

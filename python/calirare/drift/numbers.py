@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.drift.neighbourhoods import design_effect
+from calirare.drift.neighbourhoods import design_effect, design_effects
 from calirare.drift.noise import Noise
 
 TAIL = 0.05
@@ -54,6 +54,25 @@ class NumbersThen:
         tails = [design_effect(tail.astype(float), own) for tail in (places < TAIL, places > 1 - TAIL)]
         effect = design_effect(places, own)
         return cls(len(values), quantiles, float(missing.mean()), effect, max(tails), gap_effect)
+
+    @classmethod
+    def of_rows(cls, rows: NumpyArray, patch: NumpyArray) -> list[Self]:
+        """Returns what columns hold of which no value is missing.
+
+        Args:
+            rows: a column each, float64 [b, n], n > 0.
+            patch: of each node, int64 [n].
+        """
+        n, there = rows.shape[1], rows.astype(np.float32)
+        order = np.argsort(there, axis=1)
+        rising = np.take_along_axis(there, order, 1)
+        at = np.maximum(np.ceil(n * np.linspace(0, 1, POINTS) - 1), 0).astype(np.int64)  # numpy's inverted_cdf
+        places = np.empty(rows.shape)
+        np.put_along_axis(places, order, _places_in_order(rising, at), 1)
+        effects = design_effects(places, patch)
+        low, high = (design_effects(tail.astype(float), patch) for tail in (places < TAIL, places > 1 - TAIL))
+        parts = zip(rising[:, at], effects.tolist(), np.maximum(low, high).tolist(), strict=True)
+        return [cls(n, quantiles, 0.0, effect, tail, 1.0) for quantiles, effect, tail in parts]
 
     def state(self) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
         """Returns the arrays by name, and the rest as JSON holds it."""
@@ -140,3 +159,16 @@ def _places(quantiles: NumpyArray, values: NumpyArray) -> NumpyArray:
     """Returns the place of each value in the distribution, in [0, 1]; in the middle of values alike."""
     both = np.searchsorted(quantiles, values, "left") + np.searchsorted(quantiles, values, "right")
     return both / (2 * len(quantiles))
+
+
+def _places_in_order(rising: NumpyArray, at: NumpyArray) -> NumpyArray:
+    """Returns the same of rising values, [b, n], whose stored quantiles are those `at` these places."""
+    n = rising.shape[1]
+    new = np.ones(rising.shape, dtype=bool)
+    new[:, 1:] = rising[:, 1:] != rising[:, :-1]
+    ends = np.ones(rising.shape, dtype=bool)
+    ends[:, :-1] = new[:, 1:]
+    first = np.maximum.accumulate(np.where(new, np.arange(n), 0), axis=1)
+    last = np.minimum.accumulate(np.where(ends, np.arange(n), n)[:, ::-1], axis=1)[:, ::-1]
+    below = np.searchsorted(at, np.arange(n + 1))  # stored quantiles before each place
+    return (below[first] + below[last + 1]) / (2 * len(at))

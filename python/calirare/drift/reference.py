@@ -33,6 +33,7 @@ OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
 OF_SPARSE = ("number of features", "sum of features", "which features")  # what sparse features are looked at by
 DAYS = " days before the newest day of the run's graph"
 MOST_CELLS = 1 << 28  # of sparse features that are made dense
+TOGETHER = 1 << 18  # numbers of columns that are looked at together
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,8 @@ class Reference:
         """
         patch = patches(graph.adjacency)
         columns: dict[str, Then] = {}
-        for each in _columns(graph, features):
-            own = patch[each.nodes]
-            if each.categories is None:
-                columns[each.name] = NumbersThen.of(each.values, own)
-            else:
-                columns[each.name] = KindsThen.of(each.values, own, each.categories)
+        for some in _alike(_columns(graph, features)):
+            columns |= _thens(some, patch[some[0].nodes])
         own_nodes = nodes.cpu().numpy()
         scores = ScoresThen.of(p.cpu().numpy()[own_nodes], own_nodes, graph.adjacency, patch) if len(nodes) else None
         return cls(columns, EdgesThen.of(graph.adjacency, patch), scores)
@@ -216,6 +213,35 @@ def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
             column = raw.columns[i]
             known = len(column.categories) if column.kind == "categorical" else None
             yield _Column(column.name, known, block[:, j], nodes, DAYS if column.kind == "date" else "")
+
+
+def _alike(columns: Iterator[_Column]) -> Iterator[list[_Column]]:
+    """Yields columns of numbers without gaps at the same nodes a few together, others one by one, in their order."""
+    some: list[_Column] = []
+    for each in columns:
+        alone = each.categories is not None or not len(each.values) or bool(np.isnan(each.values).any())
+        full = bool(some) and (some[0].nodes is not each.nodes or len(some) * len(each.values) >= TOGETHER)
+        if some and (alone or full):
+            yield some
+            some = []
+        if alone:
+            yield [each]
+        else:
+            some.append(each)
+    if some:
+        yield some
+
+
+def _thens(columns: list[_Column], patch: NumpyArray) -> dict[str, Then]:
+    """Returns what columns held, by their names, those of `_alike`; `patch` of each of their nodes."""
+    (each, *more), names = columns, [column.name for column in columns]
+    if each.categories is not None:
+        return {each.name: KindsThen.of(each.values, patch, each.categories)}
+    if more:
+        return dict(
+            zip(names, NumbersThen.of_rows(np.stack([column.values for column in columns]), patch), strict=True)
+        )
+    return {each.name: NumbersThen.of(each.values, patch)}
 
 
 def _sparse(x: Csr, nodes: NumpyArray) -> Iterator[_Column]:
