@@ -14,7 +14,8 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.hops import HopsFit
-from calirare.training import FoldFitted, State, fold_of, minimise, prefixed, unprefixed
+from calirare.models.row_space import RowSpace
+from calirare.training import FoldFitted, State, fold_of, prefixed, unprefixed
 
 TOLERANCE, MAX_STEPS = 1e-4, 100  # of a fold's network, in the network's own precision
 KINDS: dict[str, type[GcnFit]] = {"GcnFit": GcnFit, "HopsFit": HopsFit}
@@ -160,14 +161,17 @@ def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds
         n_folds: K.
     """
     fold, without = fold_of(network.targets, n_folds, detector.seed), list[GCN]()
-    own = torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device)
+    own, space = (
+        torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device),
+        RowSpace.of(network),
+    )
     for k in range(n_folds):
         kept = (fold != k).to(network.sample_weights)
         scaled = network.sample_weights * kept * (kept.numel() / kept.sum())
-        part = network.copy(sample_weights=scaled)
-        minimise(part, tolerance=TOLERANCE, max_steps=MAX_STEPS)
-        without.append(part.model)
-        own[fold == k] = part.label_logits[fold == k].double()
+        part = space.copy(scaled)
+        part.minimise(TOLERANCE, MAX_STEPS)
+        without.append(part.wide.model)
+        own[fold == k] = part.fitted.label_logits[fold == k].double()
     return FoldedNetwork(network, tuple(without), fold, own)
 
 

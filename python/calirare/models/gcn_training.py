@@ -14,7 +14,8 @@ from calirare._util.torch_state import plain_torch
 from calirare.graph import ORDERS, Graph, Order, check_graph
 from calirare.models.gcn import GCN, Dropout, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
-from calirare.training import Adam, Convergence, converge, cross_entropy
+from calirare.models.row_space import RowSpace
+from calirare.training import Adam, Convergence, cross_entropy
 
 EpochEnd = Callable[[int, GcnFit], bool | None]
 TOGETHER = 32_000_000  # numbers of a pass of networks that are trained side by side
@@ -145,15 +146,16 @@ class GcnTraining:
         end = Hooks(every, at_checkpoint, progress)
         if self.order == "propagated":
             return self._by_differentiation(start, end)
-        theta, weights = start.theta[None].clone(), start.sample_weights[None]
+        space = RowSpace.of(start)
+        theta, weights = space.fitted.theta[None].clone(), start.sample_weights[None]
         losses = list[Tensor]()
 
         def so_far() -> GcnFit:
-            start.move_to(theta[0])
+            start.move_to(space.lifted(theta[0]))
             return replace(start, losses=tuple(torch.cat(losses).tolist()) if losses else ())
 
         start.model.eval()
-        for epoch, loss in enumerate(self._steps(start, theta, weights), 1):
+        for epoch, loss in enumerate(self._steps(space.fitted, theta, weights), 1):
             losses.append(loss)
             if end.after(epoch, so_far):
                 break
@@ -200,7 +202,8 @@ class GcnTraining:
         Returns:
             Parameters [K, p], and each node's logits from the network without its fold, [m, k]; NaN for fold -1.
         """
-        start, n_folds = self.start(graph, nodes, sample_weights), int(fold.max()) + 1
+        space, n_folds = RowSpace.of(self.start(graph, nodes, sample_weights)), int(fold.max()) + 1
+        start = space.fitted
         start.model.eval()
         kept = fold != torch.arange(n_folds, device=fold.device)[:, None]  # [K, m]
         weights = kept * start.sample_weights * (nodes.numel() / kept.sum(1, keepdim=True)).to(start.sample_weights)
@@ -214,7 +217,7 @@ class GcnTraining:
                     done += 1
                     if progress is not None:
                         progress(done)
-            parts.append(theta)
+            parts.append(space.lifted(theta))
             with torch.no_grad():
                 logits = networks.logits(theta)
             mine = torch.isin(fold, some)
@@ -266,7 +269,8 @@ class GcnTraining:
         """
         start = replace(self, dropout=0.0).start(graph, nodes, sample_weights)
         start.model.eval()
-        return converge(start, graph, tolerance=tolerance, max_steps=max_steps, dtype=dtype)
+        out = start.as_dtype(graph, dtype)
+        return out, RowSpace.of(out).minimise(tolerance, max_steps)
 
 
 @plain_torch()
