@@ -91,6 +91,28 @@ def test_a_budget_is_that_many_alerts_whatever_is_labelled(budget, second, tmp_p
     assert decided["alert"].sum() == 20, "of its own nodes a run decides on those without a label"
 
 
+def weighing(tables, folder):
+    """Returns the tables of a month whose edges have a column called weight."""
+    edges = pd.read_csv(tables[0])
+    edges.assign(weight=[10.0 ** (row % 7 - 3) for row in range(len(edges))]).to_csv(folder / "edges.csv", index=False)
+    return folder / "edges.csv", tables[1]
+
+
+def test_weights_that_a_run_left_unread_are_left_unread_next_month(place, first, second, tmp_path):
+    run = trained(place, "unweighted", weighing(first, tmp_path), *HOPS, "--unweighted")
+    later = weighing(second, tmp_path)
+    said = predicted(run, later, tmp_path / "a.csv")
+    assert "of another graph" not in said.err
+    predicted(run, second, tmp_path / "b.csv")
+    ours, bare = (pd.read_csv(tmp_path / name)["p_rare"] for name in ("a.csv", "b.csv"))
+    assert ours.tolist() == bare.tolist()
+    said = predicted(run, later, tmp_path / "c.csv", "--weight", "weight")
+    assert "P is of another graph: leave them out (of a table: --unweighted)" in said.err
+    graph = calirare.Graph.from_tables(pd.read_csv(later[0]), pd.read_csv(later[1]), "label", unweighted=True)
+    calirare.train(graph, model="hops", epochs=10).save(tmp_path / "python")
+    assert "of another graph" not in predicted(tmp_path / "python", later, tmp_path / "d.csv").err
+
+
 def test_the_names_are_found_where_the_run_found_them(budget, second, tmp_path):
     nodes = pd.read_csv(second[1])
     pd.concat([nodes, nodes.head(2)]).to_csv(tmp_path / "nodes.csv", index=False)

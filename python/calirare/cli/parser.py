@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from calirare.cli.options import UsageError, add_settings, budget, prevailing, share, whole
 
-COLUMNS = ("label", "weight", "id", "source_column", "target_column", "time", "as_of")
+COLUMNS = ("label", "weight", "unweighted", "id", "source_column", "target_column", "time", "as_of")
 SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "unknown_ends", "scored", "download")
 
 

@@ -298,13 +298,20 @@ def free_path(path: Path, overwrite: bool) -> Path:
     return path
 
 
+def _weights(saved: SavedRun) -> dict[str, bool]:
+    """Returns that no weights are read, where the run's own tables were read so."""
+    return {"unweighted": True} if saved.scorer.tables.unweighted else {}
+
+
 def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph:
     """Returns a graph to score, a table read with the columns and edge rules that the run named; see `run`."""
     if is_table(graph):
         data = saved.settings.data
         rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
         times = {} if settings.get("as_of") is None or data.time is None else {"time": data.time}
-        own = data.columns() | rules | times | {"kinds": saved.kinds}
+        own = data.columns() | rules | times | {"kinds": saved.kinds} | _weights(saved)
+        if settings.get("weight") is not None or settings.get("unweighted"):  # here it is another way
+            own = {name: value for name, value in own.items() if name not in ("weight", "unweighted")}
         settings = own | {"need_label": "label" in settings} | settings
         if settings.get("id") is None:  # where the run found its names, if that is there too
             settings = settings | {"id": id_column_of(graph, settings.get("features"), saved.scorer.tables.id)}

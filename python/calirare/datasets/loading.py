@@ -45,9 +45,9 @@ class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
     `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `leave_out`, `relation`,
-    `edge_columns` and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends`, `scored` and `kinds`
-    belong to edge tables, see `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's
-    own graphs, see `calirare.graph.EdgeRules`.
+    `edge_columns` and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends`, `scored`, `kinds` and
+    `unweighted` belong to edge tables, see `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to
+    all of the user's own graphs, see `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
 
@@ -69,6 +69,7 @@ COLUMN_OPTIONS = (
     "unknown_ends",
     "scored",
     "kinds",
+    "unweighted",
     *EDGE_COLUMNS,
 )
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)

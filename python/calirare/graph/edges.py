@@ -47,6 +47,7 @@ class FileOptions(EdgeOptions, total=False):
     unknown_ends: UnknownEnds | None
     scored: str | None
     kinds: Mapping[str, str] | None
+    unweighted: bool
 
 
 @dataclass(frozen=True)

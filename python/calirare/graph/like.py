@@ -69,7 +69,10 @@ def note_weights(weighted: bool | None, here: bool, say: Callable[[str], None]) 
             "of weights (--weight COLUMN, edge_weight of a Data)"
         )
     if weighted is False and here:
-        say("edges have weights, but those of the run's graph have none, so that P is of another graph: leave them out")
+        say(
+            "edges have weights, but those of the run's graph have none, so that P is of another graph: leave them out "
+            "(of a table: --unweighted)"
+        )
 
 
 def with_categories_of(graph: Graph, columns: Sequence[Column]) -> Graph:

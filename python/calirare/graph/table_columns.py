@@ -9,6 +9,8 @@ from typing import Literal, get_args
 from calirare._util.errors import InputError
 from calirare.graph.edges import UnknownEnds
 
+WEIGHT = "weight"  # the column of weights, unless told otherwise
+
 
 @dataclass(frozen=True)
 class TableColumns:
@@ -21,6 +23,7 @@ class TableColumns:
         weight: of the edge table: the weights.
         unknown_ends: what became of ends without a row in the node table.
         scored: column of the node table and its values that say which nodes are scored.
+        unweighted: whether a column of weights was not to be read.
     """
 
     id: str | None = None
@@ -29,6 +32,7 @@ class TableColumns:
     weight: str | None = None
     unknown_ends: str | None = None
     scored: str | None = None
+    unweighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class TableOptions:
         scored: of the node table: `COLUMN=VALUE`, the rows that P(rare) is told of; the others carry edges alone.
         kinds: of the node table: what the columns of a run hold, by their names, see `SavedRun.kinds`; their cells are
             read as that, though in this table alone they may look like something else.
+        unweighted: of the edge table: no column holds weights, not even one called weight.
     """
 
     label: str | None = None
@@ -75,9 +80,16 @@ class TableOptions:
     unknown_ends: UnknownEnds | None = None
     scored: str | None = None
     kinds: Mapping[str, str] | None = None
+    unweighted: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the word; raises an InputError."""
+        """Checks the word, and that weights are not both named and left out; raises an InputError."""
         if self.unknown_ends not in (None, *get_args(UnknownEnds)):
             words = ", ".join(get_args(UnknownEnds))
             raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")
+        if self.unweighted and self.weight is not None:
+            raise InputError(f"tables: unweighted must be left out where weight names a column, got {self.weight!r}")
+
+    def names_weights(self, column: str) -> bool:
+        """Returns whether a column of the edge table holds weights by its name alone."""
+        return self.weight is None and not self.unweighted and column.lower() == WEIGHT

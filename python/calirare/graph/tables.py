@@ -25,7 +25,7 @@ from calirare.graph.edge_notes import mended, not_yet
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
 from calirare.graph.relations import relations_of, typed_adjacency
-from calirare.graph.table_columns import TableColumns, TableOptions
+from calirare.graph.table_columns import WEIGHT, TableColumns, TableOptions
 from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
 from calirare.graph.table_files import as_names, is_empty, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
@@ -155,7 +155,7 @@ def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
 
 def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
     """Returns the columns of an edge table that name nodes, where it does not say which they are."""
-    others = (options.weight or "weight", options.relation, options.time)
+    others = (options.weight or WEIGHT, options.relation, options.time)
     return columns_of_ends(edges, nodes, _roles(column_names(nodes), options, nodes, []).ids, others)
 
 
@@ -241,14 +241,16 @@ def _read_edges(
     names, rows = header_of(path), None
     if names is not None and nodes.ids is not None and not ends_of(names, wanted, path)[1]:
         others = (options.relation, options.time, options.weight, *options.edge_columns)
-        others += tuple(name for name in names if name.lower() == "weight")
+        others += tuple(name for name in names if options.names_weights(name))
         kept = [name for name in dict.fromkeys(others) if name in names]
         rows = rows_by_blocks(path, ends_of(names, wanted, path)[0], kept, nodes.ids)
     table = read_table(path, as_text) if rows is None else rows.table
     table.columns = [str(name) for name in table.columns]
     names = list(table.columns) if rows is None or names is None else names
     columns, wrong = ends_of(names, wanted, path)
-    weight = _column(names, options.weight, () if options.weight else ("weight",), "weights", path, faults)
+    weight = _column(
+        names, options.weight, () if options.weight or options.unweighted else (WEIGHT,), "weights", path, faults
+    )
     if not wrong and not _usual(columns) and not any(wanted) and _are_nodes(columns, nodes):
         wrong = [
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
@@ -283,6 +285,8 @@ def _read_edges(
         typed = options.directed or types is not None
         some = None if types is None else types[at]
         notes += cells.notes + mended(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
+        if weight is not None and options.weight is None:
+            notes.append(f"weights are those of column {weight!r} (--unweighted does not read them)")
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)
         if unread := [name for name in names if name not in used]:
             notes.append(not_read(unread))
@@ -308,6 +312,7 @@ def _read_edges(
                 weight,
                 options.unknown_ends,
                 options.scored,
+                options.unweighted,
             ),
         }
     except FaultsError as error:
@@ -345,7 +350,8 @@ def _column(
 ) -> str | None:
     """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
     if wanted is not None and wanted not in names:
-        faults.append(f"{path}: there is no column {wanted!r}; the columns are {', '.join(names)}: name another")
+        other = "name another, or none (--unweighted)" if what == "weights" else "name another"
+        faults.append(f"{path}: there is no column {wanted!r}; the columns are {', '.join(names)}: {other}")
         return None
     found = [name for name in names if name == wanted or str(name).lower() in usual]
     if wanted is not None and "x" in (str(name).lower() for name in names):  # a place beside it, no label

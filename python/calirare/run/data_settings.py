@@ -43,7 +43,8 @@ class Data:
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
         label_table: table of its own of the labels, where the data have none, with columns node (or id) and label.
-        weight: column of the weights in the edge table.
+        weight: column of the weights in the edge table; none: a column called weight, if there is one.
+        unweighted: edges have no weights: a column of the edge table called weight is not read.
         id: column of the names in the node table that the edge table refers to; none: node or id, else the
             one whose names the edges have.
         source_column: column of the edge table where an edge starts; none: source, src, from or u.
@@ -85,6 +86,7 @@ class Data:
     label: str | None = None
     label_table: str | None = None
     weight: str | None = None
+    unweighted: bool = False
     id: str | None = None
     source_column: str | None = None
     target_column: str | None = None
@@ -147,9 +149,9 @@ class Data:
             "unknown_ends",
             "scored",
         )
-        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
-            {"directed": True} if self.directed else {}
-        )
+        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | {
+            name: True for name in ("directed", "unweighted") if getattr(self, name)
+        }
 
     def absolute(self) -> Self:
         """Returns the same with absolute paths: what they name does not hang on the working folder."""

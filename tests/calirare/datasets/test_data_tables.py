@@ -51,6 +51,22 @@ def test_weights_written_for_people_are_read_and_told(write):
         read(write(edges=edges.replace("1.234,5", "1,234").replace("0,25", "2")))
 
 
+def test_a_column_called_weight_can_be_left_unread_and_reading_it_is_told(write):
+    told = "edges: weights are those of column 'weight' (--unweighted does not read them)"
+    assert told in read(write()).notes
+    assert told not in read(write(), weight="weight").notes, "that was asked for"
+    graph = read(write(), unweighted=True)
+    assert graph.adjacency.to_dense()[:4, :4].tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]]
+    assert told not in graph.notes
+    assert any("not read of the table: 'when' and 'weight'" in note for note in graph.notes)
+    heavy = write(edges=EDGES.replace("0.5", "heavy"))
+    assert read(heavy, unweighted=True).n_edges == graph.n_edges, "whatever stands in it"
+    with pytest.raises(InputError, match="unweighted must be left out where weight names a column, got 'weight'"):
+        read(write(), weight="weight", unweighted=True)
+    with pytest.raises(InputError, match=r"no column 'none'; .*: name another, or none \(--unweighted\)"):
+        read(write(), weight="none")
+
+
 def test_parquet_and_gzip_and_tabs_give_the_same_graph(write, tmp_path):
     want = read(write())
     nodes, edges = tmp_path / "shop_nodes.csv", tmp_path / "shop_edges.csv"
