@@ -28,6 +28,17 @@ def tables(folder: Path) -> Path:
     return folder / "edges.csv"
 
 
+def test_two_classes_as_they_are_are_not_called_rare(tmp_path: Path) -> None:
+    edges = tables(tmp_path)
+    nodes = pd.read_csv(tmp_path / "nodes.csv").replace({"label": {"ring, big": "card"}})
+    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+    files = ("--dataset", edges, "--features", tmp_path / "nodes.csv", "--out", tmp_path / "run")
+    said = call("train", *files, "--task", "classes", "--model", "hops", "--epochs", "5", "--folds", "0")
+    assert said.code == 0, said.err
+    assert "2 classes ('card' " in said.err
+    assert "is rare" not in said.err
+
+
 @pytest.mark.slow
 def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     edges, out = tables(tmp_path), tmp_path / "run"

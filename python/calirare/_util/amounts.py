@@ -16,6 +16,21 @@ def class_words(name: str) -> str:
     return f"class {name}" if name.replace(".", "", 1).isdecimal() else name
 
 
+def of_two_classes(names: tuple[str, ...], share: float, *, rare: bool) -> str:
+    """Returns what goes behind "2 classes": which one is rare, or where nobody said so the shares of both.
+
+    Args:
+        names: of the classes, two.
+        share: of class 1 among the labels.
+        rare: whether class 1 was said to be the rare one.
+    """
+    if rare and share < 1:
+        return f", {names[1]!r} is rare with {100 * share:.2f} %"
+    if share == 1:
+        return f", labels of {names[1]!r} alone"
+    return f" ({names[0]!r} {100 * (1 - share):.2f} %, {names[1]!r} {100 * share:.2f} %)" if share else ""
+
+
 def amount(n: int, one: str, many: str = "") -> str:
     """Returns a number and what it counts: `1 alert`, `1,200 alerts`.
 

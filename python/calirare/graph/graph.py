@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, of_two_classes
 from calirare._util.array_files import NumpyArray
 from calirare._util.device import usable
 from calirare._util.errors import InputError
@@ -91,7 +91,7 @@ class Graph:
         >>> from calirare_ext import Csr
         >>> a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), None, (2, 2))
         >>> Graph(a, torch.ones(2, 3), torch.tensor([0, 1]))
-        Graph('graph': 2 nodes, 2 directed edges, 3 features, 2 classes, '1' is rare with 50.00 %)
+        Graph('graph': 2 nodes, 2 directed edges, 3 features, 2 classes ('0' 50.00 %, '1' 50.00 %))
     """
 
     adjacency: Csr
@@ -154,10 +154,8 @@ class Graph:
         parts = [amount(self.n_nodes, "node") + some]
         parts += [amount(self.n_edges, "directed edge"), amount(self.n_features, "feature")]
         parts += [amount(self.n_classes, "class", "classes")] if self.y is not None else []
-        if self.minority_share == 1:
-            parts.append(f"labels of {self.class_names[1]!r} alone")
-        elif self.minority_share is not None and (self.original_y is not None or self.minority_share <= 0.5):
-            parts.append(f"{self.class_names[1]!r} is rare with {100 * self.minority_share:.2f} %")
+        if self.minority_share is not None:
+            parts[-1] += of_two_classes(self.class_names, self.minority_share, rare=self.original_y is not None)
         if self.split is not None:
             parts.append(f"split {self.split.name} {'/'.join(str(getattr(self.split, p).numel()) for p in PARTS)}")
         return f"Graph({self.name!r}: {', '.join(parts)})"

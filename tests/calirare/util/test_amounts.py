@@ -2,7 +2,7 @@
 
 import pytest
 
-from calirare._util.amounts import amount, class_words
+from calirare._util.amounts import amount, class_words, of_two_classes
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,19 @@ from calirare._util.amounts import amount, class_words
 )
 def test_one_of_a_thing_has_no_s(n, words, want):
     assert amount(n, *words) == want
+
+
+@pytest.mark.parametrize(
+    ("share", "rare", "want"),
+    [
+        (0.1, True, ", 'x' is rare with 10.00 %"),
+        (0.1, False, " ('ok' 90.00 %, 'x' 10.00 %)"),
+        (1.0, False, ", labels of 'x' alone"),
+        (0.0, False, ""),
+    ],
+)
+def test_a_class_is_called_rare_where_somebody_said_so(share, rare, want):
+    assert of_two_classes(("ok", "x"), share, rare=rare) == want
 
 
 @pytest.mark.parametrize(("name", "want"), [("1", "class 1"), ("2.5", "class 2.5"), ("fraud", "fraud"), ("1a", "1a")])
