@@ -112,6 +112,25 @@ def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
     assert "there is no such folder" in assert_one_sentence(call("report", "--run", run, "--against", tmp_path / "no"))
 
 
+def test_a_run_whose_maps_are_new_is_told_apart_from_what_it_was(graph_file, tmp_path):
+    run, anew, page = (tmp_path / name for name in ("run", "anew", "page.html"))
+    quick = ("--model", "hops", "--epochs", "10", "--folds", "0")
+    assert call("train", "--dataset", graph_file, *quick, "--out", run).code == 0
+    shutil.copytree(run, anew)
+    said = call("recalibrate", "--run", anew, "--graph", graph_file, "--overwrite")
+    assert said.code == 0, said.err
+    n = json.loads((anew / "recalibration.json").read_text())["labels"]
+    for pair, of_which in (((run, anew), "there"), ((anew, run), "here"), ((anew, anew), "here and there")):
+        said = call("report", "--run", pair[0], "--against", pair[1], "--out", page, "--overwrite")
+        assert said.code == 0, said.err
+        text = read(page).text
+        cells = [f"{n} labels of {graph_file.stem}" if each == anew else "no fresh labels" for each in pair]
+        assert f"maps fitted anew on{''.join(cells)}" in text
+        assert f"Maps were fitted anew on fresh labels {of_which} after the run" in text
+    said = call("report", "--run", run, "--against", run, "--out", page, "--overwrite")
+    assert "fitted anew" not in read(page).text.partition("Beside another run")[2]
+
+
 def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
     said = call("report", "--run", quick_run, "--against", quick_run, "--out", tmp_path / "same.html")
     assert said.code == 0, said.err

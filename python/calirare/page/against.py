@@ -8,15 +8,16 @@ from typing import Any
 
 import pandas as pd
 
-from calirare._util.amounts import class_words
+from calirare._util.amounts import amount, class_words
 from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, rare_rows
-from calirare._util.run_files import check_as_written, other_metrics
+from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
 from calirare.page.content import ALERTS, side_of
 from calirare.run import SavedRun
 
 QUIET = ("data.relabel", "device", "seed")  # compared as all others, told of last
 ABSENT = "not there"
+NOT_ANEW = "no fresh labels"
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,11 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
     check_as_written(there.folder, ("metrics.json", "predictions.csv"))
     try:
         others = parse_json(read_text(there.folder / "metrics.json"))
-        measures = tuple(_measures(metrics, others))
+        anew = tuple(_anew(run) for run in (here, there))
+        measures = (*_measures(metrics, others), *([("maps fitted anew on", *anew)] if set(anew) != {NOT_ANEW} else []))
         frame = there.to_frame()
         caveat = _caveat(metrics, others, names_tested(predictions) == names_tested(frame))
+        caveat = f"{caveat} {_of_maps_before(anew)}".strip()
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(there.folder, error) from error
     both = _joined(predictions, frame)
@@ -83,6 +86,26 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         tuple(_alerts(both[lost], "p_there", classes)),
         counts,
         caveat,
+    )
+
+
+def _anew(run: SavedRun) -> str:
+    """Returns what fresh labels the maps of a run were fitted on after it, or that they were not."""
+    if not (run.folder / RECALIBRATION).is_file():
+        return NOT_ANEW
+    check_as_written(run.folder, (RECALIBRATION,))
+    facts = parse_json(read_text(run.folder / RECALIBRATION))
+    return f"{amount(facts['labels'], 'label')} of {facts['graph']}"
+
+
+def _of_maps_before(anew: tuple[str, ...]) -> str:
+    """Returns that numbers and alerts of runs with new maps, `_anew` here and there, are of the maps before."""
+    those = [side for side, what in zip(("here", "there"), anew, strict=True) if what != NOT_ANEW]
+    if not those:
+        return ""
+    return (
+        f"Maps were fitted anew on fresh labels {' and '.join(those)} after the run: its numbers and alerts beside each "
+        "other are of the maps before, what calirare predict says is of the new ones."
     )
 
 
