@@ -60,7 +60,7 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
     check_as_written(there.folder, ("metrics.json", "predictions.csv"))
     try:
         others = parse_json(read_text(there.folder / "metrics.json"))
-        anew = tuple(_anew(run) for run in (here, there))
+        anew = _anew(here), _anew(there)
         measures = (*_measures(metrics, others), *([("maps fitted anew on", *anew)] if set(anew) != {NOT_ANEW} else []))
         frame = there.to_frame()
         caveat = _caveat(metrics, others, names_tested(predictions) == names_tested(frame))
@@ -104,8 +104,8 @@ def _of_maps_before(anew: tuple[str, ...]) -> str:
     if not those:
         return ""
     return (
-        f"Maps were fitted anew on fresh labels {' and '.join(those)} after the run: its numbers and alerts beside each "
-        "other are of the maps before, what calirare predict says is of the new ones."
+        f"Maps were fitted anew on fresh labels {' and '.join(those)} after the run: its numbers and alerts below are "
+        "of the maps before, what calirare predict says is of the new ones."
     )
 
 
