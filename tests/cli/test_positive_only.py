@@ -13,7 +13,7 @@ import calirare
 from calirare.graph import Graph, Split, known_rare, with_drawn_rest
 from calirare.page import RARE, Desk, Verdicts
 from calirare.run import DRAWN
-from tests.helpers.command import call, rough_runs
+from tests.helpers.command import assert_one_sentence, call, rough_runs
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +71,19 @@ def test_p_is_that_of_fraud_and_not_of_being_known(run, accounts):
     assert said.out.count("selected completely at random") == 2  # the check, and the note
     assert "selected completely at random" in (folder / "log.txt").read_text()
     assert table["y"].tolist() == np.where(others, -1, 1).tolist()
+
+
+def test_labels_of_nodes_that_were_drawn_do_not_recalibrate_and_the_error_says_why(run, accounts, tmp_path):
+    folder, _ = run
+    some = accounts[accounts["label"] == ""].head(200)
+    some.assign(label=np.where(some["fraud"], "fraud", "rest"))[["node", "label"]].to_csv(
+        tmp_path / "new.csv", index=False
+    )
+    words = ("--run", folder, "--out", tmp_path / "anew")
+    said = assert_one_sentence(call("recalibrate", *words, "--labels", tmp_path / "new.csv"))
+    assert f"with labels positive-only those without one did too, drawn at random ({N} in all)" in said
+    assert "which leaves 0 labels, 0 of them 'fraud': give another graph's labels (--graph), or train with" in said
+    assert len(said) <= 300
 
 
 def test_what_labels_judge_is_called_being_known(run, tmp_path):

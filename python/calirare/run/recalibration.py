@@ -142,7 +142,7 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
         )
     prepared = scorer.prepared(graph, say)
     seen = scorer.fit.nodes.cpu() if same_but_labels(graph, run.fingerprint) else torch.empty(0, dtype=torch.int64)
-    nodes, labels = _labelled(prepared, scorer.class_names[1], seen)
+    nodes, labels = _labelled(prepared, scorer.class_names[1], seen, scorer.settings.positive_only)
     if seen.numel():
         trained = amount(seen.numel(), "label")
         say(f"note: this is the graph the run was trained on: the {trained} that trained are left out")
@@ -176,8 +176,14 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
     )
 
 
-def _labelled(graph: Graph, rare: str, seen: Tensor) -> tuple[Tensor, Tensor]:
+def _labelled(graph: Graph, rare: str, seen: Tensor, drawn: bool) -> tuple[Tensor, Tensor]:
     """Returns the labelled nodes that have not been seen, and their labels.
+
+    Args:
+        graph: with labels.
+        rare: name of the rare class.
+        seen: nodes that trained, none in another graph than the run's own.
+        drawn: whether nodes without a label were among those, as the rest.
 
     Raises:
         InputError: there are none of one of the classes.
@@ -186,9 +192,17 @@ def _labelled(graph: Graph, rare: str, seen: Tensor) -> tuple[Tensor, Tensor]:
     nodes = nodes[~torch.isin(nodes, seen.to(nodes.device))]
     labels = nodes if graph.y is None else graph.y[nodes]
     if not bool((labels == 1).any()) or not bool((labels == 0).any()):
+        got = f"{amount(len(labels), 'label')}, {int((labels == 1).sum())} of them {rare!r}"
+        if seen.numel() and drawn:
+            raise InputError(
+                f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but with labels "
+                f"positive-only those without one did too, drawn at random ({seen.numel():,} in all), which leaves "
+                f"{got}: give another graph's labels (--graph), or train with --labels all"
+            )
+        left = " (of nodes that did not train)" if seen.numel() else ""
         raise InputError(
             f"recalibrate: graph {graph.name!r} must have labels of {rare!r} and of other nodes that the run has not "
-            f"seen, got {amount(len(labels), 'label')}, {int((labels == 1).sum())} of them {rare!r}: add labels"
+            f"seen, got {got}{left}: add labels"
         )
     return nodes, labels
 
