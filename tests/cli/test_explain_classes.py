@@ -89,7 +89,7 @@ def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
     ("words", "wanted"),
     [
         (["--node", "n3", "--class", "fraud"], "the run has no class 'fraud': its classes are"),
-        (["--node", "n3", "--class", "fraud"], "card, loan and ring, big"),
+        (["--node", "n3", "--class", "fraud"], "card, loan and 'ring, big'"),
         (["--top", "3"], "--top is of a class: name one (--class)"),
         (["--top", "0", "--class", "loan"], "--top must be at least 1"),
         (["--node", "nobody"], "has no node nobody"),

@@ -193,7 +193,7 @@ def test_classes_go_by_their_names(run):
     first, second = recalibrated_classes(saved, plain, str), recalibrated_classes(saved, turned, str)
     assert first.to_mapping() == second.to_mapping()
     assert torch.equal(probabilities(first.run, graph), probabilities(second.run, graph))
-    assert any("no fresh label is of rare, one" in note for note in second.notes)
+    assert any("no fresh label is of 'rare, one':" in note for note in second.notes)
 
 
 def test_a_graph_that_is_gone_leaves_no_table_behind(run, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LONGEST_NAME = 80  # characters of a name that are shown
 
 
@@ -9,6 +11,18 @@ def shortened(name: str) -> str:
     """Returns a name that is too long to be shown without its middle."""
     half = LONGEST_NAME // 2
     return name if len(name) <= LONGEST_NAME else f"{name[:half]} .. {name[-half:]}"
+
+
+def quoted(name: object) -> str:
+    """Returns a name as a list of names shows it: in quotation marks where it could be taken for two, or for none."""
+    text = str(name)
+    plain = text.strip() == text != "" and "," not in text and " and " not in text
+    return text if plain else repr(text)
+
+
+def listed(names: Iterable[object]) -> str:
+    """Returns names with commas between them, `quoted`."""
+    return ", ".join(map(quoted, names))
 
 
 def class_words(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, listed
 from calirare._util.errors import InputError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def evaluate(
     print_reports(f"{table}, {amount(len(scores), 'row')}, {amount(len(names), 'label')}", {"value": report})
     for what, found in dataclasses.asdict(diagnostics).items():
         if found and what in ("jitter", "constant_scores", "absent_labels", "universal_labels"):
-            shown = ", ".join(names[j] for j in found) if isinstance(found, tuple) else f"{found:g}"
+            shown = listed(names[j] for j in found) if isinstance(found, tuple) else f"{found:g}"
             print(f"note: {what.replace('_', ' ')}: {shown}")
     if diagnostics.tied_share >= MANY_TIES:
         _tell_of_ties(scores, labels, p, report, diagnostics.tied_share)
@@ -210,7 +210,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     if not names or missing:
         raise InputError(
             f"{path}: the table must have a column y_<label> and a column p_<label> for each label, got "
-            f"{', '.join(map(str, table.columns))}"
+            f"{listed(table.columns)}"
         )
     if part is not None:
         if "split" not in table.columns:

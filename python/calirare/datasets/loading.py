@@ -9,6 +9,7 @@ from typing import Literal, Unpack, cast, get_args
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import quoted
 from calirare._util.errors import InputError
 from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.download import Progress
@@ -309,7 +310,9 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
         return graph.class_names[sizes.index(min(sizes))]
     if len(sizes) == 1:
         raise InputError(one_class(graph.name, graph.class_names[0]))
-    shown = ", ".join(f"{name} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False))
+    shown = ", ".join(
+        f"{quoted(name)} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False)
+    )
     raise InputError(
         f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass minority=CLASS (command "
         "line: --minority CLASS)"

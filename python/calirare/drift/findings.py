@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from calirare._util.amounts import quoted
+
 Verdict = Literal["ok", "caution", "do not trust"]
 Part = Literal["column", "edges", "P(rare)"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "caution", "do not trust")
@@ -107,6 +109,6 @@ def _listed(findings: Iterable[Finding]) -> str:
     said: dict[str, str] = {}
     for finding in findings:
         said.setdefault(finding.name, finding.why)
-    words = [f"{name} ({why})" for name, why in list(said.items())[:NAMED]]
+    words = [f"{quoted(name)} ({why})" for name, why in list(said.items())[:NAMED]]
     more = len(said) - len(words)
     return ", ".join(words) + (f", and {more:,} more" if more > 0 else "")

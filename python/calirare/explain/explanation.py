@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
+from calirare._util.amounts import listed
+
 LITTLE = 0.0005  # of a change of P(rare): less than what is written as 0.1 points
 MOST_DIGITS = 12  # of a probability next to a threshold
 
@@ -111,7 +113,7 @@ class Needed:
     @property
     def whose(self) -> str:
         """Whose labels they are, such as "the labels of a, b, c and 3 more"."""
-        n, named = len(self.names), ", ".join(self.names[:3])
+        n, named = len(self.names), listed(self.names[:3])
         return f"the label of {named}" if n == 1 else f"the labels of {named}" + (f" and {n - 3} more" if n > 3 else "")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import quoted
 from calirare._util.errors import InputError
 from calirare.graph import Graph, named
 
@@ -60,7 +61,7 @@ def _unknown(graph: Graph, names: list[str], who: str) -> str:
     else:
         close = get_close_matches(names[0], map(str, graph.node_names), 1)
         known = (
-            f"did you mean {close[0]}?"
+            f"did you mean {quoted(close[0])}?"
             if close
             else f"its nodes are called {named([str(name) for name in graph.node_names[:3]], 3)}, .."
         )

@@ -145,7 +145,7 @@ def _check_missing(table: RawTable, numbers: Sequence[int], looks: Looks, option
     gone = [(i, int(n)) for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
     if options.impute != "error" or not gone:
         return
-    shown = named([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10)
+    shown = named([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10, str)
     raise InputError(f"features: no value may be missing, but {shown}: fill them in, or take impute median or zero")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
 from calirare.graph import (
@@ -194,7 +195,7 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
         )
     more = [name for name in given if name not in set(wanted)]
     if more:
-        say(f"left out, as the run has no such feature: {', '.join(more)}")
+        say(f"left out, as the run has no such feature: {listed(more)}")
     place = {name: i for i, name in enumerate(given)}
     return tuple(place[name] for name in wanted)
 

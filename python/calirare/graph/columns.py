@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import quoted
 from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import Parts, dtype_of
 from calirare_ext import Csr
@@ -184,9 +185,9 @@ def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
     return tuple(Column(name) for name in names)
 
 
-def named(names: Sequence[str], most: int = 2) -> str:
-    """Returns names in words: the first ones, long ones cut, and how many more there are."""
-    names = [name if len(name) <= LONGEST else cut(name, LONGEST) for name in names]
+def named(names: Sequence[str], most: int = 2, quote: Callable[[str], str] = quoted) -> str:
+    """Returns names in words: the first ones, long ones cut, and how many more there are; `quote` writes each."""
+    names = [quote(name if len(name) <= LONGEST else cut(name, LONGEST)) for name in names]
     if len(names) <= most + 1:
         return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"{', '.join(names[:most])} and {len(names) - most} more"

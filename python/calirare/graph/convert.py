@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, dtype_of
@@ -317,7 +318,7 @@ def _not_read(graph: NetworkxGraph, read: set[str]) -> list[str]:
     }
     mend = {"nodes": "features and labels name attributes", "edges": "weight names one"}
     left = {of: [str(name) for name in names if name not in read] for of, names in attributes.items()}
-    return [f"{of}: attributes not read: {', '.join(names)} ({mend[of]})" for of, names in left.items() if names]
+    return [f"{of}: attributes not read: {listed(names)} ({mend[of]})" for of, names in left.items() if names]
 
 
 def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> NumpyArray:

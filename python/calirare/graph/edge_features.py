@@ -102,7 +102,7 @@ def with_carried(
 
 def not_read(names: Sequence[str]) -> str:
     """Returns the note on columns of an edge table that are not read."""
-    which = named([repr(name) for name in names])
+    which = named(names, quote=repr)
     return f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
 from calirare.graph.category_names import plain_names
 from calirare.graph.edge_features import Carried, read_carried
@@ -158,7 +159,7 @@ class EdgeCells:
         return carried, notes
 
     def _absent(self, column: str, option: str) -> None:
-        names = ", ".join(self.names)
+        names = listed(self.names)
         self.faults.append(
             f"{self.path}: there is no column {column!r}; the columns are {names}: name another ({option})"
         )
@@ -250,7 +251,7 @@ def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Sourc
     pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
     if any(wanted):
         absent = [name for name in wanted if name is not None and name not in names]
-        faults = [f"{path}: there is no column {name!r}; the columns are {', '.join(names)}" for name in absent]
+        faults = [f"{path}: there is no column {name!r}; the columns are {listed(names)}" for name in absent]
         if None in wanted:
             faults.append(f"{path}: both ends must be named: pass --source-column and --target-column")
         return (str(wanted[0]), str(wanted[1])), faults
@@ -261,7 +262,7 @@ def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Sourc
     if len(names) == 2 and not any(is_number(name) for name in names):
         return (names[0], names[1]), []
     fault = (
-        f"{path}: the first line must name two columns, source and target (or {pairs}), got {', '.join(names)}: write "
+        f"{path}: the first line must name two columns, source and target (or {pairs}), got {listed(names)}: write "
         "a first line with these names, or say which they are (--source-column, --target-column)"
     )
     return ("", ""), [fault]

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import torch
 
+from calirare._util.amounts import listed
 from calirare._util.errors import InputError
 from calirare.graph.graph import Graph
 from calirare.graph.splits import Split
@@ -117,7 +118,7 @@ def _rare_class(graph: Graph, minority: int | str | None) -> int:
         return int(seen[0])
     if len(names) == 2 and graph.class_names in (("0", "1"), ("False", "True")):
         return 1
-    shown = ", ".join(names[:20])
+    shown = listed(names[:20])
     raise InputError(
         f"graph {graph.name!r}: which class is the rare one must be said with labels positive-only, the classes are "
         f"{shown}: pass minority=CLASS (command line: --minority CLASS)"

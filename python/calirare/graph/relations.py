@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
 from calirare._util.brief import brief
 from calirare._util.errors import FaultsError, InputError
@@ -109,7 +110,7 @@ def check_relations(relations: tuple[Relation, ...], n_nodes: int, where: str) -
     """
     names = [relation.name for relation in relations]
     if len(set(names)) < len(names):
-        raise InputError(f"{where}: every relation must have its own name, got {', '.join(names)}: rename one")
+        raise InputError(f"{where}: every relation must have its own name, got {listed(names)}: rename one")
     for relation in relations:
         for matrix in (relation.out, relation.into):
             if matrix.shape != (n_nodes, n_nodes):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from calirare._util.amounts import listed
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, check_names
 from calirare.graph.folder import FACTS
@@ -91,7 +92,7 @@ class DuckTable:
         found = self._found(engine)
         if not found:
             names = [name if schema == "main" else f"{schema}.{name}" for _, schema, name in _tables(engine)]
-            raise InputError(f"{self}: there is no such table; the tables are {', '.join(sorted(names)) or 'none'}")
+            raise InputError(f"{self}: there is no such table; the tables are {listed(sorted(names)) or 'none'}")
         wanted = "*" if columns is None else ", ".join(map(_quoted, columns))
         return f"SELECT {wanted} FROM {'.'.join(map(_quoted, found))}"
 
@@ -132,7 +133,7 @@ def unnamed_table(path: Path) -> str:
     with DuckTable(path, "")._opened() as engine:
         names = [name for _, _, name in _tables(engine)]
     example = f"{path.name}::{names[0] if names else 'TABLE'}"
-    return f"say which table of the database, such as {example}; there are {', '.join(names[:10]) or 'none'}"
+    return f"say which table of the database, such as {example}; there are {listed(names[:10]) or 'none'}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import NEIGHBOURS, with_neighbours
@@ -190,14 +191,14 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     table.columns = [str(name) for name in table.columns]
     absent = [name for name in options.leave_out if name not in table.columns]
     if absent and options.need_label:  # a table to score need not have them
-        there = ", ".join(table.columns)
+        there = listed(table.columns)
         faults.append(f"{path}: there is no column {absent[0]!r} to leave out; the columns are {there}: name another")
     table = table[[name for name in table.columns if name not in options.leave_out]]
     roles = _roles(list(table.columns), options, path, faults)
     features = [name for name in table.columns if name not in roles]
     ids = None if roles.ids is None else _ids(table[roles.ids], path, faults)
     faults += [
-        f"{path}: there is no feature column {name!r} to read as names; the features are {', '.join(features)}"
+        f"{path}: there is no feature column {name!r} to read as names; the features are {listed(features)}"
         for name in options.one_hot
         if name not in features
     ]
@@ -351,7 +352,7 @@ def _column(
     """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
     if wanted is not None and wanted not in names:
         other = "name another, or none (--unweighted)" if what == "weights" else "name another"
-        faults.append(f"{path}: there is no column {wanted!r}; the columns are {', '.join(names)}: {other}")
+        faults.append(f"{path}: there is no column {wanted!r}; the columns are {listed(names)}: {other}")
         return None
     found = [name for name in names if name == wanted or str(name).lower() in usual]
     if wanted is not None and "x" in (str(name).lower() for name in names):  # a place beside it, no label

@@ -58,9 +58,9 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         InputError: a file of the other run is missing or damaged.
     """
     check_as_written(there.folder, ("metrics.json", "predictions.csv"))
+    anew = _anew(here), _anew(there)
     try:
         others = parse_json(read_text(there.folder / "metrics.json"))
-        anew = _anew(here), _anew(there)
         measures = (*_measures(metrics, others), *([("maps fitted anew on", *anew)] if set(anew) != {NOT_ANEW} else []))
         frame = there.to_frame()
         caveat = _caveat(metrics, others, names_tested(predictions) == names_tested(frame))

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import quoted
 from calirare._util.brief import brief
 from calirare.graph import Graph
 from calirare.metrics import auprc, nll
@@ -217,7 +218,7 @@ class Updated:
     def summary(self, width: int = WIDTH) -> str:
         """Returns what changed, as text of some width."""
         facts, lines = self.to_mapping(), list[str]()
-        told = ", ".join(f"{number:,} {name}" for name, number in facts["labels"].items() if number)
+        told = ", ".join(f"{number:,} {quoted(name)}" for name, number in facts["labels"].items() if number)
         m, alerts = facts["trained_on"], facts["alerts"]
         labels = "label" if sum(facts["labels"].values()) == 1 else "labels"
         say = [

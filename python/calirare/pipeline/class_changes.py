@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, quoted
 from calirare._util.brief import brief
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import cut
@@ -114,7 +114,7 @@ class UpdatedClasses:
     def summary(self, width: int = WIDTH) -> str:
         """Returns what changed, as text of some width."""
         facts = self.to_mapping()
-        told = ", ".join(f"{number:,} {name}" for name, number in facts["labels"].items() if number)
+        told = ", ".join(f"{number:,} {quoted(name)}" for name, number in facts["labels"].items() if number)
         labels = "label" if sum(facts["labels"].values()) == 1 else "labels"
         m, changed = facts["trained_on"], facts["predictions_changed"]
         say = [

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from calirare._util.amounts import listed
 from calirare._util.draws import draws_for
 from calirare.metrics import (
     auprc,
@@ -99,7 +100,7 @@ def class_summary(metrics: dict[str, Any], width: int) -> str:
     if len(metrics["report"]) > 1:
         lines.append("* the target of prediction and confidence in predictions.csv; --target takes the other")
     rare = metrics["rare_classes"]
-    lines.append(f"rare classes (less than half of an equal share): {', '.join(rare) if rare else 'none'}")
+    lines.append(f"rare classes (less than half of an equal share): {listed(rare) if rare else 'none'}")
     if metrics["agreement"] is not None:
         lines.append(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
     if metrics["choice"] is not None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, listed
 from calirare._util.brief import brief
 from calirare._util.errors import InputError, cut
 from calirare._util.files import parse_json, read_text
@@ -316,6 +316,6 @@ def _notes(maps: dict[Target, Calibrator], y: Tensor, names: Sequence[str]) -> I
     there = torch.bincount(y, minlength=len(names))
     none = [name for name, n in zip(names, there.tolist(), strict=True) if not n]
     if none and any(isinstance(each, PriorPlattCalibrator) for each in maps.values()):
-        shown = ", ".join(none[:4]) + (", .." if len(none) > 4 else "")
+        shown = listed(none[:4]) + (", .." if len(none) > 4 else "")
         yield f"no fresh label is of {shown}: how common that is is told by the prior alone"
     yield from (each.note_ for each in maps.values() if isinstance(each, JackknifeCalibrator) and each.note_)

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, quoted
 from calirare.drift import Drift
 from calirare.run.row_groups import parquet_writer
 from calirare.run.score_only import ROWS, Loaded, Source, scored_of
@@ -39,7 +39,7 @@ class ClassScored:
 
     def summary(self) -> str:
         """Returns a few lines for a person."""
-        told = ", ".join(f"{name} {100 * share:.3g} %" for name, share in self.shares.items())
+        told = ", ".join(f"{quoted(name)} {100 * share:.3g} %" for name, share in self.shares.items())
         lines = [f"expected among {amount(self.nodes, 'node')}: {told}"]
         if self.drift is not None:
             lines.append(f"drift: {self.drift.sentence}")

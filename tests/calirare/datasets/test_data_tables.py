@@ -67,6 +67,17 @@ def test_a_column_called_weight_can_be_left_unread_and_reading_it_is_told(write)
         read(write(), weight="none")
 
 
+def test_names_with_commas_stand_in_quotation_marks_among_others(write):
+    path = write(NODES.replace("ok", '"ring, big"').replace("s,4,40,,", "s,4,40,loan,"))
+    with pytest.raises(InputError, match=r"the classes are fraud \(2 nodes\), loan \(1 nodes\), 'ring, big' \(2 nodes"):
+        load_dataset(path)
+    with pytest.raises(InputError, match="the classes are 0 \\(fraud\\), 1 \\(loan\\), 2 \\('ring, big'\\)"):
+        load_dataset(path, minority="ring")
+    path = write(NODES.replace("income", '"income, gross"'))
+    with pytest.raises(InputError, match="the columns are node, age, 'income, gross', label, split: name another"):
+        read(path, label="kind")
+
+
 def test_parquet_and_gzip_and_tabs_give_the_same_graph(write, tmp_path):
     want = read(write())
     nodes, edges = tmp_path / "shop_nodes.csv", tmp_path / "shop_edges.csv"

@@ -346,7 +346,7 @@ def test_an_update_of_many_classes(apart, tmp_path) -> None:
     answers.to_csv(tmp_path / "bad.csv", index=False)
     said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "bad.csv", "--out", tmp_path / "three")
     assert said.code == 2
-    assert "a label must be one of plain, =odd and rare, one or unknown, got 'no such'" in said.err
+    assert "a label must be one of plain, =odd and 'rare, one' or unknown, got 'no such'" in said.err
 
 
 @pytest.mark.slow

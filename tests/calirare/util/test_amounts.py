@@ -2,7 +2,7 @@
 
 import pytest
 
-from calirare._util.amounts import amount, class_words, of_two_classes
+from calirare._util.amounts import amount, class_words, listed, of_two_classes
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,10 @@ from calirare._util.amounts import amount, class_words, of_two_classes
 )
 def test_one_of_a_thing_has_no_s(n, words, want):
     assert amount(n, *words) == want
+
+
+def test_names_in_a_list_are_as_many_as_they_look():
+    assert listed(["a b", "c, d", "", " e", "f and g", 7]) == "a b, 'c, d', '', ' e', 'f and g', 7"
 
 
 @pytest.mark.parametrize(

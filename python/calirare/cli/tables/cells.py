@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calirare._util.amounts import listed
 from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
@@ -149,7 +150,7 @@ def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool
     bad = np.abs(p.sum(1) - 1) > ROW_SUM_SLACK
     if bad.any() and not multilabel:
         got = f"got {p[int(bad.argmax())].sum():g} in {_rows(frame, bad)}"
-        raise InputError(f"columns {', '.join(names)} must sum to 1 in every row, {got}: give one column per class")
+        raise InputError(f"columns {listed(names)} must sum to 1 in every row, {got}: give one column per class")
     return p
 
 
@@ -227,8 +228,7 @@ def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.
 
 def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
     """Returns the first ten values as text for a message."""
-    shown = [str(value) for value in list(values)[:10]]
-    return ", ".join(shown) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+    return listed(list(values)[:10]) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
 
 
 def _named(frame: pd.DataFrame, name: str) -> pd.Series:
