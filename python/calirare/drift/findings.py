@@ -13,6 +13,7 @@ Verdict = Literal["ok", "caution", "do not trust"]
 Part = Literal["column", "edges", "P(rare)"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "caution", "do not trust")
 FEW = 100  # nodes with which chance may make distances of .3 and more
+MORE = 1.2  # times as many neighbours, from which on this is told before what it moves
 NAMED = 5  # findings that the sentence names
 
 
@@ -51,6 +52,7 @@ class Drift:
         n_columns: columns looked at.
         scored: whether P(rare) of the run's graph is known, of nodes that did not teach it.
         sample: how many nodes were looked at where these were drawn at random, and no edges with them; else None.
+        neighbours: usual number of neighbours here and in the run's graph; None where chance may make the difference.
     """
 
     findings: tuple[Finding, ...]
@@ -58,6 +60,7 @@ class Drift:
     n_columns: int
     scored: bool
     sample: int | None = None
+    neighbours: tuple[float, float] | None = None
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -86,14 +89,28 @@ class Drift:
                 "little"
             )
         worst = [finding for finding in self.found if finding.verdict == self.verdict]
-        return f"{self.verdict}: {_listed(worst)}"
+        return f"{self.verdict}: {', '.join(filter(None, [self.cause, _listed(worst)]))}"
+
+    @property
+    def cause(self) -> str:
+        """What may be behind the findings: edges of a longer or shorter time, which move what is read of neighbours.
+
+        Empty where nodes have about as many neighbours as in the run's graph, or nothing was found.
+        """
+        now, then = self.neighbours or (0.0, 0.0)
+        if self.verdict == "ok" or min(now, then) <= 0 or 1 / MORE < now / then < MORE:
+            return ""
+        time = "longer" if now > then else "shorter"
+        times = f"{now / then:.2g} times as many neighbours as in training"
+        return f"nodes have {times} (the edges may cover a {time} time)"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Returns verdict, sentence and findings as JSON holds them, those that are not ok before the others."""
+        """Returns verdict, sentence, cause and findings as JSON holds them, those that are not ok before the others."""
         rest = [finding for finding in self.findings if finding.verdict == "ok"]
         return {
             "verdict": self.verdict,
             "sentence": self.sentence,
+            "cause": self.cause,
             "findings": [asdict(finding) for finding in (*self.found, *rest)],
         }
 

@@ -45,8 +45,7 @@ class NumbersThen:
         """
         missing = np.isnan(values)
         there = values[~missing].astype(np.float32)
-        levels = np.linspace(0, 1, POINTS)
-        quantiles = np.quantile(there, levels, method="inverted_cdf") if len(there) else there
+        quantiles = distribution(there) if len(there) else there
         gap_effect = design_effect(missing.astype(float), patch)
         if not len(there):
             return cls(len(values), quantiles, 1.0, 1.0, 1.0, gap_effect)
@@ -114,6 +113,11 @@ class NumbersNow:
     high: float
     low_then: float
     high_then: float
+
+
+def distribution(values: NumpyArray) -> NumpyArray:
+    """Returns the quantiles of numbers, [m], m > 0, at equal steps, [POINTS]."""
+    return np.quantile(values, np.linspace(0, 1, POINTS), method="inverted_cdf")
 
 
 def compare_numbers(then: NumbersThen, values: NumpyArray, noise: Noise) -> NumbersNow:

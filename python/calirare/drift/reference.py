@@ -103,13 +103,16 @@ class Reference:
         """
         noise = self._noise
         findings = self._of_columns(graph, features, noise)
-        findings += of_edges(compare_edges(self.edges, graph.adjacency, noise))
+        edges = compare_edges(self.edges, graph.adjacency, noise)
+        findings += of_edges(edges)
         if self.scores is not None:
             nodes = graph.scored_nodes.cpu().numpy()
             its = p.cpu().numpy()[nodes], nodes
             now = compare_scores(self.scores, *its, graph.adjacency, patches(graph.adjacency), noise)
             findings += of_scores(now)
-        return Drift(tuple(findings), graph.scored_nodes.numel(), len(self.columns), self.scores is not None)
+        told = _neighbours_told(edges)
+        n, scored = graph.scored_nodes.numel(), self.scores is not None
+        return Drift(tuple(findings), n, len(self.columns), scored, neighbours=told)
 
     def compare_sample(
         self, nodes: Graph, degrees: NumpyArray, features: FeatureMap, p: NumpyArray, of_how_many: int
@@ -128,10 +131,12 @@ class Reference:
         """
         noise = self._noise
         findings = self._of_columns(nodes, features, noise)
-        findings += of_edges(compare_degrees(self.edges, degrees.astype(np.float64), noise))
+        edges = compare_degrees(self.edges, degrees.astype(np.float64), noise)
+        findings += of_edges(edges)
         if self.scores is not None:
             findings += of_scores(compare_distribution(self.scores, p, noise))
-        return Drift(tuple(findings), of_how_many, len(self.columns), self.scores is not None, nodes.n_nodes)
+        told, scored = _neighbours_told(edges), self.scores is not None
+        return Drift(tuple(findings), of_how_many, len(self.columns), scored, nodes.n_nodes, told)
 
     @property
     def _noise(self) -> Noise:
@@ -325,6 +330,11 @@ def of_edges(now: EdgesNow) -> Iterable[Finding]:
         verdict = HUB.verdict(max(here, before), 0.0)
         said = "" if verdict == "ok" else why
         yield Finding("edges", "node of most neighbours", "share", here, before, 0.0, verdict, said)
+
+
+def _neighbours_told(now: EdgesNow) -> tuple[float, float] | None:
+    """Returns usual numbers of neighbours, now and then, where they differ by more than chance."""
+    return now.usual if now.degrees.distance > now.degrees.distance_by_chance else None
 
 
 def of_scores(now: ScoresNow) -> Iterable[Finding]:

@@ -11,7 +11,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.drift.findings import FEW
 from calirare.drift.neighbourhoods import component_sizes, design_effect
 from calirare.drift.noise import Noise
-from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
+from calirare.drift.numbers import TAIL, NumbersNow, NumbersThen, compare_numbers, distribution
 from calirare_ext import Csr
 
 
@@ -73,12 +73,14 @@ class EdgesNow:
         isolated: share of nodes without any, now, then, and what their difference stays below by chance.
         apart: the same of nodes with neighbours outside the largest component; None where it was not looked at.
         hub: share of nodes that the node of most neighbours is one of, now and then; None where it was not looked at.
+        usual: mean number of neighbours of the middle nine tenths of the nodes, now and then.
     """
 
     degrees: NumbersNow
     isolated: tuple[float, float, float]
     apart: tuple[float, float, float] | None
     hub: tuple[float, float] | None
+    usual: tuple[float, float]
 
 
 def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
@@ -93,7 +95,14 @@ def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
 def compare_degrees(then: EdgesThen, degrees: NumpyArray, noise: Noise) -> EdgesNow:
     """Returns the same as far as numbers of neighbours of some nodes tell, float64 [m], m > 0."""
     alone = _share(float((degrees == 0).mean()), len(degrees), then, then.isolated, then.isolated_effect, noise)
-    return EdgesNow(compare_numbers(then.degrees, degrees, noise), alone, None, None)
+    usual = _usual(distribution(degrees)), _usual(then.degrees.quantiles)
+    return EdgesNow(compare_numbers(then.degrees, degrees, noise), alone, None, None, usual)
+
+
+def _usual(quantiles: NumpyArray) -> float:
+    """Returns the mean of the middle nine tenths of a distribution, which a hub does not move."""
+    beside = round(TAIL * (len(quantiles) - 1))
+    return float(quantiles[beside : len(quantiles) - beside].mean())
 
 
 def _share(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,29 @@ def test_next_months_times_are_not_to_be_trusted(months, outcome):
     assert {finding["name"] for finding in told["findings"] if finding["verdict"] == "do not trust"} == set(
         months.TIMES
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "longer"),
+    [("twice as many edges and more", (2.0, 4.0), "longer"), ("most edges lost", (0.05, 0.5), "shorter")],
+)
+def test_edges_of_another_time_are_named_before_what_they_move(name, times, longer, months, outcome):
+    change, _ = months.DRIFTS[name]
+    drift = drift_of(outcome, change(months.month(500)).graph())
+    said = re.match(
+        r"[a-z ]+: nodes have ([\d.]+) times as many neighbours as in training \(the edges (.*?)\), ", drift.sentence
+    )
+    assert said, drift.sentence
+    assert times[0] < float(said[1]) < times[1]
+    assert said[2] == f"may cover a {longer} time"
+    assert drift.to_mapping()["cause"] in drift.sentence
+
+
+def test_edges_are_no_cause_where_they_are_as_many(months, outcome):
+    change, _ = months.DRIFTS["another currency"]
+    drift = drift_of(outcome, change(months.month(500)).graph())
+    assert drift.verdict != "ok"
+    assert drift.cause == drift.to_mapping()["cause"] == ""
 
 
 def test_three_times_as_much_fraud_shows_in_mean_p(months, outcome):
