@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from calirare import InputError, load
 from calirare._util.run_files import seal
 from calirare.run.model_file import FORMAT
+from calirare_ext import __version__
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
@@ -64,6 +65,51 @@ def test_a_run_of_another_version_says_how_to_train_it_again(command, found, qui
     sentence = assert_one_sentence(call(*command, "--run", quick_run))
     assert f"it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it again" in sentence
     assert "`calirare train --help`" in sentence
+    save_file(load_file(path), path, {"calirare": json.dumps({"format": found, "version": "9.1.0"})})
+    assert f"was written by calirare 9.1.0 ({found!r}," in assert_one_sentence(call(*command, "--run", quick_run))
+
+
+def made_by(run: Path, version: str | None) -> None:
+    """Makes a run say that a version trained it; None: none, as versions up to 0.2.0 did."""
+    path = run / "model.safetensors"
+    with safe_open(str(path), "pt") as file:
+        facts = json.loads(file.metadata()["calirare"])
+    facts.pop("version")
+    told = {} if version is None else {"version": version}
+    save_file(load_file(path), path, {"calirare": json.dumps(facts | told, sort_keys=True)})
+    metrics = json.loads((run / "metrics.json").read_text())
+    metrics.pop("version")
+    (run / "metrics.json").write_text(json.dumps(metrics | told))
+    seal(run)
+
+
+@pytest.mark.parametrize("version", [None, "9.1.0"])
+def test_a_run_says_which_version_trained_it(version, quick_run, graph_file, tmp_path):
+    assert load(quick_run).version == __version__
+    assert (quick_run / "config.yaml").read_text().startswith(f"# calirare {__version__}\n")
+    assert json.loads((quick_run / "metrics.json").read_text())["version"] == __version__
+    run = Path(shutil.copytree(quick_run, tmp_path / "other"))
+    made_by(run, version)
+    assert load(run).version == (version or "")
+    for folder in (run, quick_run):  # which is read as before
+        said = call("predict", "--run", folder, "--graph", graph_file, "--out", tmp_path / f"{folder.name}.csv")
+        assert said.code == 0, said.err
+        noted = f"note: the run was trained by calirare 9.1.0, and this is {__version__}" in said.err
+        assert noted == (folder == run and version is not None)
+    assert (tmp_path / "other.csv").read_bytes() == (tmp_path / f"{quick_run.name}.csv").read_bytes()
+    told = json.loads((tmp_path / "other.json").read_text())["version"]
+    assert told == {"run": version, "predict": __version__}
+    page = tmp_path / "page.html"
+    assert call("report", "--run", run, "--against", quick_run, "--out", page).code == 0
+    here = version or "not stored, an earlier one"
+    cells = "".join(f'<td class="text any">{each}</td>' for each in (here, __version__))
+    assert f"<td>version of calirare</td>{cells}" in page.read_text()
+    metrics = json.loads((run / "metrics.json").read_text())
+    del metrics["decision"]
+    (run / "metrics.json").write_text(json.dumps(metrics))
+    seal(run)
+    sentence = assert_one_sentence(call("report", "--run", run, "--out", tmp_path / "no.html"))
+    assert f"of another version of calirare{', 9.1.0' if version else ''} (there is no 'decision')" in sentence
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 from calirare._util.durable import sync
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
+from calirare_ext import __version__
 
 LIST, FORMAT = "files.json", "calirare files 1"
 RECALIBRATION = "recalibration.json"  # in place of tables and pictures in the folder of a recalibrated run
@@ -140,9 +141,18 @@ def other_metrics(folder: Path, error: Exception) -> InputError:
     """Returns what to say of a metrics.json as the run wrote it, in which something is not as it is written today."""
     found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
     return InputError(
-        f"run {folder}: metrics.json is damaged or of another version of calirare ({found}): train the run again with "
-        "its config.yaml"
+        f"run {folder}: metrics.json is damaged or of another version of calirare{_version_told(folder)} ({found}): "
+        "train the run again with its config.yaml"
     )
+
+
+def _version_told(folder: Path) -> str:
+    """Returns the other version that metrics.json says it is of, or nothing."""
+    try:
+        version = parse_json(read_text(folder / "metrics.json")).get("version")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return f", {version}" if version and version != __version__ else ""
 
 
 def checksum_of(folder: Path, names: Iterable[str]) -> str:

@@ -100,13 +100,13 @@ def run(
     with _alone_at(path, overwrite):
         loaded = scored_graph(saved, graph, settings)
         with Reporter() as reporter:
-            for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
+            for note in (*loaded.notes, *_told(saved, graph, settings)):
                 reporter.say(f"note: {note}")
             scored = saved.score(loaded, report=reporter, prevalence=prevalence, interval_nodes=interval_nodes)
         with fresh_files(path.parent, f"predict: {path}") as partial:
             assert scored.table is not None
             names = [file.name for file in write_scored(scored.table, partial, path.stem)]
-            write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+            write_json(scored.to_mapping() | _versions(saved), partial / f"{path.stem}.json")
     return _said(scored, [path.parent / name for name in [*names, f"{path.stem}.json"]], fail_on_drift)
 
 
@@ -153,7 +153,7 @@ def _scores_only(
                     scored = ScoreOnly(saved.scorer, source, ranks).score(partial / path.name, prevalence, report)
                     parts = ranks.gather_all({"file": path.name, "first": source.first, "nodes": source.n_nodes})
                     if scored is not None:
-                        write_json(scored.to_mapping() | {"parts": parts}, partial / files[1].name)
+                        write_json(scored.to_mapping() | _versions(saved) | {"parts": parts}, partial / files[1].name)
             ranks.wait()
             blocks.remove()
             _remove_earlier(blocks.others, replaced)
@@ -186,11 +186,11 @@ def _every_class(
                 source = _source(saved, graph, settings, blocks, Ranks(), reporter)
             else:
                 loaded = scored_graph(saved, graph, settings)
-                for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
+                for note in (*loaded.notes, *_told(saved, graph, settings)):
                     reporter.say(f"note: {note}")
                 source = Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
             scored = score_classes(saved.scorer, source, partial / path.name, reporter)
-            write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+            write_json(scored.to_mapping() | _versions(saved), partial / f"{path.stem}.json")
             names = sorted(each.name for each in partial.iterdir())
         blocks.remove()
     print(scored.summary(), end="")
@@ -247,6 +247,8 @@ def _source(
     elif stored and not given:
         if ranks.rank == 0:
             saved.scorer.note_on(reporter.say)
+            for note in _other_version(saved):
+                reporter.say(f"note: {note}")
         part = _own_part(graph, own, ranks)
         if ranks.rank == 0 and saved.scorer.wants_weights:
             note_weights(True, part.weighted, lambda note: reporter.say(f"note: {note}"))
@@ -257,7 +259,7 @@ def _source(
             "start one process"
         )
     loaded = scored_graph(saved, graph, settings)
-    for note in (*loaded.notes, f"the graph is scored in memory, because {why}", *_later_edges(saved, graph, settings)):
+    for note in (*loaded.notes, f"the graph is scored in memory, because {why}", *_told(saved, graph, settings)):
         reporter.say(f"note: {note}")
     saved.scorer.note_on(reporter.say)
     return Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
@@ -278,12 +280,24 @@ def _own_part(graph: str, own: str, ranks: Ranks) -> GraphOnDisk:
     return found if own != graph or ranks.size == 1 else found.part(ranks.rank, ranks.size)
 
 
-def _later_edges(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
-    """Returns what to know of a table scored with edges of all times by a run that left out later ones."""
-    until = saved.settings.data.as_of
-    if until is None or settings.get("as_of") is not None or not is_table(graph):
+def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
+    """Returns what to know of a run of another version, and of a table scored with edges later than the run's."""
+    until, notes = saved.settings.data.as_of, _other_version(saved)
+    if until is not None and settings.get("as_of") is None and is_table(graph):
+        notes.append(f"edges: all times count; the run left out edges after {until} (--as-of leaves out some here too)")
+    return notes
+
+
+def _other_version(saved: SavedRun) -> list[str]:
+    """Returns the note on a run that another version trained, if it says so."""
+    if saved.version in ("", __version__):
         return []
-    return [f"edges: all times count; the run left out edges after {until} (--as-of leaves out some here too)"]
+    return [f"the run was trained by calirare {saved.version}, and this is {__version__}"]
+
+
+def _versions(saved: SavedRun) -> dict[str, Any]:
+    """Returns which versions of CaliRare trained and scored, as JSON holds it; null of a run that does not say."""
+    return {"version": {"run": saved.version or None, "predict": __version__}}
 
 
 def free_path(path: Path, overwrite: bool) -> Path:

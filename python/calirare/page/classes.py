@@ -83,7 +83,7 @@ def _values(saved: SavedClasses, metrics: dict[str, Any], queue: pd.DataFrame) -
         "limits": _limits(metrics),
         "pictures": [(words, embedded(saved.folder / name)) for name, words in PICTURES],
         "config": read_text(saved.folder / "config.yaml"),
-        "versions": versions_of(saved.folder),
+        "versions": versions_of(saved),
     }
 
 

@@ -19,7 +19,7 @@ from calirare.page import content
 from calirare.page.against import against
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
-from calirare.run import SavedRun
+from calirare.run import SavedClasses, SavedRun
 
 TEMPLATE = "rare.html"
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
@@ -104,14 +104,15 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
             for name, words in content.pictures(metrics)
         ],
         "config": read_text(saved.folder / "config.yaml"),
-        "versions": versions_of(saved.folder),
+        "versions": versions_of(saved),
     }
 
 
-def versions_of(folder: Path) -> list[str]:
-    """Returns the lines of a run's log that say what made it."""
-    log = read_text(folder / "log.txt") if (folder / "log.txt").is_file() else ""
-    return [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
+def versions_of(saved: SavedRun | SavedClasses) -> list[str]:
+    """Returns what made a run: lines of its log, or without one the version that it stores, if it does."""
+    log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
+    lines = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
+    return lines or [f"calirare {saved.version}"] * bool(saved.version)
 
 
 def embedded(path: Path) -> str | None:

@@ -41,6 +41,7 @@ from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
 from calirare.run.tables import REVIEWED, node_column, part_column, write_predictions, write_queue
 from calirare.training import Fitted
+from calirare_ext import __version__
 
 
 @dataclass(eq=False)
@@ -132,6 +133,7 @@ class ClassesOutcome(CalibratedRun):
             "rare_classes": rare_among(names, shares),
             "agreement": None if self.agreement is None else vars(self.agreement),
             "calibrators": {str(t): c.state() for t, c in self.calibrators.items()},
+            "version": __version__,
             "choice": None if self.choice is None else self.choice.to_mapping(),
             "notes": self.notes,
         }

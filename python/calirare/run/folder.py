@@ -100,6 +100,11 @@ class SavedRun:
         return self.scorer.fit
 
     @property
+    def version(self) -> str:
+        """Version of CaliRare that trained it; empty where that was before runs stored it."""
+        return self.scorer.version
+
+    @property
     def kinds(self) -> dict[str, str]:
         """What the raw columns hold, see `Scorer.kinds`."""
         return self.scorer.kinds
@@ -327,7 +332,7 @@ def read_run(folder: Path, model: str) -> SavedRun:
         scorer = dataclasses.replace(scorer_of(tensors, facts, settings), anew=(folder / RECALIBRATION).is_file())
         return SavedRun(folder, scorer, split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise damaged(folder / model, error) from error
+        raise damaged(folder / model, error, facts.get("version")) from error
 
 
 def of_classes(folder: Path) -> bool:

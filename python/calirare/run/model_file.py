@@ -21,6 +21,7 @@ from calirare.models import FITS
 from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
+from calirare_ext import __version__
 
 METADATA, FORMAT = "calirare", "calirare run 6"
 FIT = "fit."  # before the names of the detector's own tensors
@@ -70,6 +71,7 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         "reference": reference,
         "tables": dataclasses.asdict(scorer.tables),
         "threshold": scorer.threshold,
+        "version": scorer.version,
         "weighted": scorer.weighted,
         "relations": None if scorer.relations is None else list(scorer.relations),
     }
@@ -83,10 +85,11 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         raise OSError(str(error)) from error
 
 
-def damaged(path: Path, error: Exception) -> InputError:
-    """Returns what to say of a file that cannot be read."""
+def damaged(path: Path, error: Exception, version: object = None) -> InputError:
+    """Returns what to say of a file that cannot be read; `version` is what it says that wrote it, if it does."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError(f"run {path.parent}: {path.name} is damaged or was written by another version: {reason}")
+    which = f", {version}" if version and version != __version__ else ""
+    return InputError(f"run {path.parent}: {path.name} is damaged or was written by another version{which}: {reason}")
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -95,13 +98,14 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             facts = parse_json((file.metadata() or {})[METADATA])
-        found = facts["format"]
+        found, version = facts["format"], facts.get("version")
     except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
         raise damaged(path, error) from error
     if found != FORMAT:
+        by = f"calirare {version}" if version else "another version of calirare"
         raise InputError(
-            f"run {path.parent}: it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train "
-            "it again, with the settings of its config.yaml under their new names (`calirare train --help`)"
+            f"run {path.parent}: it was written by {by} ({found!r}, {FORMAT!r} is known): train it again, with the "
+            "settings of its config.yaml under their new names (`calirare train --help`)"
         )
     return tensors, facts
 
@@ -126,4 +130,5 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         facts.get("weighted"),
         None if facts.get("relations") is None else tuple(facts["relations"]),
         doubt=Doubt(**facts.get("doubt", {})),
+        version=str(facts.get("version", "")),
     )

@@ -52,6 +52,7 @@ from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import REVIEWED, predictions, write_review, write_table
+from calirare_ext import __version__
 
 
 @dataclass(eq=False)
@@ -200,7 +201,8 @@ def write_config(outcome: RunResult, path: Path) -> None:
     resolved = dataclasses.replace(
         settings, data=data, training=training, loo=loo, device=choose_device(settings.device).type
     )
-    path.write_text(yaml.safe_dump(resolved.to_mapping(), sort_keys=False), encoding="utf-8")
+    text = yaml.safe_dump(resolved.to_mapping(), sort_keys=False)
+    path.write_text(f"# calirare {__version__}\n{text}", encoding="utf-8")
 
 
 def _split_kind(graph: Graph, settings: Settings) -> str:

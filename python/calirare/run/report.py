@@ -25,6 +25,7 @@ from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare, realised_error, standing
 from calirare.run.result import RunResult
 from calirare.training import FittedNetwork
+from calirare_ext import __version__
 
 KNOWN = (
     "measures are of what labels can tell, whether a node is known to be rare: drawn nodes without a label count as "
@@ -95,6 +96,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "decision": _decision(outcome, judged_on, nodes),
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
         "model": outcome.settings.model,
+        "version": __version__,
         "notes": [*outcome.graph.notes, *outcome.notes]
         + _notes(outcome, judged_on, quality)
         + ([] if wrong is None else [wrong]),

@@ -67,6 +67,11 @@ class SavedClasses:
         return self.scorer.class_names
 
     @property
+    def version(self) -> str:
+        """Version of CaliRare that trained it; empty where that was before runs stored it."""
+        return self.run.version
+
+    @property
     def kinds(self) -> dict[str, str]:
         """What the raw columns hold, see `Scorer.kinds`."""
         return self.scorer.kinds

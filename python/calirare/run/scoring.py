@@ -36,6 +36,7 @@ from calirare.run.scored import Scored
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
+from calirare_ext import __version__
 
 DRAWN = (
     "nodes without a label that were drawn to stand for the rest have another P(rare) here than in predictions.csv, "
@@ -70,6 +71,7 @@ class Scorer:
         relations: names of the types of edges of the run's graph; None where they are not known.
         anew: whether the maps were fitted on fresh labels, see `recalibrated`.
         doubt: what speaks against P(rare) of nodes without a label.
+        version: of CaliRare that trained the run; empty where that did not store it yet.
     """
 
     fit: Fitted
@@ -86,6 +88,7 @@ class Scorer:
     relations: tuple[str, ...] | None = None
     anew: bool = False
     doubt: Doubt = NO_DOUBT
+    version: str = __version__
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
