@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
@@ -16,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray as Array
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
 from calirare.graph import Graph, Split, as_array, as_features, check_graph
@@ -27,6 +29,7 @@ from calirare.run import Scorer, Settings, ignored_settings
 from calirare.training import FittedNetwork
 from calirare_ext import Csr
 
+CELL = 30  # characters of a cell in a message
 LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves to the rest
 
 
@@ -239,6 +242,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
                 )
             X = flat[:, None]
         if self.graph is None:
+            _check_numbers(X)
             options |= {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
         return validate_data(self, X, **options)
 
@@ -284,3 +288,52 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         if self.graph is not None:
             return settings
         return replace(settings, calibration=replace(settings.calibration, prevalence=None))  # see `_prior_shift`
+
+
+def _check_numbers(X: Any) -> None:
+    """Checks that a table without a graph holds no text that is no number, and no dates.
+
+    Raises:
+        InputError: it does.
+    """
+    for name, column in _columns(X):
+        row = _no_number(column)
+        if row is not None:
+            raise InputError(
+                f"GraphClassifier: X must hold numbers, but column {name!r} has {cut(str(column[row]), CELL)!r} in row "
+                f"{row} (counted from 0): encode it (OneHotEncoder in a pipeline, say), or take Graph.from_tables, "
+                "which reads categories and dates"
+            )
+
+
+def _columns(X: Any) -> Iterator[tuple[Any, Array]]:
+    """Yields name or number of each column that may hold something else than numbers, and its cells."""
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        for i, (name, kind) in enumerate(zip(X.columns, list(X.dtypes), strict=True)):
+            if getattr(kind, "kind", "O") in "OMm":  # those of polars do not say
+                yield name, np.asarray(X.iloc[:, i] if hasattr(X, "iloc") else X[name])
+        return
+    cells = X if isinstance(X, np.ndarray) else np.asarray(X) if isinstance(X, list | tuple) else np.empty(0)
+    if cells.ndim == 2 and cells.dtype.kind in "OUSMm":
+        yield from enumerate(cells.T)
+
+
+def _no_number(cells: Array) -> int | None:
+    """Returns the place of the first cell that is text but no number, or a time; None where there is none."""
+    if cells.dtype.kind in "Mm":
+        return 0 if len(cells) else None
+    if cells.dtype.kind not in "OUS":
+        return None
+    return next((i for i, cell in enumerate(cells.tolist()) if _is_foreign(cell)), None)
+
+
+def _is_foreign(cell: object) -> bool:
+    if isinstance(cell, datetime.date | datetime.time | datetime.timedelta):
+        return True
+    if not isinstance(cell, str | bytes):
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False
