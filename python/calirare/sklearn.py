@@ -21,7 +21,7 @@ from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
-from calirare.graph import Graph, Split, as_array, as_features, check_graph
+from calirare.graph import Graph, Split, as_array, as_features, check_graph, scale_note
 from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
@@ -29,6 +29,16 @@ from calirare.run import Scorer, Settings, ignored_settings
 from calirare.training import FittedNetwork
 from calirare_ext import Csr
 
+UNSCALED = (
+    None,
+    "auto",
+    "row",
+    "none",
+)  # scales that leave columns of a sparse table in the proportions that they have
+SPARSE = (
+    "sparse columns are not scaled, and some are 1,000 times as large as others, which can spoil the model: scale them "
+    "(sklearn.preprocessing.MaxAbsScaler keeps them sparse) or give a dense X"
+)
 CELL = 30  # characters of a cell in a message
 LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves to the rest
 
@@ -174,7 +184,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             trusted=True,
         )
         settings = self._settings()
-        for note in ignored_settings(settings):
+        for note in [*ignored_settings(settings), *self._unscaled(graph)]:
             warnings.warn(f"GraphClassifier: {note}", UserWarning, stacklevel=2)
         self.outcome_ = train(graph, settings)
         self.classes_, self._order = classes, order
@@ -218,6 +228,13 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         z = cast(LogitMap, calibrator).calibrated_logits(logits.double())
         z[:, 1] += self._shift
         return z[:, self._order]
+
+    def _unscaled(self, graph: Graph) -> list[str]:
+        """Returns what to say of a sparse table whose columns, which are not scaled one by one, differ in size."""
+        by_order = self.model in ("trees", "forest")  # which ask for the order of numbers alone
+        if self.graph is not None or by_order or self.scale not in UNSCALED or not isinstance(graph.x, Csr):
+            return []
+        return [SPARSE] if scale_note(graph) else []
 
     def _prior_shift(self, rare: int, n: int) -> float:
         """Returns what the log-odds of a table's rarer class are raised by, as of `n` rows `rare` are of it.
