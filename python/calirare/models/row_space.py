@@ -21,6 +21,7 @@ from calirare.training import Convergence, flat, minimise
 
 FitT = TypeVar("FitT", bound=GcnFit)
 WIDE = 15_000  # columns: of more than these a network is trained in the space of its rows
+MOST_ROWS = 2_500  # whose eigenvectors are made: their time grows with the cube
 NOTHING = 1e-12  # eigenvalues of K, of the largest: what rounding leaves of none
 
 
@@ -42,7 +43,7 @@ class RowSpace(Generic[FitT]):
     def of(cls, wide: FitT) -> Self:
         """Returns the space of a network's rows, its parameters those of the network as far as they lie in it."""
         x = wide.field.features
-        if not isinstance(x, Tensor) or x.shape[1] <= WIDE or x.shape[0] >= x.shape[1]:
+        if not isinstance(x, Tensor) or x.shape[1] <= WIDE or x.shape[0] > min(MOST_ROWS, x.shape[1]):
             return cls(wide, wide)
         gram, root = _roots(x)
         first, *later = wide.model.layers()

@@ -46,6 +46,16 @@ def test_few_columns_are_left_as_they_are(which):
     assert torch.equal(space.lifted(start.theta), start.theta)
 
 
+def test_many_rows_are_left_as_they_are(monkeypatch):
+    narrow(monkeypatch)
+    detector, graph = detectors()[0]
+    start = detector.start(graph, graph.split.train)
+    monkeypatch.setattr(row_space, "MOST_ROWS", graph.split.train.numel())
+    assert RowSpace.of(start).root is not None
+    monkeypatch.setattr(row_space, "MOST_ROWS", graph.split.train.numel() - 1)
+    assert RowSpace.of(start).fitted is start
+
+
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("n_layers", [1, 2])
 def test_loss_and_gradient_in_the_space_are_those_of_the_wide_network(which, n_layers, monkeypatch):
