@@ -38,7 +38,7 @@ from calirare.curvature import (
     linearise,
 )
 from calirare.explain.pulls import pulled, pulled_together
-from calirare.explain.pyg_labels import LabelledPyg
+from calirare.explain.pyg_labels import LabelledPyg, products
 from calirare.leave_one_out import Problem, Randomised
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
@@ -203,7 +203,7 @@ class DualLabels(NetworkLabels):
         if kernels.across is not None:
             across = kernels.across[:, 0, :, 0]
         else:
-            across = jacobian_at(self.fitted, field) @ self.linearised.jacobian.T
+            across = products(jacobian_at(self.fitted, field), self.linearised.jacobian)
         return across.double() @ self.inverse
 
     def among(self, places: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from calirare.models import Near, OnPrepared, PreparedNetwork, PygFit, Reach, py
 EDGES = 150_000_000  # that the backward passes of all labels may go over: about half a minute
 OF_A_PASS = 20_000  # edges that take as long as what a pass costs without any
 NUMBERS = 250_000_000  # of a Jacobian
+FEW = 0.25  # share of the parameters, up to which it pays to leave out those that a gradient does not have
 
 
 class Surroundings:
@@ -159,6 +160,18 @@ class LabelledPyg:
         return torch.stack(rows) if rows else self.surroundings.x.new_zeros(0, width)
 
 
+def products(rows: Tensor, jacobian: Tensor) -> Tensor:
+    """Returns rows [n, p] times J^T, [n, m]; where the rows hold few numbers that are not 0, by these alone.
+
+    What a node reads has few of the words that there are, and a gradient holds nothing of the others.
+    """
+    used = rows.any(0).nonzero().flatten()
+    turned = jacobian.T
+    if not turned.is_contiguous() or used.numel() > FEW * rows.shape[1]:
+        return rows @ turned
+    return rows[:, used] @ turned[used]
+
+
 class LabelsByPiece(ModuleLinearisation):
     """`ModuleLinearisation` of a network whose Jacobian is made of what each label alone reads.
 
@@ -173,5 +186,5 @@ class LabelsByPiece(ModuleLinearisation):
 
     @cached_property
     def jacobian(self) -> Tensor:
-        """See `Linearisation.jacobian`."""
-        return self.labelled.jacobian_at(self.labelled.field)
+        """See `Linearisation.jacobian`: a parameter's numbers of all labels lie side by side, for `products`."""
+        return self.labelled.jacobian_at(self.labelled.field).T.contiguous().T

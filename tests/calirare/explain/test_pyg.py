@@ -13,7 +13,7 @@ from calirare.curvature import ModuleLinearisation
 from calirare.explain import pyg_labels
 from calirare.explain.detectors import logit_voice_of, voice_of
 from calirare.explain.network_labels import CLOSED_FORM
-from calirare.explain.pyg_labels import LabelledPyg, Surroundings
+from calirare.explain.pyg_labels import LabelledPyg, Surroundings, products
 from calirare.explain.voice import difference
 from calirare.explain.words import neighbours
 from calirare.graph import Graph
@@ -193,3 +193,20 @@ def test_the_edges_that_a_label_reads_are_counted():
     assert order[: len(NODES)].tolist() == NODES.tolist()
     assert len(set(order.tolist())) == len(order)
     assert reach.second.shape[1] == int(degrees[NODES].sum())
+
+
+def test_products_leave_out_what_a_gradient_does_not_have(monkeypatch):
+    draw = torch.Generator().manual_seed(3)
+    jacobian = torch.randn(40, 7, generator=draw).double().T  # [m, p], a parameter's numbers side by side
+    rows = torch.randn(2, 40, generator=draw).double()
+    rows[:, 5:] = 0
+    read = list[int]()
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda a, b, real=torch.Tensor.__matmul__: (read.append(b.shape[0]), real(a, b))[1]
+    )
+    found, whole = products(rows, jacobian), products(rows, jacobian.contiguous())
+    assert read == [5, 40]
+    torch.testing.assert_close(found, whole, rtol=1e-12, atol=1e-12)
+    rows[:, 5:20] = 1
+    products(rows, jacobian)
+    assert read[2:] == [40]
