@@ -2,13 +2,23 @@
 
 from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.embedded import digits
-from calirare.datasets.loading import LABEL_KINDS, TASKS, LabelKind, Task, load_dataset, read_graph, with_task
+from calirare.datasets.loading import (
+    LABEL_KINDS,
+    TABLE_OPTIONS,
+    TASKS,
+    LabelKind,
+    Task,
+    load_dataset,
+    read_graph,
+    with_task,
+)
 from calirare.datasets.places import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
 
 __all__ = [
     "CATALOGUE",
     "LABEL_KINDS",
+    "TABLE_OPTIONS",
     "TASKS",
     "LabelKind",
     "Task",

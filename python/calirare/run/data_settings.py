@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.text_tables import INERT, read_text
-from calirare.datasets import CATALOGUE, LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
+from calirare.datasets import CATALOGUE, LABEL_KINDS, TABLE_OPTIONS, TASKS, LabelKind, Task, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
@@ -163,6 +163,13 @@ class Data:
             label_table=_absolute(self.label_table),
             relabel=_absolute(self.relabel),
         )
+
+    def moved(self, dataset: str, features: str | None) -> Self:
+        """Returns the same of a data set that lies elsewhere now, without how a table is read where it is none now."""
+        if is_table(dataset):
+            return dataclasses.replace(self, dataset=dataset, features=features)
+        fields: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.name in TABLE_OPTIONS}
+        return dataclasses.replace(self, dataset=dataset, **fields)
 
     def tables(self) -> TableColumns:
         """Returns the columns of tables that were named, for runs that do not remember which were read."""

@@ -170,7 +170,7 @@ class SavedRun:
         features = data.features
         if features is not None and not source_exists(features):
             features = str(Path(now).with_name(Path(features).name))
-        return dataclasses.replace(data, dataset=str(now), features=features)
+        return data.moved(str(now), features)
 
     def _relabelling(self, data: Data) -> Data:
         """Returns settings of the data whose table of labels lies in the run's folder, where it was put."""

@@ -7,6 +7,7 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -207,6 +208,28 @@ def test_a_graph_given_in_python_is_found_in_a_file_that_has_no_split(tmp_path) 
     found = calirare.load(tmp_path / "run").graph(tmp_path / "g.npz")
     assert torch.equal(found.split.train, outcome.graph.split.train)
     assert torch.equal(found.split.test, outcome.graph.split.test)
+
+
+def test_a_graph_of_tables_is_found_in_a_file_that_has_neither_columns_nor_settings_of_tables(tmp_path):
+    ids = [f"n{i}" for i in range(60)]
+    nodes = {
+        "id": ids,
+        "x": [i % 7 + (i < 20) for i in range(60)],
+        "label": ["a" if i < 20 else "b" for i in range(60)],
+    }
+    edges = {"source": [*ids, "n0"], "target": [*ids[1:], "n0", "late"], "weight": [1 + i % 3 for i in range(61)]}
+    for name, table in (("nodes", nodes), ("edges", edges)):
+        pd.DataFrame(table).to_csv(tmp_path / f"{name}.csv", index=False)
+    data = {"dataset": str(tmp_path / "edges.csv"), "features": str(tmp_path / "nodes.csv"), "minority": "a"}
+    settings = calirare.Settings.of(**data, weight="weight", unknown_ends="add", model="gcn", epochs=5, folds=0)
+    with rough_runs():
+        calirare.train(settings.data.load(0), settings).save(tmp_path / "run")
+    saved = calirare.load(tmp_path / "run")
+    saved.graph().to_npz(tmp_path / "g.npz")
+    found = saved.graph(tmp_path / "g.npz")
+    assert found.n_nodes == 61
+    assert torch.equal(found.split.train, saved.graph().split.train)
+    assert saved.explain("n3", graph=tmp_path / "g.npz")[0].p_rare == saved.explain("n3")[0].p_rare
 
 
 def test_a_run_of_an_earlier_release_finds_its_own_table_however_it_spelled_the_names(tmp_path):
