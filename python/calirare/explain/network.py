@@ -114,15 +114,15 @@ class NetworkVoice(NewtonVoice):
         return ConvolutionEdges(self.fitted, self.graph)
 
 
-def labels_of(fitted: Labelled, damping: float | None) -> NetworkLabels | ClassLabels:
-    """Returns the labels of a network; `damping` None: its weight decay."""
+def labels_of(fitted: Labelled, damping: float) -> NetworkLabels | ClassLabels:
+    """Returns the labels of a network."""
     of = network_labels if fitted.n_classes == 2 else class_labels
-    return of(fitted, damping or fitted.weight_decay)
+    return of(fitted, damping)
 
 
 def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:
     """Returns the voice of a network; `damping` None: its weight decay."""
-    return NetworkVoice(fitted, graph, labels_of(fitted, damping))
+    return NetworkVoice(fitted, graph, labels_of(fitted, damping or fitted.weight_decay))
 
 
 def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
@@ -130,11 +130,15 @@ def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedC
     network, agreed = folded.network, agreement_of(folded.network, folded.own_logits)
     damping = agreed.damping if agreed is not None and agrees(agreed) else None
     return NetworkVoice(
-        network, graph, labels_of(network, damping), shared, (f"{name}: {DOUBT}",) if damping is None else ()
+        network,
+        graph,
+        labels_of(network, damping or network.weight_decay),
+        shared,
+        (f"{name}: {DOUBT}",) if damping is None else (),
     )
 
 
-def agreement_of(network: Labelled, own_logits: Tensor) -> Agreement | None:
+def agreement_of(network: GcnFit, own_logits: Tensor) -> Agreement | None:
     """Returns the damping at which leave-one-out agrees best with the networks without each fold, and how well.
 
     None where there are too many labels and parameters to look.

@@ -38,7 +38,8 @@ from calirare.curvature import (
     linearise,
 )
 from calirare.explain.pulls import pulled, pulled_together
-from calirare.explain.pyg_labels import LabelledPyg, products
+from calirare.explain.pyg_labels import LabelledPyg
+from calirare.explain.tangent import products
 from calirare.leave_one_out import Problem, Randomised
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp

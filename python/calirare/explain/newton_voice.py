@@ -17,9 +17,11 @@ class NewtonVoice(Voice):
 
     Attributes:
         labels: of the network.
+        factor: that the steps are stretched by.
     """
 
     labels: NetworkLabels | ClassLabels
+    factor: float = 1.0
 
     @abc.abstractmethod
     def _field(self, nodes: Tensor) -> Field:
@@ -32,21 +34,21 @@ class NewtonVoice(Voice):
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
-        return self.log_odds(nodes) + self.labels.change(self._field(nodes))
+        return self.log_odds(nodes) + self.factor * self.labels.change(self._field(nodes))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
-        return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
+        return self.log_odds(nodes) + self.factor * self.labels.change_without(self._field(nodes), sets)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `Voice.with_each_label`: weights and features stay as they are."""
         own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self._of_two.change_with(own, other, self.log_odds(more))
+        return self.log_odds(nodes) + self.factor * self._of_two.change_with(own, other, self.log_odds(more))
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
         """See `Voice.with_labels`: labels of like nodes do not say the same thing twice."""
         own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self._of_two.change_with_all(own, other, self.log_odds(more), y)
+        return self.log_odds(nodes) + self.factor * self._of_two.change_with_all(own, other, self.log_odds(more), y)
 
     @property
     def _of_two(self) -> NetworkLabels:

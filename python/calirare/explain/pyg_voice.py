@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import NodeField
-from calirare.explain.network import FIRST_ORDER, agreement_of, agrees, labels_of
 from calirare.explain.network_labels import CLOSED_FORM
 from calirare.explain.network_shares import NEIGHBOURHOOD, made
 from calirare.explain.newton_voice import NewtonVoice
 from calirare.explain.pyg_labels import LabelledPyg, Surroundings
 from calirare.explain.shares import completed
+from calirare.explain.tangent_choice import chosen_tangent
 from calirare.explain.voice import Kept, Shares, said
 from calirare.graph import Graph, numbered
 from calirare.models import Near, PygFit, Reach
@@ -25,10 +25,13 @@ from calirare_ext import Csr
 POINTS = 64  # at which a gradient is taken on the way from the average features
 NUMBERS = 4_000_000  # of features that are worked on together
 NODES = 1_000  # of more, all are told at once
-STOPPED = "labels: {} was stopped before its minimum, so that their effects tell the order rather than the size"
+FIRST_ORDER = (
+    "labels of {}: those of its tangent, which follows what Adam does (one damped Newton step from its own minimum); "
+    "scaling of features, calibration map and epochs stay as they are"
+)
 LAST_LAYER = "labels: with so many labels or parameters the last layer of {} alone is moved by them"
 UNTOLD = (
-    "labels: leave-one-out in closed form of {} does not agree with its networks without each fold: do not rely on them"
+    "labels: the tangent of {} does not move as its networks trained without each fold do: do not rely on what they did"
 )
 
 
@@ -42,13 +45,12 @@ class PygVoice(NewtonVoice):
 
     def __init__(self, fitted: PygFit, graph: Graph) -> None:
         self.fitted, self.graph, self.surroundings = fitted, graph, Surroundings(graph)
-        labelled = LabelledPyg.of(fitted, self.surroundings, CLOSED_FORM)
-        agreement = agreement_of(labelled, fitted.own_logits)
-        self.labels = labels_of(labelled, None if agreement is None else agreement.damping)
+        chosen = chosen_tangent(LabelledPyg.of(fitted, self.surroundings, CLOSED_FORM), self.surroundings)
+        self.labels, self.factor, self.cosine = chosen.labels, chosen.factor, chosen.cosine
         self._said, self._fields = Kept[Tensor](), Kept[NodeField]()
-        notes = [FIRST_ORDER, STOPPED.format(fitted.name)]
-        notes += [] if agrees(agreement) else [UNTOLD.format(fitted.name)]
-        notes += [] if labelled.whole else [LAST_LAYER.format(fitted.name)]
+        notes = [FIRST_ORDER.format(fitted.name)]
+        notes += [] if chosen.agrees else [UNTOLD.format(fitted.name)]
+        notes += [] if chosen.labelled.whole else [LAST_LAYER.format(fitted.name)]
         self.notes = tuple(notes)
 
     def log_odds(self, nodes: Tensor) -> Tensor:

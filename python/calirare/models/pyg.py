@@ -186,6 +186,12 @@ class Steps:
                 self.loss(self.near.logits(self.model)).backward()
                 self.optimiser.step()
 
+    def mean_squares(self) -> Tensor:
+        """Returns the mean square of each parameter's gradient, penalty included, as Adam holds it, float32 [p]."""
+        _, decay = self.optimiser.param_groups[0]["betas"]
+        held = [self.optimiser.state[p] for p in self.model.parameters()]
+        return torch.cat([(each["exp_avg_sq"] / (1 - decay ** float(each["step"]))).flatten() for each in held])
+
 
 @dataclass(frozen=True, eq=False)
 class Near:

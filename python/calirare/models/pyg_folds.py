@@ -43,6 +43,8 @@ class PygFit(FoldFitted):
         fold: of each label, int64 [m].
         own_logits: each label's logits by the network without its fold, float64 [m, k].
         in_sample: each label's logits by the network on all, float64 [m, k].
+        mean_squares: of the gradient of each parameter of the network on all, as Adam held them at the end, float32
+            [p], parameters one after the other; None: of a run of an earlier version.
     """
 
     training: PygTraining
@@ -55,6 +57,7 @@ class PygFit(FoldFitted):
     fold: Tensor
     own_logits: Tensor
     in_sample: Tensor
+    mean_squares: Tensor | None = None
 
     @property
     def name(self) -> str:
@@ -87,6 +90,8 @@ class PygFit(FoldFitted):
     def state(self) -> State:
         """See `Fitted.state`."""
         out = {name: getattr(self, name) for name in TENSORS}
+        if self.mean_squares is not None:
+            out["mean_squares"] = self.mean_squares
         for i, model in enumerate((self.network, *self.without)):
             out |= prefixed(f"network.{i}", {name: value.detach() for name, value in model.state_dict().items()})
         return out, {"kind": self.name, "training": dataclasses.asdict(self.training), "width": self.width}
@@ -107,9 +112,9 @@ class PygFit(FoldFitted):
                 model = training.network(int(facts["width"]), k)
             model.load_state_dict(unprefixed(f"network.{i}", tensors), assign=True)
             models.append(model.eval())
-        return cls(
-            training, int(facts["width"]), models[0], tuple(models[1:]), **{name: tensors[name] for name in TENSORS}
-        )
+        parts = {name: tensors[name] for name in TENSORS}
+        held = tensors.get("mean_squares")
+        return cls(training, int(facts["width"]), models[0], tuple(models[1:]), **parts, mean_squares=held)
 
 
 TENSORS = ("nodes", "targets", "sample_weights", "fold", "own_logits", "in_sample")
@@ -233,7 +238,7 @@ class Together:
         without, own = tuple(each.model.eval() for each in self.steps), self.own_logits()
         training = dataclasses.replace(self.training, epochs=epochs)
         parts = (self.nodes, self.targets, self.weights, self.fold, own, _said(every.model, self.labels))
-        return PygFit(training, self.x.shape[1], every.model.eval(), without, *parts)
+        return PygFit(training, self.x.shape[1], every.model.eval(), without, *parts, every.mean_squares())
 
     def _start(self, kept: Tensor) -> Steps:
         """Returns a network before its first step on some of the labels, bool [m]; every one starts the same."""
