@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -89,6 +90,14 @@ def test_next_labels_are_told_alike_on_the_screen_in_the_table_and_in_python(qui
     assert (table["more"] <= table["value"] + 1e-12).all(), "what was taught before is not counted again"
     assert (table["more"].diff()[1:] <= 1e-12).all()
     assert 0 < table["more"].sum() <= found.total
+
+
+def test_long_names_of_next_labels_stay_apart_and_no_note_is_of_edges(quick_run):
+    found = load(quick_run).next_labels(3)
+    alike = dataclasses.replace(found, names=np.array([f"Customer of Main Street {i}" for i in (17, 18, 19)]))
+    told = [line.split("  ")[0] for line in alike.summary().splitlines() if line.startswith("Customer")]
+    assert told == [f"Customer ..Street {i}" for i in (17, 18, 19)]
+    assert not any(note.startswith("edges") for note in found.notes)
 
 
 def test_next_labels_by_uncertainty_and_wrong_words(quick_run):

@@ -129,6 +129,8 @@ def test_what_changed_is_told_alike(updated):
     moved = (changes["alert_after"] != changes["alert_before"]).sum()
     assert moved == facts["alerts"]["appeared"] + facts["alerts"]["vanished"]
     assert changes["why"].str.contains("label").any()
+    assert not changes["why"].str.contains(r"[+-]0\.000$").any(), "no change of nothing is a reason"
+    assert f"alerts, labelled nodes among them: {facts['alerts']['after']:,}" in " ".join(said.out.split())
     assert "6 new, 1 changed, 1 forgotten labels" in said.out
     assert facts["closed_form"]["correlation"] > 0.5, "one step foresees which nodes move"
     assert facts["test"]["after"]["nodes"] == 40

@@ -66,6 +66,13 @@ def cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 3] + "..."
 
 
+def without_middle(name: str, room: int) -> str:
+    """Returns a name that can be shown in so many characters: names that are alike mostly differ at their end."""
+    name = printable(name)
+    head = (room - 2) // 2
+    return name if len(name) <= room else f"{name[:head]}..{name[head + 2 - room :]}"
+
+
 def printable(text: str) -> str:
     """Returns text in which what breaks a line, drives a terminal, turns the direction or is not seen is escaped."""
     if text.isprintable():

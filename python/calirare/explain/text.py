@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from calirare._util.errors import printable
+from calirare._util.errors import printable, without_middle
 from calirare.explain.explanation import EdgeEffect, Explanations, GroupEffect, LabelEffect, Reasons, written
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
@@ -84,16 +84,9 @@ def _line(row: Row, widths: tuple[int, ...]) -> str:
         while at < 2 and last + 1 < len(row) and not row[last + 1]:
             last += 1
             room += widths[last]
-        line += f"{_cut(row[at], room - 2):<{room}}" if at < 2 else f"{row[at]:>{room}}"
+        line += f"{without_middle(row[at], room - 2):<{room}}" if at < 2 else f"{row[at]:>{room}}"
         at = last + 1
     return line.rstrip()
-
-
-def _cut(word: str, width: int) -> str:
-    """Returns a word that fits, its middle left out where it is too long, and that cannot drive a terminal."""
-    word = printable(word)
-    head = (width - 2) // 2
-    return word if len(word) <= width else f"{word[:head]}..{word[head + 2 - width :]}"
 
 
 def _points(effect: float) -> str:

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from calirare._util.amounts import quoted
 from calirare._util.brief import brief
+from calirare._util.errors import without_middle
 from calirare.graph import Graph
 from calirare.metrics import auprc, nll
 from calirare.run import Labels, Outcome, Probabilities
 
-SHOWN, KEPT, WIDTH = 10, 1000, 80  # rows on the screen, rows of changes.csv beside changed alerts, characters
+SHOWN, KEPT = 10, 1000  # rows on the screen, rows of changes.csv beside changed alerts
+WIDTH, ROOM = 80, 20  # characters of a line, and of a name
+SMALL = 0.0005  # of a change of P(rare): less has more digits
 LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
 AGREES = 0.3  # correlation
 UNTOLD = "; it does not agree on which nodes move, so reasons are not told"
@@ -192,7 +195,7 @@ class Updated:
                 out[node] = ANEW
                 continue
             name = "its own label" if whose == node else f"the label of {graph.node_name(whose)}"
-            out[node] = f"{name}, now {words[int(self.changed.y[row])]}: {effect:+.3f}"
+            out[node] = f"{name}, now {words[int(self.changed.y[row])]}: {effect:+.{3 if abs(effect) >= SMALL else 6}f}"
         return out
 
     def to_mapping(self) -> dict[str, Any]:
@@ -225,8 +228,8 @@ class Updated:
             f"{told} {labels}; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
             "run was kept but its settings",
             f"P(rare) moved by {facts['moved']['mean']:.4f} on average, at most by {facts['moved']['largest']:.3f}",
-            f"alerts: {alerts['after']:,} (before: {alerts['before']:,}), {alerts['appeared']:,} appeared and "
-            f"{alerts['vanished']:,} vanished",
+            f"alerts, labelled nodes among them: {alerts['after']:,} (before: {alerts['before']:,}), "
+            f"{alerts['appeared']:,} appeared and {alerts['vanished']:,} vanished",
         ]
         if self.distance is not None:
             far = self.distance
@@ -249,16 +252,15 @@ class Updated:
 
     def _first(self, width: int) -> list[str]:
         table = self.to_frame().head(SHOWN)
-        names = ["".join(c if c.isprintable() else "?" for c in name) for name in table["node"]]
-        room = min(max(4, *map(len, names)), 20)
+        names = [without_middle(str(name), ROOM) for name in table["node"]]
+        room = max(4, *map(len, names))
         lines = [f"{'node':<{room}} {'before':>7} {'after':>7}  why"]
         for name, row in zip(names, table.itertuples(), strict=True):
-            cut = name if len(name) <= room else name[: room - 3] + "..."
             flag = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}.get(
                 (row.alert_before, row.alert_after), ""
             )
             why = textwrap.wrap(f"{flag}{row.why}".removesuffix("; "), max(width - room - 18, 20)) or [""]
-            lines.append(f"{cut:<{room}} {row.p_before:>7.3f} {row.p_after:>7.3f}  {why[0]}")
+            lines.append(f"{name:<{room}} {row.p_before:>7.3f} {row.p_after:>7.3f}  {why[0]}")
             lines += [" " * (room + 18) + each for each in why[1:]]
         return [line.rstrip() for line in lines]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.amounts import amount, quoted
 from calirare._util.brief import brief
 from calirare._util.device import device_or_cpu
-from calirare._util.errors import cut
+from calirare._util.errors import without_middle
 from calirare.graph import Graph, check_trainable
 from calirare.metrics import nll
 from calirare.pipeline.changes import KEPT, SHOWN, WIDTH, kinds_of
@@ -138,8 +138,8 @@ class UpdatedClasses:
     def _first(self) -> list[str]:
         lines = [f"{'node':<{NAME}} {'before':<{NAME}} {'after':<{NAME}}"]
         for row in self.to_frame().head(SHOWN).itertuples():
-            was, now = (f"{cut(str(name), NAME - 6)} {p:.3f}" for name, p in self._sides(row))
-            lines.append(f"{cut(str(row.node), NAME):<{NAME}} {was:<{NAME}} {now:<{NAME}}".rstrip())
+            was, now = (f"{without_middle(str(name), NAME - 6)} {p:.3f}" for name, p in self._sides(row))
+            lines.append(f"{without_middle(str(row.node), NAME):<{NAME}} {was:<{NAME}} {now:<{NAME}}".rstrip())
         return lines
 
     def _sides(self, row: Any) -> list[tuple[Any, float]]:

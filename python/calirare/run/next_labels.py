@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, without_middle
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Nodes, label_values, nodes_named, taken_together
 from calirare.run.deciding import nodes_to_decide
@@ -33,6 +33,7 @@ CHOSEN_RARE = (
     "with positive-only labels an answer that a node is not rare counts as none: put those that are rare into the data "
     "and train again, or train without positive-only once there are labels of both kinds"
 )
+OF_EDGES = "edges of"  # how notes on what is held while an edge is left out begin
 SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
 
 
@@ -95,14 +96,13 @@ class NextLabels:
             f"p (1 - p); {number} would take {float(self.more.sum()):.3g} of it away",
             width,
         )
-        shown = ["".join(c if c.isprintable() else "?" for c in str(name)) for name in self.names[:SHOWN]]
-        room = min(max(4, *map(len, shown)), ROOM)
+        shown = [without_middle(str(name), ROOM) for name in self.names[:SHOWN]]
+        room = max(4, *map(len, shown))
         lines += ["", f"{'node':<{room}} {'P(rare)':>8} {'value':>8} {'more':>8}  why"]
         for row, name in enumerate(shown):
-            cut = name if len(name) <= room else name[: room - 3] + "..."
             numbers = f"{self.p_rare[row]:>8.3f} {self.value[row]:>8.3g} {self.more[row]:>8.3g}"
             why = textwrap.wrap(self.reason(row), max(width - room - 29, 20))
-            lines.append(f"{cut:<{room}} {numbers}  {why[0]}")
+            lines.append(f"{name:<{room}} {numbers}  {why[0]}")
             lines += [" " * (room + 29) + each for each in why[1:]]
         for note in self.notes:
             lines += ["", *textwrap.wrap(f"note: {note}", width)]
@@ -181,6 +181,7 @@ def _told(
     about: tuple[float, int, NextBy],
 ) -> NextLabels:
     graph, (total, n_open, by) = explainer.subject.graph, about
+    of_labels = (note for note in explainer.notes if not note.startswith(OF_EDGES))  # no edge is left out here
     return NextLabels(
         nodes=nodes.numpy(),
         names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
@@ -192,7 +193,7 @@ def _told(
         total=total,
         n_open=n_open,
         by=by,
-        notes=(CHOSEN if _of_both(explainer) else CHOSEN_RARE, *explainer.notes),
+        notes=(CHOSEN if _of_both(explainer) else CHOSEN_RARE, *of_labels),
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from calirare import InputError
-from calirare._util.errors import LONGEST, one_line
+from calirare._util.errors import LONGEST, one_line, without_middle
 
 
 @pytest.mark.parametrize("long", ["x" * 5_000, "a word " * 5_000, "\N{RIGHT-TO-LEFT OVERRIDE}" * 5_000, "\n" * LONGEST])
@@ -27,3 +27,12 @@ def test_of_a_long_path_the_file_is_left():
 def test_a_short_message_is_as_it_was():
     said = "g.npz: x " + "y" * 80
     assert one_line(said) == said
+
+
+def test_names_that_differ_at_their_end_stay_apart():
+    assert without_middle("short", 5) == "short"
+    names = [f"Customer of Main Street {i}" for i in (17, 18)]
+    told = [without_middle(name, 20) for name in names]
+    assert [len(each) for each in told] == [20, 20]
+    assert len(set(told)) == 2
+    assert "\x1b" not in without_middle("a\x1b[2J", 20)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare._util.errors import cut
+from calirare._util.errors import cut, without_middle
 from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import Company
 
@@ -146,7 +146,8 @@ class Audit:
             words = "".join(f" {cut(str(cells[name]), room):<{room}}" for name, room in names)
             numbers = "".join(f" {cells[name]:>8.3f}" for name in ("p_given", "p_wrong"))
             lines.append(
-                f"{cut(str(cells['node']), node):<{node}}{words}{numbers}" + "".join(f" {of:>13}" for of in shares)
+                f"{without_middle(str(cells['node']), node):<{node}}{words}{numbers}"
+                + "".join(f" {of:>13}" for of in shares)
             )
         return lines
 
