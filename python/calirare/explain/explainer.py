@@ -159,13 +159,14 @@ class Explainer:
         """Returns every edge of a node, by what it adds to the log-odds."""
         subject, (others, without) = self.subject, self.edge_effects(node)
         added, out = log_odds - log_odds_of(without), list[EdgeEffect]()
+        types = subject.types_of_edges(node, others)
         order = torch.argsort(added.abs(), descending=True, stable=True)
         for other, less, worth in zip(*(each[order].tolist() for each in (others, without, added)), strict=True):
             name, label = subject.graph.node_name(other), subject.label_of(other)
             effect = EdgeEffect(other, name, label, p_around[other], p - less, less, worth)
             if subject.graph.scored is not None and not bool(subject.graph.scored[other]):
                 effect = replace(effect, p_rare=None, beyond=subject.labels_beyond(other, node))
-            out.append(effect)
+            out.append(replace(effect, types=types[other]) if types else effect)
         return tuple(out)
 
     def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:

@@ -69,6 +69,8 @@ class EdgeEffect:
         without: P(rare) without it.
         log_odds: what the edge adds to the calibrated log-odds.
         beyond: of a neighbour that is not scored, such as a device: labels of its other neighbours ("2 of 5 rare").
+        types: of the edge, where edges have types: "calls to" where it points at the neighbour, "calls from" where it
+            points at the node, "calls" where it does both.
     """
 
     node: int
@@ -79,6 +81,7 @@ class EdgeEffect:
     without: float
     log_odds: float
     beyond: str = ""
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,11 +194,13 @@ class Reasons(abc.ABC):
             says.append("no single edge moves it by 0.1 points")
         elif self.edges:
             edge = self.edges[0]
-            beyond = f" (labels there: {edge.beyond})" if edge.beyond else ""
-            says.append(f"Of its edges that to {edge.name}{beyond} counts most: without it {written(edge.without)}")
+            beside = [listed(edge.types)] * bool(edge.types) + [f"labels there: {edge.beyond}"] * bool(edge.beyond)
+            more = f" ({'; '.join(beside)})" if beside else ""
+            says.append(f"Of its edges that to {edge.name}{more} counts most: without it {written(edge.without)}")
         if self.features:
             share = self.features[0]
-            value = "" if share.value is None else f" ({share.value})"
+            told = share.value is None or share.name.endswith(f"={share.value}")
+            value = "" if told else f" ({share.value})"
             way = "for" if share.share > 0 else "against"
             says.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
         text = "; ".join(says)

@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from calirare._util.amounts import shortened
+from calirare._util.amounts import class_words, shortened
 from calirare.explain.class_explanation import ClassExplanation
 from calirare.explain.explanation import Explanation, Reasons, written
 from calirare.explain.subject import Subject
@@ -26,9 +26,10 @@ def draw(explanation: Explanation | ClassExplanation, subject: Subject, path: st
     Returns:
         The path.
     """
-    rare, shown, of = subject.class_names[1], explanation.edges[:MOST], "rare"
+    rare, shown = subject.class_names[1], explanation.edges[:MOST]
+    rest = class_words(subject.class_names[0])
     if isinstance(explanation, ClassExplanation):
-        rare = of = explanation.of
+        rare, rest = explanation.of, "another"
 
     def kind(label: str | None) -> str | None:
         return None if label is None else "rare" if label == rare else "rest"
@@ -42,14 +43,16 @@ def draw(explanation: Explanation | ClassExplanation, subject: Subject, path: st
         if place.get(other, -1) > i
     ]
     left_out = len(explanation.edges) - len(shown)
-    title = f"{shortened(explanation.name)}: P({rare}) {written(explanation.chance)}, {_verdict(explanation)}"
+    title = (
+        f"{shortened(explanation.name)}: P({class_words(rare)}) {written(explanation.chance)}, {_verdict(explanation)}"
+    )
     title += f"; {len(shown)} of {len(explanation.edges)} neighbours" if left_out else ""
     middle = Spot(explanation.name, explanation.chance, kind(explanation.label))
     around = [
         Spot(edge.name, math.nan if edge.p_rare is None else edge.p_rare, kind(edge.label), edge.log_odds)
         for edge in shown
     ]
-    return neighbourhood_diagram(middle, around, path, between=between, title=title, of=of)
+    return neighbourhood_diagram(middle, around, path, between=between, title=title, of=class_words(rare), rest=rest)
 
 
 def _verdict(explanation: Explanation | ClassExplanation) -> str:

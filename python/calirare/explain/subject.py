@@ -71,6 +71,16 @@ class Subject:
         n = n_rare if self.positive_only else int(at.sum())
         return f"{n_rare} of {n} {'rare' if len(self.class_names) == 2 else rare}" if n else "no label"
 
+    def types_of_edges(self, node: int, others: Tensor) -> dict[int, tuple[str, ...]]:
+        """Returns by neighbour the types of the edge to it, see `EdgeEffect`; nothing where edges have no types."""
+        found: dict[int, list[str]] = {other: [] for other in others.tolist()} if self.graph.relations else {}
+        for relation in self.graph.relations:
+            ways = [set(neighbours(matrix, node).tolist()) for matrix in (relation.out, relation.into)]
+            for other in found.keys() & (ways[0] | ways[1]):
+                way = "" if other in ways[0] & ways[1] else " to" if other in ways[0] else " from"
+                found[other].append(relation.name + way)
+        return {other: tuple(types) for other, types in found.items()}
+
     def groups(self, column: str) -> dict[str, Tensor]:
         """Returns the labels (their places, int64) by their nodes' value in a column of the user's table.
 

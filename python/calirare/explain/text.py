@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from calirare._util.amounts import listed
 from calirare._util.errors import printable, without_middle
 from calirare.explain.explanation import EdgeEffect, Explanations, GroupEffect, LabelEffect, Reasons, written
 
@@ -35,7 +36,7 @@ def tables_of(explanation: Reasons, labels: int = LABELS) -> list[tuple[Row, lis
     found: list[tuple[Row, list[Row]]] = [
         (("label of", "class", "points", "without", "log-odds"), [_label(e) for e in explanation.labels[:labels]]),
         (("labels with", "number", "points", "without", ""), [_group(e) for e in explanation.groups[:GROUPS]]),
-        (("edge to", what, "points", "without", "log-odds"), [_edge(e) for e in edges]),
+        (("edge to", what, "points", "without", "log-odds"), [row for e in edges for row in _edge(e)]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
     ]
     return [(head, rows) for head, rows in found if rows]
@@ -50,10 +51,12 @@ def _group(each: GroupEffect) -> Row:
     return each.value, f"{each.labels:,}", _points(each.effect), written(each.without), ""
 
 
-def _edge(each: EdgeEffect) -> Row:
+def _edge(each: EdgeEffect) -> list[Row]:
+    """Returns the row of an edge, and one below it of its types."""
     name = each.name if each.label is None else f"{each.name}, {each.label}"
     p = each.beyond if each.p_rare is None else written(each.p_rare)
-    return name, p, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    row = name, p, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    return [row, (f"  ({listed(each.types)})", "", "", "", "")] if each.types else [row]
 
 
 def _features(explanation: Reasons) -> list[Row]:

@@ -48,6 +48,7 @@ def neighbourhood_diagram(
     between: Sequence[tuple[int, int]] = (),
     title: str = "",
     of: str = "rare",
+    rest: str = "rest",
 ) -> Path:
     """Draws a node among neighbours; what speaks for it is a full line, what speaks against it a dashed one.
 
@@ -58,6 +59,7 @@ def neighbourhood_diagram(
         between: pairs of places in `around` that have an edge, drawn thin.
         title: the line above the picture.
         of: the class whose probability colours the nodes.
+        rest: what other labels are called.
 
     Returns:
         The path.
@@ -90,7 +92,7 @@ def neighbourhood_diagram(
     unscored = any(math.isnan(spot.p_rare) for spot in around)
     bar.set_label(f"P({_short(of)}); white: not scored" if unscored else f"P({_short(of)})", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    _legend(axes, of)
+    _legend(axes, of, rest)
     return canvas.save(figure, path)
 
 
@@ -129,11 +131,12 @@ def _write(axes: Axes, place: tuple[float, float], spot: Spot) -> None:
     """Writes name and effect beside a node, away from the middle."""
     x, y = place
     side = "left" if x > 0.01 else "right" if x < -0.01 else "center"
-    text = f"{_short(spot.name)}  {spot.effect:+.2f}"
+    effect = f"{spot.effect:+.2f}" if round(spot.effect, 2) else "0.00"
+    text = f"{_short(spot.name)}  {effect}"
     axes.text(1.12 * x, 1.13 * y, text, ha=side, va="center", fontsize=8, zorder=6)
 
 
-def _legend(axes: Axes, of: str) -> None:
+def _legend(axes: Axes, of: str, rest: str) -> None:
     """Says what lines and markers mean."""
     from matplotlib.lines import Line2D
 
@@ -141,19 +144,19 @@ def _legend(axes: Axes, of: str) -> None:
         Line2D([], [], color=GAP, linewidth=3, label=f"edge speaks for {_short(of)}"),
         Line2D([], [], color=DARK, linewidth=3, linestyle=(0, (2.2, 1.2)), label="edge speaks against"),
     ]
-    rest = "rest" if of == "rare" else "another"
-    for kind, words in ((None, "no label"), ("rest", f"labelled, {rest}"), ("rare", f"labelled, {_short(of)}")):
+    words = ((None, "no label"), ("rest", f"labelled, {_short(rest)}"), ("rare", f"labelled, {_short(of)}"))
+    for kind, label in words:
         look: dict[str, Any] = {
             "marker": MARKERS[kind],
             "markersize": 8,
             "markeredgecolor": "black",
             "linestyle": "none",
         }
-        lines.append(Line2D([], [], color=GREY, markeredgewidth=1.8 if kind else 0.8, label=words, **look))
+        lines.append(Line2D([], [], color=GREY, markeredgewidth=1.8 if kind else 0.8, label=label, **look))
     figure = axes.get_figure()
     assert figure is not None
-    words = "width and number: what the edge adds to the log-odds"
-    figure.legend(handles=lines, loc="lower center", ncol=3, fontsize=8, frameon=False, title=words, title_fontsize=8)
+    title = "width and number: what the edge adds to the log-odds"
+    figure.legend(handles=lines, loc="lower center", ncol=3, fontsize=8, frameon=False, title=title, title_fontsize=8)
 
 
 def _short(name: str) -> str:

@@ -14,10 +14,11 @@ import torch
 import calirare
 from calirare import InputError
 from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
-from calirare.explain.explanation import EdgeEffect, Explanation, LabelEffect, written
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
 from calirare.explain.network import network_voice
 from calirare.explain.voice import Kept
-from calirare.graph import Column
+from calirare.explain.words import neighbours
+from calirare.graph import Column, Relation
 from calirare.models import GcnTraining, HopsTraining
 from calirare.run.explaining import explained
 from calirare_ext import Csr
@@ -206,6 +207,9 @@ def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatc
     def looked_at(figure, *args, **options):
         save(figure, *args, **options)
         width, height = figure.get_size_inches() * figure.dpi
+        legend = [each.get_text() for each in figure.legends[0].get_texts()]
+        assert {"edge speaks for fraud", "labelled, fraud", "labelled, rest"} <= set(legend), "classes by name"
+        assert figure.axes[1].get_ylabel() == "P(fraud)"
         boxes = [text.get_window_extent() for text in [*figure.texts, *figure.axes[0].texts] if text.get_text()]
         kept.extend(boxes)
         assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
@@ -241,6 +245,38 @@ def test_what_moves_next_to_nothing_is_not_called_a_reason():
         "The label of acc-3 (fraud) speaks most for it"
         in dataclasses.replace(Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong,)), edges=(edge,)).sentences[1]
     )
+
+
+def test_an_edge_is_told_with_its_types(explainer):
+    graph = explainer.subject.graph
+    node, other, far = 20, *neighbours(graph.adjacency, 20)[:2].tolist()
+
+    def pointing(*ends: tuple[int, int]) -> Csr:
+        dense = torch.zeros(graph.n_nodes, graph.n_nodes)
+        for a, b in ends:
+            dense[a, b] = 1.0
+        return Csr.from_dense(dense)
+
+    relations = (Relation.of("calls", pointing((node, other))), Relation.of("pays", pointing((other, node))))
+    relations += (Relation.of("same, or like", pointing((other, node), (node, other))),)
+    subject = dataclasses.replace(explainer.subject, graph=dataclasses.replace(graph, relations=relations))
+    types = ("calls to", "pays from", "same, or like")
+    assert subject.types_of_edges(node, torch.tensor([other, far])) == {other: types, far: ()}
+    assert subject.types_of_edges(other, torch.tensor([node])) == {node: ("calls from", "pays to", types[2])}
+    assert explainer.subject.types_of_edges(node, torch.tensor([other])) == {}
+    typed = Explainer(explainer.voice, subject, lambda: None).explain(torch.tensor([node]))[0]
+    assert {edge.node: edge.types for edge in typed.edges}[other] == types
+    first = dataclasses.replace(typed, edges=tuple(edge for edge in typed.edges if edge.node == other))
+    assert "  (calls to, pays from, 'same, or like')" in text_of(Explanations((first,), ())).splitlines()
+    assert f"that to {graph.node_name(other)} (calls to, pays from, 'same, or like') counts" in first.sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("city=Oslo", "city=Oslo speaks"), ("city=Rome", "city=Rome (Oslo) speaks")]
+)
+def test_a_category_is_told_once(name, told):
+    share = FeatureShare(name, 1.0, "Oslo")
+    assert told in Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (), features=(share,)).sentences[-1]
 
 
 def test_what_is_kept_of_one_set_of_nodes_is_never_told_of_another():
