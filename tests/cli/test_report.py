@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -9,10 +10,13 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
+import torch
 
 from calirare._util.run_files import seal
+from calirare.graph import Split
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.hostile import HOSTILE
+from tests.helpers.tasks import rare_task
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +78,26 @@ def test_a_page_without_the_graph_says_so(quick_run, graph_file, tmp_path):
     finally:
         moved.rename(graph_file)
     assert "must end in .html" in assert_one_sentence(call("report", "--run", quick_run, "--out", tmp_path / "p.txt"))
+
+
+def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(tmp_path):
+    task = rare_task()
+    everything, none = torch.arange(task.n_nodes), torch.empty(0, dtype=torch.int64)
+    split = Split(everything[:90], none, none)
+    y = torch.where(everything < 90, task.y, -1)
+    dataclasses.replace(task, y=y, split=split).to_npz(tmp_path / "g.npz")
+    settings = ("--dataset", tmp_path / "g.npz", "--minority", "1", "--model", "hops", "--epochs", "60")
+    for folds, words in (
+        (5, "Labelled nodes in parts, each judged by models"),
+        (0, "There are no slices: the run has no"),
+    ):
+        run = tmp_path / f"run{folds}"
+        assert call("train", *settings, "--folds", folds, "--out", run).code == 0
+        assert call("report", "--run", run).code == 0
+        page = read(run / "report.html")
+        assert words in page.text
+        assert ("rare share of its labelled neighbours" in page.text) == bool(folds)
+        assert ".." not in page.text.partition("There are no slices")[2].partition("\n")[0]
 
 
 def test_a_damaged_run_makes_no_page(quick_run, tmp_path):

@@ -65,6 +65,8 @@ window.addEventListener("load", function () {
   found.contrast_at = where;
   found.width = window.innerWidth;
   found.needs = document.documentElement.scrollWidth;
+  var box = document.querySelector("#probability ~ .wide");
+  found.hidden = box ? box.scrollWidth - box.clientWidth : 0;
   found.dark = matchMedia("(prefers-color-scheme: dark)").matches;
   found.page = getComputedStyle(document.body).backgroundColor;
   found.fetched = performance.getEntriesByType("resource").map(function (e) { return e.name; })

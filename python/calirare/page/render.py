@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
+from calirare.explain.audit import Audit
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
@@ -22,6 +24,8 @@ from calirare.page.variables import variables_of
 from calirare.run import SavedClasses, SavedRun
 
 TEMPLATE = "rare.html"
+TESTED = "Test nodes in parts."
+UNSEEN = "Labelled nodes in parts, each judged by models and a map that have not seen its label."
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 
 
@@ -48,31 +52,57 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
         raise other_metrics(saved.folder, error) from error
     values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
     values |= {"other_picture": None if other is None else embedded(other.folder / content.PICTURES[0][0])}
-    slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
-    values |= _with_graph(saved, graph, why_not)
-    flagged = [each for each in slices if each.flag]
+    audit, doubt = _audited(saved, graph, why_not)
+    sliced = Sliced([], why_not) if graph is None else _sliced(graph, predictions, audit, doubt)
+    values |= _doubted(audit, doubt) | _explained(saved, graph, why_not)
+    flagged = [each for each in sliced.slices if each.flag]
     page = template_of("calirare.page", TEMPLATE)
-    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY, fewest=FEWEST)
+    return page.render(**values, **vars(sliced), flagged=flagged, many=MANY, fewest=FEWEST)
 
 
-def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
-    """Returns labels that are probably wrong and the reasons of the first alerts, each or why it is not there."""
-    values: dict[str, Any] = {"doubts": [], "doubt": why_not, "reasons": [], "reason": why_not}
+@dataclass(frozen=True)
+class Sliced:
+    """The slices of a run, or why there are none.
+
+    Attributes:
+        slices: in the order of the page.
+        no_slices: why there are none; empty where there are.
+        judged: what is sliced, the beginning of a sentence.
+    """
+
+    slices: list[Slice]
+    no_slices: str = ""
+    judged: str = ""
+
+
+def _audited(saved: SavedRun, graph: Graph | None, why_not: str) -> tuple[Audit | None, str]:
+    """Returns the audit of the run's labels, or None and why there is none, a sentence."""
     if graph is None:
-        return values
+        return None, why_not
     try:
-        audit = saved.audit(graph)
-        table = audit.to_frame()
-        values |= {"doubts": table[table["flag"] == 1].head(content.DOUBTS).to_dict("records")}
-        values |= {"doubt": content.doubt_sentence(audit)}
+        return saved.audit(graph), ""
     except InputError as error:
-        values |= {"doubt": content.sentence(str(error).removeprefix("audit: "))}
+        return None, content.sentence(str(error).removeprefix("audit: "))
+
+
+def _doubted(audit: Audit | None, why_not: str) -> dict[str, Any]:
+    """Returns labels that are probably wrong, or why they are not there."""
+    if audit is None:
+        return {"doubts": [], "doubt": why_not}
+    table = audit.to_frame()
+    doubts = table[table["flag"] == 1].head(content.DOUBTS).to_dict("records")
+    return {"doubts": doubts, "doubt": content.doubt_sentence(audit)}
+
+
+def _explained(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
+    """Returns the reasons of the first alerts, or why they are not there."""
+    if graph is None:
+        return {"reasons": [], "reason": why_not}
     try:
         found = saved.explain(graph=graph, top=content.EXPLAINED)
-        values |= {"reasons": [(each.name, each.sentences) for each in found.each], "reason": ""}
     except InputError as error:
-        values |= {"reason": content.sentence(str(error).removeprefix("explain: "))}
-    return values
+        return {"reasons": [], "reason": content.sentence(str(error).removeprefix("explain: "))}
+    return {"reasons": [(each.name, each.sentences) for each in found.each], "reason": ""}
 
 
 def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame) -> dict[str, Any]:
@@ -122,12 +152,31 @@ def embedded(path: Path) -> str | None:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
 
 
-def _sliced(graph: Graph, predictions: pd.DataFrame) -> tuple[list[Slice], str]:
-    """Returns the slices of the test nodes, or why there are none."""
+def _sliced(graph: Graph, predictions: pd.DataFrame, audit: Audit | None, doubt: str) -> Sliced:
+    """Returns the slices of the test nodes; without any of the labelled ones, each as it is judged without its label.
+
+    Args:
+        graph: of the run.
+        predictions: of the run, a row for each scored node.
+        audit: of the run's labels; None: there is none.
+        doubt: why not.
+    """
+    scored = graph.scored_nodes.cpu().numpy()
     told = np.flatnonzero(((predictions["split"] == "test") & (predictions["y"] >= 0)).to_numpy())
-    if len(told) == 0:
-        return [], "the run has no labelled test nodes to judge slices by"
-    p, scored = np.full(graph.n_nodes, np.nan), graph.scored_nodes.cpu().numpy()
-    p[scored] = predictions["p_rare"].to_numpy(dtype=np.float64)
-    rare = (predictions["y"].to_numpy()[told] == 1).astype(bool)
-    return slices_of(variables_of(graph, p), p[scored[told]], rare, scored[told]), ""
+    if len(told):
+        p = np.full(graph.n_nodes, np.nan)
+        p[scored] = predictions["p_rare"].to_numpy(dtype=np.float64)
+        rare = (predictions["y"].to_numpy()[told] == 1).astype(bool)
+        return Sliced(slices_of(variables_of(graph, p), p[scored[told]], rare, scored[told]), "", TESTED)
+    if audit is None:
+        return Sliced([], f"the run has no labelled test nodes, and no label is judged without itself. {doubt}")
+    labels, rare = np.full(graph.n_nodes, np.nan), audit.given == 1
+    labels[audit.nodes] = rare
+    p = np.where(rare, audit.p_given, 1 - audit.p_given)
+    assert graph.split is not None
+    validating = np.isin(
+        audit.nodes, graph.split.val.cpu().numpy()
+    )  # which represent the population where there are any
+    here = validating if 0 < rare[validating].sum() < validating.sum() else np.full(len(rare), fill_value=True)
+    variables = variables_of(graph, np.full(graph.n_nodes, np.nan), labels)
+    return Sliced(slices_of(variables, p[here], rare[here], audit.nodes[here]), "", UNSEEN)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.graph import Graph, numbered
+from calirare.graph import Graph, Relation, numbered
 from calirare_ext import Csr
 
 N_BINS = 4  # of equal numbers of nodes
@@ -16,6 +16,7 @@ MOST_CATEGORIES = 6  # of others there is one slice together
 MOST_COLUMNS = 40
 FAR = 3  # steps to the nearest training label from which on nothing reaches a detector of two hops
 FAR_DAYS = 2e6  # from 2000, beyond which there is no year of four digits
+LARGE, HUGE = 1e4, 1e15  # numbers from and up to which all digits before the point are told
 NO_VALUE = "(missing)"
 
 
@@ -34,26 +35,19 @@ class Variable:
     names: tuple[str, ...]
 
 
-def variables_of(graph: Graph, p_rare: NumpyArray) -> list[Variable]:
+def variables_of(graph: Graph, p_rare: NumpyArray, labels: NumpyArray | None = None) -> list[Variable]:
     """Returns the variables of a graph with a split.
 
     Args:
         graph: with its raw features.
         p_rare: P(rare) of every node, float [n]; NaN of those that are not scored.
+        labels: where nodes are judged that the detector learned from, their labels, 1 of rare and 0 of other ones, NaN
+            of other nodes, float [n]: a node's own then has no say in where it is put, and P(rare) of its neighbours,
+            which learned from it, none at all. None: test nodes are judged.
     """
-    adjacency, split = graph.adjacency.to("cpu"), graph.split
-    assert split is not None
-    degree = np.diff(adjacency.indptr.numpy())
-    mean = _mean_of_neighbours(adjacency, p_rare)
-    found = [
-        _binned("degree", degree.astype(np.float64)),
-        Variable("steps to the nearest training label", *_steps(adjacency, split.train.cpu().numpy())),
-        _binned(
-            "mean P(rare) of its neighbours",
-            mean,
-            missing="(none is scored)" if np.isnan(p_rare).any() else "(no neighbour)",
-        ),
-    ]
+    degree = np.diff(graph.adjacency.indptr.cpu().numpy())
+    found = [_binned("degree", degree.astype(np.float64)), *_by_place(graph, p_rare, labels)]
+    found += [_of_relation(relation) for relation in graph.relations[:MOST_CATEGORIES]]
     if isinstance(graph.x, Csr):
         return found
     x = graph.x.cpu().numpy()
@@ -63,10 +57,34 @@ def variables_of(graph: Graph, p_rare: NumpyArray) -> list[Variable]:
     return found + [_of_column(graph, i, x[:, i]) for i in range(min(graph.n_features, MOST_COLUMNS))]
 
 
+def _by_place(graph: Graph, p_rare: NumpyArray, labels: NumpyArray | None) -> list[Variable]:
+    """Returns how far the nearest label is, and what the neighbours are taken for, or labelled as."""
+    adjacency, split = graph.adjacency.to("cpu"), graph.split
+    assert split is not None
+    if labels is not None:
+        share = _mean_of_neighbours(adjacency, labels)
+        return [
+            Variable("steps to the nearest other label", *_steps_to_others(adjacency, ~np.isnan(labels))),
+            _binned("rare share of its labelled neighbours", share, missing="(none is labelled)"),
+        ]
+    missing = "(none is scored)" if np.isnan(p_rare).any() else "(no neighbour)"
+    return [
+        Variable("steps to the nearest training label", *_steps(adjacency, split.train.cpu().numpy())),
+        _binned("mean P(rare) of its neighbours", _mean_of_neighbours(adjacency, p_rare), missing=missing),
+    ]
+
+
+def _of_relation(relation: Relation) -> Variable:
+    """Returns whether a node has edges of a type, either way."""
+    out, into = (np.diff(matrix.indptr.cpu().numpy()) for matrix in (relation.out, relation.into))
+    return Variable(f"edges of type {relation.name}", (out + into > 0).astype(np.int64), ("none", "one or more"))
+
+
 def _mean_of_neighbours(adjacency: Csr, p: NumpyArray) -> NumpyArray:
     """Returns the mean of a number over each node's neighbours, NaN without any; NaN of theirs does not count."""
-    told, n = np.asarray(p, dtype=np.float64)[adjacency.indices.numpy()], adjacency.n_rows
-    here = ~np.isnan(told)
+    others, n = adjacency.indices.numpy(), adjacency.n_rows
+    told = np.asarray(p, dtype=np.float64)[others]
+    here = ~np.isnan(told) & (adjacency.rows().numpy() != others)
     rows = adjacency.rows().numpy()[here]
     counts, sums = np.bincount(rows, minlength=n), np.bincount(rows, told[here], n)
     return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
@@ -87,6 +105,22 @@ def _steps(adjacency: Csr, train: NumpyArray) -> tuple[NumpyArray, tuple[str, ..
     return steps, (*(str(step) for step in range(FAR)), f"{FAR} or more, or none")
 
 
+def _steps_to_others(adjacency: Csr, labelled: NumpyArray) -> tuple[NumpyArray, tuple[str, ...]]:
+    """Returns how many edges away another label is than a node's own, by slices, and their names.
+
+    Args:
+        adjacency: of the graph.
+        labelled: which nodes have a label, bool [n].
+    """
+    rows, cols = adjacency.rows().numpy(), adjacency.indices.numpy()
+    rows, cols = rows[rows != cols], cols[rows != cols]
+    around = np.bincount(rows[labelled[cols]], minlength=adjacency.n_rows)  # labelled neighbours of each node
+    two = np.zeros(adjacency.n_rows, dtype=bool)
+    two[rows[around[cols] > labelled[rows]]] = True
+    steps = np.where(around > 0, 0, np.where(two, 1, FAR - 1))
+    return steps, (*(str(step) for step in range(1, FAR)), f"{FAR} or more, or none")
+
+
 def _of_column(graph: Graph, i: int, values: NumpyArray) -> Variable:
     """Returns the slices of a column of the node table."""
     name = (graph.feature_names or numbered(graph.n_features))[i]
@@ -105,7 +139,7 @@ def _day(days: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}"
+    return f"{value:,.0f}" if LARGE <= abs(value) < HUGE else f"{value:.4g}"
 
 
 def _binned(name: str, values: NumpyArray, *, as_text: Any = _number, missing: str = NO_VALUE) -> Variable:
