@@ -297,6 +297,12 @@ class Desk:
 
 
 def _narrow(head: Any, rows: Any) -> tuple[list[str], list[list[str]]]:
-    """Returns a table without its columns that have no name."""
+    """Returns a table without its columns that have no name, a row of words alone as the end of the one above."""
     kept = [i for i, name in enumerate(head) if name]
-    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    cells: list[list[str]] = []
+    for row in rows:
+        if any(row[1:]):
+            cells.append([row[i] for i in kept])
+        else:
+            cells[-1][0] += f" {row[0].strip()}"
+    return [head[i] for i in kept], cells

@@ -17,7 +17,7 @@ from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
 from calirare.explain.network import network_voice
 from calirare.explain.voice import Kept
-from calirare.explain.words import neighbours
+from calirare.explain.words import Values, neighbours
 from calirare.graph import Column, Relation
 from calirare.models import GcnTraining, HopsTraining
 from calirare.run.explaining import explained
@@ -277,6 +277,15 @@ def test_an_edge_is_told_with_its_types(explainer):
 def test_a_category_is_told_once(name, told):
     share = FeatureShare(name, 1.0, "Oslo")
     assert told in Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (), features=(share,)).sentences[-1]
+
+
+def test_features_without_names_have_values_too():
+    graph = rare_task()
+    values = Values(dataclasses.replace(graph, feature_names=()))
+    assert values.of(7, "feature 2") == f"{float(graph.x[7, 2]):.4g}"
+    around = graph.x[neighbours(graph.adjacency, 7), 2]
+    assert values.of(7, "mean of neighbours of feature 2") == f"{float(around.mean()):.4g}"
+    assert values.of(7, "direction 2") is None
 
 
 def test_what_is_kept_of_one_set_of_nodes_is_never_told_of_another():
