@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from calirare import load
 from calirare._util.run_files import seal
 from calirare.graph import Split
 from tests.helpers.command import assert_one_sentence, call
@@ -98,6 +99,28 @@ def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(
         assert words in page.text
         assert ("rare share of its labelled neighbours" in page.text) == bool(folds)
         assert ".." not in page.text.partition("There are no slices")[2].partition("\n")[0]
+
+
+def test_the_drift_of_another_graph_is_told(quick_run, graph_file, tmp_path):
+    other = load(quick_run).graph()
+    assert call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "s.csv").code == 0
+    told = json.loads((tmp_path / "s.json").read_text())
+    told["graph"] = "<b>later"
+    first = told["drift"]["findings"][-1]
+    first.update(verdict="do not trust", name=HOSTILE[0])
+    (tmp_path / "s.json").write_text(json.dumps(told))
+    said = call("report", "--run", quick_run, "--drift", tmp_path / "s.json", "--out", tmp_path / "d.html")
+    assert said.code == 0, said.err
+    page = read(tmp_path / "d.html")
+    for words in ("Another graph: <b>later", f"Of {other.n_nodes} nodes", f"P(1) there: {told['verdict']}", HOSTILE[0]):
+        assert words in page.text.replace("P(class 1)", "P(1)")
+    assert "by chance" in page.text
+    for wrong in ("{}", "[]", "nothing", '{"verdict": "ok"}'):
+        (tmp_path / "w.json").write_text(wrong)
+        again = call("report", "--run", quick_run, "--drift", tmp_path / "w.json", "--out", tmp_path / "e.html")
+        assert "--drift must be a JSON file that `calirare predict` wrote" in assert_one_sentence(again)
+    gone = call("report", "--run", quick_run, "--drift", tmp_path / "gone.json", "--out", tmp_path / "e.html")
+    assert "gone.json" in assert_one_sentence(gone)
 
 
 def test_a_damaged_run_makes_no_page(quick_run, tmp_path):

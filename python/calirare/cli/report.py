@@ -9,7 +9,7 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
 from calirare.graph import Graph
-from calirare.page import html_of, html_of_classes
+from calirare.page import html_of, html_of_classes, read_elsewhere
 from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes
 
 
@@ -18,6 +18,7 @@ def run(
     graph: str | None = None,
     out: Path | None = None,
     against: Path | None = None,
+    drift: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes the page.
@@ -27,6 +28,7 @@ def run(
         graph: where the run's graph is now; None: where it was. Where it is gone the page has no slices, and says so.
         out: HTML file to write; None: `report.html` in the run's folder.
         against: folder of another run, to be shown beside it.
+        drift: JSON file that `calirare predict` wrote of another graph, to be told of.
         overwrite: replace a file that is there.
 
     Raises:
@@ -38,6 +40,9 @@ def run(
         raise InputError(f"report: --out must end in .html, got {path}")
     check_free([path], "report", overwrite=overwrite)
     classes = of_classes(folder)
+    if classes and drift is not None:
+        raise InputError("report: --drift is for runs of a rare class: predict's own summary says it of many classes")
+    elsewhere = None if drift is None else read_elsewhere(drift)
     if against is not None:
         _check_alike(folder, against, classes)
     saved = load_classes(folder).run if classes else load(folder)
@@ -47,7 +52,9 @@ def run(
         absent = "slices and labels' audit" if classes else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
-        page = _page_of_classes(saved, own, why_not, other) if classes else html_of(saved, own, why_not, other)
+        page = (
+            _page_of_classes(saved, own, why_not, other) if classes else html_of(saved, own, why_not, other, elsewhere)
+        )
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)

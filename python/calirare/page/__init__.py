@@ -2,6 +2,7 @@
 
 from calirare.page.classes import html_of_classes
 from calirare.page.desk import Case, Desk
+from calirare.page.drift import Elsewhere, read_elsewhere
 from calirare.page.render import html_of
 from calirare.page.same_nodes import labels_met, other_nodes
 from calirare.page.server import ReviewServer
@@ -16,6 +17,7 @@ __all__ = [
     "UNSURE",
     "Case",
     "Desk",
+    "Elsewhere",
     "ReviewServer",
     "Said",
     "Slice",
@@ -26,6 +28,7 @@ __all__ = [
     "html_of_classes",
     "labels_met",
     "other_nodes",
+    "read_elsewhere",
     "slices_of",
     "variables_of",
 ]

@@ -19,6 +19,7 @@ from calirare.explain.audit import Audit
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
+from calirare.page.drift import Elsewhere
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedClasses, SavedRun
@@ -29,7 +30,13 @@ UNSEEN = "Labelled nodes in parts, each judged by models and a map that have not
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 
 
-def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: SavedRun | None = None) -> str:
+def html_of(
+    saved: SavedRun,
+    graph: Graph | None,
+    why_not: str = "",
+    other: SavedRun | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> str:
     """Returns the page of a run.
 
     Args:
@@ -37,6 +44,7 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
         graph: the run's own graph with the run's split, for the slices; None: there are none.
         why_not: why there is no graph, a sentence.
         other: a run to show beside it; None: none.
+        elsewhere: what the run said of another graph; None: nothing is told of one.
 
     Raises:
         InputError: a file of the run is missing or damaged.
@@ -52,6 +60,7 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
         raise other_metrics(saved.folder, error) from error
     values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
     values |= {"other_picture": None if other is None else embedded(other.folder / content.PICTURES[0][0])}
+    values |= {"elsewhere": elsewhere}
     audit, doubt = _audited(saved, graph, why_not)
     sliced = Sliced([], why_not) if graph is None else _sliced(graph, predictions, audit, doubt)
     values |= _doubted(audit, doubt) | _explained(saved, graph, why_not)
