@@ -69,6 +69,13 @@ def test_columns_are_sorted_from_the_keyboard(seen):
         assert done["up"][0] != done["down"][0] or len(set(done["up"])) == 1
 
 
+def test_rows_of_long_tables_are_found_by_what_they_hold(seen):
+    for told in seen[1].values():
+        done = told["filtered"]
+        assert done["label"]
+        assert 0 < done["some"] <= done["right"] < done["every"] == done["again"]
+
+
 def test_numbers_are_sorted_as_what_they_are(seen):
     for told in seen[1].values():
         assert told["numbers"] == ["1072", "3", "10.2", "1.8", "-0.5", "1e-7", "NaN", "NaN", "NaN"]

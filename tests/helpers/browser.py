@@ -86,6 +86,17 @@ window.addEventListener("load", function () {
     button.click();
     return {focused: focused, state: state, before: before, up: up, down: column()};
   })(tables[0]);
+  var search = document.querySelector("input[type=search]");
+  found.filtered = search === null ? null : (function (rows) {
+    function shown() { return rows.filter(function (row) { return row.offsetParent !== null; }).length; }
+    var every = shown(), word = rows[3].cells[0].textContent;
+    search.value = word.toUpperCase();
+    search.dispatchEvent(new Event("input"));
+    var some = shown(), right = rows.filter(function (row) { return row.textContent.indexOf(word) >= 0; }).length;
+    search.value = "";
+    search.dispatchEvent(new Event("input"));
+    return {label: search.getAttribute("aria-label"), every: every, some: some, right: right, again: shown()};
+  })(Array.from(search.parentElement.querySelectorAll("tbody tr")));
   var cells = ["1,072", " 3", "10.2 %", "1.8 %", "-0.5", "1e-7", "", "1,07", "acc-1"];
   found.numbers = typeof number === "undefined" ? [] : cells.map(number).map(String);
   found.text = document.body.innerText;
