@@ -101,6 +101,21 @@ def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(
         assert ".." not in page.text.partition("There are no slices")[2].partition("\n")[0]
 
 
+def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):
+    """In this run every node has a label, and most neither train nor test."""
+    task, nodes = rare_task(), torch.arange(260)
+    dataclasses.replace(task, split=Split(nodes[:90], nodes[:0], nodes[90:110])).to_npz(tmp_path / "g.npz")
+    settings = ("--dataset", tmp_path / "g.npz", "--minority", "1", "--model", "hops", "--epochs", "60")
+    assert call("train", *settings, "--folds", "0", "--out", tmp_path / "run").code == 0
+    assert call("report", "--run", tmp_path / "run").code == 0
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    table = text.partition('<h2 id="alerts">')[2].partition("</table>")[0]
+    listed = re.findall(r'<tr><td class="text">([^<]*)</td>', table)
+    explained = re.findall(r"<p><strong>([^<]*)</strong>", text)
+    assert 0 < len(explained) == min(5, len(listed))
+    assert explained == listed[: len(explained)]
+
+
 def test_the_drift_of_another_graph_is_told(quick_run, graph_file, tmp_path):
     other = load(quick_run).graph()
     assert call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "s.csv").code == 0

@@ -138,11 +138,11 @@ def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, Any]]:
-    """Returns the unlabelled alerts with the highest P(rare); where every node is labelled, the test nodes'."""
+    """Returns the alerts with the highest P(rare) of the nodes that the decision is on, as `nodes_to_decide` says."""
     open_ = predictions[predictions["y"] == -1]
     if open_.empty:
-        open_ = predictions[predictions["split"] == "test"]
-    first = open_[open_["alert"] == 1].nlargest(ALERTS, "p_rare")
+        open_ = predictions[~predictions["split"].isin(("train", "val"))]
+    first = (predictions if open_.empty else open_)[open_["alert"] == 1].nlargest(ALERTS, "p_rare")
     return [
         {
             "node": str(row["node"]),
