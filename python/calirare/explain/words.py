@@ -32,8 +32,9 @@ def with_words(shares: Shares, own: Sequence[str]) -> Shares:
 
 @lru_cache(maxsize=8)
 def _named(names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns what all columns are called, those of the features first."""
-    n, taken = len(own), frozenset(own)
+    """Returns what all columns are called, those of the features first; of sparse ones there are directions instead."""
+    taken = frozenset(own)
+    n = len(own) if taken == frozenset(names[: len(own)]) else 0  # in whatever order
     ways = [name.removeprefix(f"{LOG_DEGREE}, ") for name in names[n:] if name.startswith(f"{LOG_DEGREE}, ")]
     return (*names[:n], *(made(_in_words(name, ways), taken) for name in names[n:]))
 

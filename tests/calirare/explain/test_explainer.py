@@ -16,9 +16,9 @@ from calirare import InputError
 from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
 from calirare.explain.network import network_voice
-from calirare.explain.voice import Kept
-from calirare.explain.words import Values, neighbours
-from calirare.graph import Column, Relation
+from calirare.explain.voice import Kept, Shares
+from calirare.explain.words import Values, neighbours, with_words
+from calirare.graph import Column, Relation, numbered
 from calirare.models import GcnTraining, HopsTraining
 from calirare.run.explaining import explained
 from calirare_ext import Csr
@@ -277,6 +277,18 @@ def test_an_edge_is_told_with_its_types(explainer):
 def test_a_category_is_told_once(name, told):
     share = FeatureShare(name, 1.0, "Oslo")
     assert told in Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (), features=(share,)).sentences[-1]
+
+
+def test_hop_columns_of_directions_are_named_in_words():
+    """`hops` and trees read more than 128 sparse features as directions, which are fewer than the features."""
+    made = ("direction 1", "direction 2", "log degree", "neighbours' direction 1", "2 hops' direction 2")
+    shares = Shares(torch.zeros(1), made, torch.zeros(1, 5))
+    words = ("number of neighbours", "mean of neighbours of direction 1", "mean over 2 hops of direction 2")
+    assert with_words(shares, numbered(9)).names == ("direction 1", "direction 2", *words)
+    own = dataclasses.replace(shares, names=("amount", "neighbours' debts", *made[2:]))
+    turned = with_words(own, ("neighbours' debts", "amount"))
+    assert turned.names == ("amount", "neighbours' debts", *words), "columns are in another order than features are"
+    assert with_words(own, ("amount", "neighbours' debts")).names == ("amount", "neighbours' debts", *words)
 
 
 def test_features_without_names_have_values_too():
