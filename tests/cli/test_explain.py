@@ -41,6 +41,24 @@ def test_what_is_said_of_the_likeliest_alerts_agrees_with_the_runs_files(run):
             assert table["split"][label["node"]] in ("train", "val")
 
 
+def test_labels_are_grouped_by_a_table_that_the_run_has_not_read(run, tmp_path):
+    train = pd.read_parquet(run / "predictions.parquet").query("split == 'train'")["node"]
+    who = ["Kim" if node % 2 else "Meyer, jun." for node in train]
+    path = tmp_path / "cases.csv"
+    pd.DataFrame({"row": "x", "account": train, "investigator": who}).to_csv(path, index=False)
+    asked = ("explain", "--run", run, "--node", 7, "--group", "investigator")
+    said = call(*asked, "--groups", path, "--json")
+    assert said.code == 0, said.err
+    groups = {each["value"]: each["labels"] for each in json.loads(said.out)["explanations"][0]["groups"]}
+    assert groups == {"Kim": who.count("Kim"), "Meyer, jun.": who.count("Meyer, jun.")}
+    assert "name its table too (--groups)" in assert_one_sentence(call(*asked))
+    assert "name the column too" in assert_one_sentence(call("explain", "--run", run, "--node", 7, "--groups", path))
+    pd.DataFrame({"account": ["a"], "investigator": ["Kim"]}).to_csv(path, index=False)
+    assert "no column names nodes of graph" in assert_one_sentence(call(*asked, "--groups", path))
+    pd.DataFrame({"account": train}).to_csv(path, index=False)
+    assert "there is no column 'investigator'" in assert_one_sentence(call(*asked, "--groups", path))
+
+
 def test_alerts_are_picked_by_the_runs_table_and_without_it_by_the_detector(run, tmp_path):
     copy = Path(shutil.copytree(run, tmp_path / "run"))
     path = copy / "predictions.parquet"

@@ -11,8 +11,9 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import during
-from calirare.explain import ClassExplanation, Explanation, Explanations, Subject, draw, picture_name, text_of
-from calirare.run import load, load_classes, of_classes, write_json
+from calirare.explain import ClassExplanation, Explanation, Explanations, Group, Subject, draw, picture_name, text_of
+from calirare.graph import Graph
+from calirare.run import load, load_classes, of_classes, read_groups, write_json
 
 STORED = 10  # labels of each node in JSON
 READING = "reading the run"
@@ -28,6 +29,7 @@ def run(
     class_name: str | None = None,
     labels: int | None = None,
     group: str | None = None,
+    groups: Path | None = None,
     as_json: bool = False,
     out: Path | None = None,
     pictures: Path | None = None,
@@ -43,6 +45,7 @@ def run(
         class_name: of a run of many classes the class; None: of each node its likeliest.
         labels: how many labels of each node are told of; None: `STORED` in JSON, as many as fit a screen in text.
         group: column of the node table; labels of one value of it are left out together.
+        groups: table of nodes that has this column, where it is none of the run's; None: it is.
         as_json: print JSON in place of text.
         out: JSON file to write.
         pictures: folder for a picture of each node among its neighbours.
@@ -55,9 +58,12 @@ def run(
         raise InputError(f"explain: --labels must be at least 1, got {labels}")
     if out is not None and out.suffix != ".json":
         raise InputError(f"explain: --out must end in .json, got {out}")
+    if groups is not None and group is None:
+        raise InputError("explain: --groups is the table of a column to group by: name the column too (--group)")
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     node = None if node is None else [as_terminals_write(name) for name in node]
-    wanted = Wanted(graph, node, None if class_name is None else as_terminals_write(class_name), top, labels, group)
+    of = None if class_name is None else as_terminals_write(class_name)
+    wanted = Wanted(graph, node, of, top, labels, group and as_terminals_write(group), groups)
     with Reporter():
         found, subject = _of_classes(folder, wanted) if of_classes(folder) else _of_rare(folder, wanted)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
@@ -87,6 +93,13 @@ class Wanted:
     top: int | None
     labels: int | None
     group: str | None
+    groups: Path | None
+
+    def grouped(self, graph: Graph) -> Group | None:
+        """Returns by what labels are grouped, of a table other than the run's own the group of each node."""
+        if self.group is None or self.groups is None:
+            return self.group
+        return read_groups(self.groups, self.group, graph)
 
     @property
     def shown(self) -> int:
@@ -105,7 +118,8 @@ def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
         )
     with during(READING):
         made = saved.explainer(wanted.graph)
-    found = saved.explain(wanted.node, explainer=made, top=wanted.top, labels=wanted.shown, group=wanted.group)
+    group = wanted.grouped(made.subject.graph)
+    found = saved.explain(wanted.node, explainer=made, top=wanted.top, labels=wanted.shown, group=group)
     return found, made.subject
 
 
@@ -120,7 +134,7 @@ def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
         class_name=wanted.class_name,
         top=wanted.top,
         labels=wanted.shown,
-        group=wanted.group,
+        group=wanted.grouped(made.subject.graph),
     )
     return found, made.subject
 

@@ -17,7 +17,7 @@ from calirare.explain.explanation import (
 )
 from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.picture import draw, picture_name
-from calirare.explain.subject import Subject
+from calirare.explain.subject import Group, Subject
 from calirare.explain.teaching import LabelValues, label_values, taken_together
 from calirare.explain.text import tables_of, text_of
 from calirare.explain.unlearnt import Unlearnt
@@ -31,6 +31,7 @@ __all__ = [
     "Explanation",
     "Explanations",
     "FeatureShare",
+    "Group",
     "GroupEffect",
     "LabelEffect",
     "LabelValues",

@@ -18,7 +18,7 @@ from calirare.explain.class_voice import ClassVoice, probabilities
 from calirare.explain.explainer import EVERY, SHOWN, Explainer
 from calirare.explain.explanation import Explanations, Needed
 from calirare.explain.label_reasons import LabelReasons, growing
-from calirare.explain.subject import Subject
+from calirare.explain.subject import Group, Subject
 from calirare.explain.voice import Voice
 
 NODES = 1_000  # whose probabilities are made together
@@ -114,7 +114,7 @@ class ClassExplainer:
 
     @plain_torch()
     def explain(
-        self, nodes: Tensor, of: int | None = None, shown: int = SHOWN, group: str | None = None
+        self, nodes: Tensor, of: int | None = None, shown: int = SHOWN, group: Group | None = None
     ) -> Explanations[ClassExplanation]:
         """Returns why each of some nodes has its P(class).
 

@@ -18,7 +18,7 @@ from calirare._util.torch_state import plain_torch
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
 from calirare.explain.label_reasons import LabelReasons
 from calirare.explain.shares import stretched
-from calirare.explain.subject import Subject
+from calirare.explain.subject import Group, Subject
 from calirare.explain.voice import Shares, Voice, log_odds_of, probability
 from calirare.explain.words import Values, neighbours
 
@@ -95,7 +95,7 @@ class Explainer:
         return stretched(own, log_odds_of(base), log_odds_of(p))
 
     @plain_torch()
-    def explain(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Explanations[Explanation]:
+    def explain(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Explanations[Explanation]:
         """Returns why each of some nodes has its P(rare).
 
         Args:
@@ -110,7 +110,7 @@ class Explainer:
             each = tuple(made("reasons", self.each_of(nodes, shown, group), nodes.numel()))
         return Explanations(each, self.notes)
 
-    def each_of(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Iterator[Explanation]:
+    def each_of(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Iterator[Explanation]:
         """Yields the same, one after the other, to a thread that has its turn."""
         groups = {} if group is None else self.subject.groups(group)
         if nodes.numel() > TOGETHER:

@@ -9,6 +9,7 @@ from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.explaining import representing
 from calirare.run.folder import LABELS, SavedRun, load, of_classes, write_json
+from calirare.run.groups import read_groups
 from calirare.run.interval_nodes import known_logits
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
@@ -85,6 +86,7 @@ __all__ = [
     "options_of",
     "p_rare",
     "predictions",
+    "read_groups",
     "read_review",
     "read_yaml",
     "recalibrated",

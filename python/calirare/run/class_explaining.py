@@ -8,7 +8,16 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
-from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Nodes, Subject, logit_voice_of, nodes_named
+from calirare.explain import (
+    ClassExplainer,
+    ClassExplanation,
+    Explanations,
+    Group,
+    Nodes,
+    Subject,
+    logit_voice_of,
+    nodes_named,
+)
 from calirare.graph import Graph, named
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import check_scored, check_shown
@@ -41,7 +50,7 @@ def classes_explained(
     class_name: str | None,
     top: int | None,
     labels: int,
-    group: str | None,
+    group: Group | None,
 ) -> Explanations[ClassExplanation]:
     """Returns why nodes that are named, or those that are most likely of a class, have their P(class).
 

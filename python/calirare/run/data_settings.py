@@ -230,12 +230,12 @@ class Labels:
         Raises:
             InputError: the file cannot be read, or a node, label or part is unknown or there twice.
         """
-        table = _read(Path(path))
+        table = read_rows(Path(path))
         node, label = (_column(table, names, Path(path)) for names in (NODE, LABEL))
-        parts = _cells(table["split"]) if "split" in table else [""] * len(table)
+        parts = cells_of(table["split"]) if "split" in table else [""] * len(table)
         return cls(
-            _nodes(_cells(table[node]), graph, Path(path)),
-            torch.tensor(_classes(_cells(table[label]), graph, Path(path)), dtype=torch.int64),
+            _nodes(cells_of(table[node]), graph, Path(path)),
+            torch.tensor(_classes(cells_of(table[label]), graph, Path(path)), dtype=torch.int64),
             torch.tensor(_parts(parts, Path(path)), dtype=torch.int64),
         )
 
@@ -246,8 +246,8 @@ class Labels:
         Raises:
             InputError: the file cannot be read, or a node is unknown, there twice or without a label.
         """
-        table = _read(Path(path))
-        nodes = _nodes(_cells(table[_column(table, NODE, Path(path))]), graph, Path(path))
+        table = read_rows(Path(path))
+        nodes = _nodes(cells_of(table[_column(table, NODE, Path(path))]), graph, Path(path))
         assert graph.y is not None
         never = [graph.node_name(node) for node in nodes[graph.y.cpu()[nodes] < 0].tolist()]
         if never:
@@ -279,7 +279,12 @@ class Labels:
         )
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_rows(path: Path) -> pd.DataFrame:
+    """Returns a table about nodes as text, or as Parquet has it.
+
+    Raises:
+        InputError: it cannot be read, or is empty.
+    """
     if not path.is_file():
         raise InputError(f"{path}: there is no such file: check the path")
     try:
@@ -289,13 +294,14 @@ def _read(path: Path) -> pd.DataFrame:
     except InputError:
         raise
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: the labels cannot be read: {error}") from error
+        raise InputError(f"{path}: the table cannot be read: {error}") from error
     if table.empty:
         raise InputError(f"{path}: there must be a row for each node, got none")
     return table
 
 
-def _cells(column: Any) -> list[str]:
+def cells_of(column: Any) -> list[str]:
+    """Returns the cells of a column as words, empty where there is none."""
     return list(column.astype(object).where(column.notna(), "").astype(str).str.strip())
 
 

@@ -15,6 +15,7 @@ from calirare.explain import (
     Explainer,
     Explanation,
     Explanations,
+    Group,
     Nodes,
     Subject,
     Unlearnt,
@@ -63,7 +64,7 @@ def explained(
     nodes: Nodes | None,
     top: int | None,
     labels: int,
-    group: str | None,
+    group: Group | None,
 ) -> Explanations[Explanation]:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare).
 

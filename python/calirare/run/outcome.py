@@ -18,7 +18,7 @@ from calirare._util.device import choose_device
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.explain import Explainer, Explanation, Explanations, Nodes
+from calirare.explain import Explainer, Explanation, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import LABEL_RATE, PARTS, TEST_SHARE, Graph, random_split, share_split
 from calirare.leave_one_out import Retrain
@@ -153,7 +153,7 @@ class Outcome(RunResult):
         *,
         top: int | None = None,
         labels: int = 10,
-        group: str | None = None,
+        group: Group | None = None,
     ) -> Explanations[Explanation]:
         """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
 
@@ -163,7 +163,8 @@ class Outcome(RunResult):
             top: how many of the likeliest alerts, in place of nodes.
             labels: how many labels of each node are told of.
             group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
-                are left out together; dates by the month.
+                are left out together; dates by the month. Or, of what is no feature, the group of each node by its
+                name: a dict, or a pandas Series.
 
         Raises:
             InputError: a node or the column is unknown, there is no alert, or the detector cannot be explained.

@@ -8,6 +8,7 @@ import datetime
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -289,6 +290,28 @@ def test_hop_columns_of_directions_are_named_in_words():
     turned = with_words(own, ("neighbours' debts", "amount"))
     assert turned.names == ("amount", "neighbours' debts", *words), "columns are in another order than features are"
     assert with_words(own, ("amount", "neighbours' debts")).names == ("amount", "neighbours' debts", *words)
+
+
+def test_labels_are_grouped_by_hand_too(explainer):
+    subject = explainer.subject
+    names = [subject.graph.node_name(node) for node in subject.labelled.tolist()]
+    rings = {name: f"ring {i % 2}" for i, name in enumerate(names[:6])} | {names[6]: " ", names[7]: None, "who": "x"}
+    found = {value: places.tolist() for value, places in subject.groups(rings).items()}
+    assert found == {"ring 0": [0, 2, 4], "ring 1": [1, 3, 5], "missing": [6, 7]}
+    by_column = subject.groups("city")
+    cities = {name: city for city, places in by_column.items() for name in [names[i] for i in places.tolist()]}
+    assert {value: places.tolist() for value, places in subject.groups(cities).items()} == {
+        value: places.tolist() for value, places in by_column.items()
+    }
+    days = {names[0]: "2024-01-31", names[1]: "2024-01-02 10:00", names[2]: datetime.date(2024, 2, 1)}
+    assert {value: places.tolist() for value, places in subject.groups(days).items()} == {
+        "2024-01": [0, 1],
+        "2024-02": [2],
+    }
+    told = explainer.explain(NODES[:1], group=pd.Series(rings))[0]
+    assert {each.value for each in told.groups} == {"ring 0", "ring 1", "missing"}
+    with pytest.raises(InputError, match="no node with a label is in a group"):
+        subject.groups({"who": "x"})
 
 
 def test_features_without_names_have_values_too():
