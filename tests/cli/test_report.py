@@ -15,6 +15,7 @@ import torch
 from calirare import load
 from calirare._util.run_files import seal
 from calirare.graph import Split
+from calirare.page.content import _looked_at
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.tasks import rare_task
@@ -97,8 +98,17 @@ def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(
         assert call("report", "--run", run).code == 0
         page = read(run / "report.html")
         assert words in page.text
+        assert "on 90 labelled nodes, " in page.text
+        assert "each judged without its own label." in page.text
         assert ("rare share of its labelled neighbours" in page.text) == bool(folds)
         assert ".." not in page.text.partition("There are no slices")[2].partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "n", "words"), [(2.99, 299, "the likeliest 1 %"), (1.0, 90, "1 node"), (100, 299, "100 nodes")]
+)
+def test_how_many_are_looked_at_is_told_in_whole_numbers(nodes, n, words):
+    assert _looked_at(nodes, n) == f"{words} looked at"
 
 
 def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):

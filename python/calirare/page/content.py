@@ -43,7 +43,9 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
     rare = class_words(graph["rare_class"])
     known = "known, and hidden ones count as the rest" if of_known(metrics) else rare
-    judged = f"{amount(found['n'], found['judged_on'] + ' node')}, {found['n_rare']:,} of them {known}"
+    unseen = found["judged_on"] == "leave-one-out"
+    nodes = amount(found["n"], "labelled node" if unseen else f"{found['judged_on']} node")
+    judged = f"{nodes}, {found['n_rare']:,} of them {known}" + ", each judged without its own label" * unseen
     scored = "" if graph["scored_nodes"] == graph["nodes"] else f" ({graph['scored_nodes']:,} scored)"
     lines = [
         f"A graph of {amount(graph['nodes'], 'node')}{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
@@ -93,15 +95,16 @@ def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
     rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
     for budget in budgets_of(found):
-        size = f"{_looked_at(budget['nodes'])} looked at"
+        size = _looked_at(budget["nodes"], found["n"])
         rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
         rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
     return rows
 
 
-def _looked_at(nodes: float) -> str:
-    """Returns a number of nodes, which a share of them need not make a whole one."""
-    return amount(round(nodes), "node") if nodes == round(nodes) else f"{nodes:,.3g} nodes"
+def _looked_at(nodes: float, n: int) -> str:
+    """Returns how many of n nodes are looked at: a share of them need not make a whole number."""
+    whole = amount(round(nodes), "node") if nodes == round(nodes) else f"the likeliest {100 * nodes / n:.3g} %"
+    return f"{whole} looked at"
 
 
 def of_known(metrics: dict[str, Any]) -> bool:
