@@ -62,7 +62,9 @@ def html_of(
     values |= {"other_picture": None if other is None else embedded(other.folder / content.PICTURES[0][0])}
     values |= {"elsewhere": elsewhere}
     audit, doubt = _audited(saved, graph, why_not)
-    sliced = Sliced([], why_not) if graph is None else _sliced(graph, predictions, audit, doubt)
+    other_map = _other_map(saved)
+    sliceable = (audit, doubt) if not other_map else (None, other_map)
+    sliced = Sliced([], why_not) if graph is None else _sliced(graph, predictions, *sliceable)
     values |= _doubted(audit, doubt) | _explained(saved, graph, why_not)
     flagged = [each for each in sliced.slices if each.flag]
     page = template_of("calirare.page", TEMPLATE)
@@ -161,14 +163,24 @@ def embedded(path: Path) -> str | None:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
 
 
+def _other_map(saved: SavedRun) -> str:
+    """Returns in what the run's map is not the one by which an audit judges labels, a sentence, or nothing."""
+    settings = saved.scorer.settings
+    if (saved.folder / RECALIBRATION).is_file():
+        return "Its map was fitted anew on fresh labels."
+    if settings.method != "jackknife" or settings.calibration.map != "prior":
+        return "Its map is not the default one, which alone is fitted without each."
+    return "" if settings.calibration.prevalence is None else "Its map follows the prevalence that was given."
+
+
 def _sliced(graph: Graph, predictions: pd.DataFrame, audit: Audit | None, doubt: str) -> Sliced:
     """Returns the slices of the test nodes; without any of the labelled ones, each as it is judged without its label.
 
     Args:
         graph: of the run.
         predictions: of the run, a row for each scored node.
-        audit: of the run's labels; None: there is none.
-        doubt: why not.
+        audit: of the run's labels; None: there is none that tells of the run's map.
+        doubt: why not, a sentence.
     """
     scored = graph.scored_nodes.cpu().numpy()
     told = np.flatnonzero(((predictions["split"] == "test") & (predictions["y"] >= 0)).to_numpy())
