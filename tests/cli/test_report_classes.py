@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 import calirare
 from calirare.page.against_classes import _caveat, against_classes
+from calirare.page.classes import INSTEAD, _verdict
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 from tests.helpers.classes import NAMES, blocks, file_of
 from tests.helpers.command import assert_one_sentence, call
@@ -174,3 +177,20 @@ def test_the_pages_are_shown_whole(place, page, scheme, tmp_path):
             assert told["needs"] <= width, "tables and pictures scroll in their own boxes, the page does not"
             assert told["contrast"] >= 4.5, told["contrast_at"]
             assert "Nodes whose likeliest class differs" in told["text"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "notes", "told"),
+    [
+        ("trust", [], ("trust", "trust")),
+        ("do not trust", [], ("do not trust", "do")),
+        ("do not trust", [f"too sure: {INSTEAD}"], (f"not passed, {INSTEAD}", "caution")),
+    ],
+)
+def test_a_map_that_does_not_rest_on_the_check_is_not_called_untrusted(verdict, notes, told):
+    said = _verdict({"agreement": {"verdict": verdict}, "notes": notes})
+    assert (said["verdict"], said["verdict_class"]) == told
+    assert _verdict({"agreement": None, "notes": notes})["verdict"] is None
+    assert INSTEAD in inspect.getsource(importlib.import_module("calirare.pipeline.left_out")), (
+        "as the note of a run ends"
+    )

@@ -23,6 +23,7 @@ from calirare.run import TOGETHER, Choice, SavedClasses
 
 TEMPLATE = "classes.html"
 UNSURE = 25  # rows of the table of nodes to look at
+INSTEAD = "the map was fitted on cross-validated logits instead"  # as a note of the run ends
 OF_RARE = "mean P(rare) of its neighbours"  # a division that many classes do not have
 PICTURES = (
     ("reliability.png", "Reliability of the confidence in the predicted class"),
@@ -62,14 +63,23 @@ def html_of_classes(
     return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY, fewest=FEWEST)
 
 
+def _verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
+    """Returns what the check of leave-one-out logits says, and its style; where the map took others, that it did."""
+    agreement = metrics["agreement"]
+    if agreement is None:
+        return {"verdict": None, "verdict_class": None}
+    if any(note.endswith(INSTEAD) for note in metrics["notes"]):
+        return {"verdict": f"not passed, {INSTEAD}", "verdict_class": "caution"}
+    return {"verdict": agreement["verdict"], "verdict_class": agreement["verdict"].split()[0]}
+
+
 def _values(saved: SavedClasses, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
-    graph, choice, agreement = metrics["graph"], metrics["choice"], metrics["agreement"]
+    graph, choice = metrics["graph"], metrics["choice"]
     side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
     head, rows = _together(metrics)
     return {
         "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
-        "verdict": None if agreement is None else agreement["verdict"],
-        "verdict_class": None if agreement is None else agreement["verdict"].split()[0],
+        **_verdict(metrics),
         "lead": _lead(metrics, side),
         "data": _data(graph),
         "detectors": [] if choice is None else sorted(choice["rows"], key=lambda row: -row["weight"]),
