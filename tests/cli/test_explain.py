@@ -117,12 +117,35 @@ def test_every_node_gets_a_picture(run, tmp_path):
         (("--node", "fred"), "has no node fred"),
         (("--top", "0"), "at least 1"),
         (("--node", "7", "--labels", "0"), "at least 1"),
+        (("--node", "7", "--retrain", "0"), "--retrain must be at least 1"),
         (("--node", "7", "--out", "why.txt"), "must end in .json"),
         (("--node", "7", "--group", "ring"), "no column 'ring'"),
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
     assert wanted in assert_one_sentence(call("explain", "--run", run, *words))
+
+
+def test_labels_are_left_out_by_whole_new_runs_too(run, tmp_path):
+    """What is told is what a run says that forgets the label."""
+    asked = ("explain", "--run", run, "--node", 7, 9)
+    said = call(*asked, "--retrain", 1, "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    plain = json.loads(call(*asked, "--json").out)
+    told = {each["node"]: [e for e in each["labels"] if e["retrained"] is not None] for each in found["explanations"]}
+    for each, before in zip(found["explanations"], plain["explanations"], strict=True):
+        assert told[each["node"]] == each["labels"][:1]
+        assert [{**e, "retrained": None} for e in each["labels"]] == before["labels"]
+    (strongest,) = told[7]
+    pd.DataFrame({"node": [strongest["name"]]}).to_csv(tmp_path / "gone.csv", index=False)
+    new = tmp_path / "new"
+    forgot = call("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", new)
+    assert forgot.code == 0, forgot.err
+    table = pd.read_parquet(new / "predictions.parquet").set_index("node")["p_rare"]
+    assert strongest["retrained"] == pytest.approx(table[7], abs=1e-6)
+    assert any("whole new run" in note for note in found["notes"])
+    assert call(*asked, "--retrain", 1).out.count("a whole new run without it") == 2
 
 
 def test_a_node_that_is_named_twice_is_explained_once(run):

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
@@ -13,10 +14,12 @@ from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import during
 from calirare.explain import ClassExplanation, Explanation, Explanations, Group, Subject, draw, picture_name, text_of
 from calirare.graph import Graph
-from calirare.run import load, load_classes, of_classes, read_groups, write_json
+from calirare.pipeline import retrained
+from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes, read_groups, write_json
 
 STORED = 10  # labels of each node in JSON
 READING = "reading the run"
+Told = TypeVar("Told", bound=Explanation | ClassExplanation)
 Found = Explanations[Explanation] | Explanations[ClassExplanation]
 
 
@@ -30,6 +33,7 @@ def run(
     labels: int | None = None,
     group: str | None = None,
     groups: Path | None = None,
+    retrain: int | None = None,
     as_json: bool = False,
     out: Path | None = None,
     pictures: Path | None = None,
@@ -46,6 +50,7 @@ def run(
         labels: how many labels of each node are told of; None: `STORED` in JSON, as many as fit a screen in text.
         group: column of the node table; labels of one value of it are left out together.
         groups: table of nodes that has this column, where it is none of the run's; None: it is.
+        retrain: how many of each node's strongest labels a whole new run is trained without, too; None: none.
         as_json: print JSON in place of text.
         out: JSON file to write.
         pictures: folder for a picture of each node among its neighbours.
@@ -56,6 +61,8 @@ def run(
     """
     if labels is not None and labels < 1:
         raise InputError(f"explain: --labels must be at least 1, got {labels}")
+    if retrain is not None and retrain < 1:
+        raise InputError(f"explain: --retrain must be at least 1, got {retrain}")
     if out is not None and out.suffix != ".json":
         raise InputError(f"explain: --out must end in .json, got {out}")
     if groups is not None and group is None:
@@ -63,7 +70,7 @@ def run(
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     node = None if node is None else [as_terminals_write(name) for name in node]
     of = None if class_name is None else as_terminals_write(class_name)
-    wanted = Wanted(graph, node, of, top, labels, group and as_terminals_write(group), groups)
+    wanted = Wanted(graph, node, of, top, labels, group and as_terminals_write(group), groups, retrain)
     with Reporter():
         found, subject = _of_classes(folder, wanted) if of_classes(folder) else _of_rare(folder, wanted)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
@@ -94,6 +101,7 @@ class Wanted:
     labels: int | None
     group: str | None
     groups: Path | None
+    retrain: int | None
 
     def grouped(self, graph: Graph) -> Group | None:
         """Returns by what labels are grouped, of a table other than the run's own the group of each node."""
@@ -104,7 +112,7 @@ class Wanted:
     @property
     def shown(self) -> int:
         """How many labels are told of."""
-        return STORED if self.labels is None else self.labels
+        return max(STORED if self.labels is None else self.labels, self.retrain or 0)
 
 
 def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
@@ -120,7 +128,7 @@ def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
         made = saved.explainer(wanted.graph)
     group = wanted.grouped(made.subject.graph)
     found = saved.explain(wanted.node, explainer=made, top=wanted.top, labels=wanted.shown, group=group)
-    return found, made.subject
+    return _retrained(saved, made.subject.graph, found, wanted.retrain), made.subject
 
 
 def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
@@ -136,7 +144,14 @@ def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
         labels=wanted.shown,
         group=wanted.grouped(made.subject.graph),
     )
-    return found, made.subject
+    return _retrained(saved, made.subject.graph, found, wanted.retrain), made.subject
+
+
+def _retrained(
+    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations[Told], labels: int | None
+) -> Explanations[Told]:
+    """Returns what was found with runs trained anew where they are asked for."""
+    return found if labels is None else retrained(saved, graph, found, labels)
 
 
 def as_terminals_write(name: str) -> str:

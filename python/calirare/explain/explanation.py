@@ -28,6 +28,7 @@ class LabelEffect:
         without: P(rare) without it.
         log_odds: what it adds to the log-odds.
         own: whether it is the label of the very node that is explained.
+        retrained: P(rare) by a whole new run that was trained without it; None: none was (`pipeline.retrained`).
     """
 
     node: int
@@ -37,6 +38,7 @@ class LabelEffect:
     without: float
     log_odds: float
     own: bool
+    retrained: float | None = None
 
 
 @dataclass(frozen=True)

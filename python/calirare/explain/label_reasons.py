@@ -31,7 +31,9 @@ class LabelReasons:
         return torch.cat([(whole - self._p(self.voice.without_each_label(part))).T for part, whole in parts])
 
     def strongest(self, node: int, p: float, effects: Tensor, shown: int) -> tuple[LabelEffect, ...]:
-        """Returns the labels with the largest |effect|, of effects [m]."""
+        """Returns the labels with the largest |effect|, of effects [m]; none where a detector tells of none."""
+        if not bool(effects.any()):
+            return ()
         places = torch.argsort(effects.abs(), descending=True, stable=True)[:shown]
         return tuple(self._label(node, p, int(place), float(effects[place])) for place in places)
 

@@ -29,6 +29,7 @@ FIRST_ORDER = (
     "labels of {}: those of its tangent, which follows what Adam does (one damped Newton step from its own minimum); "
     "scaling of features, calibration map and epochs stay as they are"
 )
+AGAINST = "labels: the tangent of {} moves against its networks trained without each fold, so no label's effect is told"
 LAST_LAYER = "labels: with so many labels or parameters the last layer of {} alone is moved by them"
 UNTOLD = (
     "labels: the tangent of {} does not move as its networks trained without each fold do: do not rely on what they did"
@@ -49,7 +50,7 @@ class PygVoice(NewtonVoice):
         self.labels, self.factor, self.cosine = chosen.labels, chosen.factor, chosen.cosine
         self._said, self._fields = Kept[Tensor](), Kept[NodeField]()
         notes = [FIRST_ORDER.format(fitted.name)]
-        notes += [] if chosen.agrees else [UNTOLD.format(fitted.name)]
+        notes += [] if chosen.agrees else [(UNTOLD if chosen.factor else AGAINST).format(fitted.name)]
         notes += [] if chosen.labelled.whole else [LAST_LAYER.format(fitted.name)]
         self.notes = tuple(notes)
 

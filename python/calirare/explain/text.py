@@ -34,7 +34,10 @@ def tables_of(explanation: Reasons, labels: int = LABELS) -> list[tuple[Row, lis
     own = explanation.what if len(explanation.what) <= SHORT else "P(class)"
     what = "labels there" if edges and all(edge.beyond for edge in edges) else own
     found: list[tuple[Row, list[Row]]] = [
-        (("label of", "class", "points", "without", "log-odds"), [_label(e) for e in explanation.labels[:labels]]),
+        (
+            ("label of", "class", "points", "without", "log-odds"),
+            [row for e in explanation.labels[:labels] for row in _label(e)],
+        ),
         (("labels with", "number", "points", "without", ""), [_group(e) for e in explanation.groups[:GROUPS]]),
         (("edge to", what, "points", "without", "log-odds"), [row for e in edges for row in _edge(e)]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
@@ -42,9 +45,14 @@ def tables_of(explanation: Reasons, labels: int = LABELS) -> list[tuple[Row, lis
     return [(head, rows) for head, rows in found if rows]
 
 
-def _label(each: LabelEffect) -> Row:
+def _label(each: LabelEffect) -> list[Row]:
+    """Returns the row of a label, and one below it of a whole new run without it."""
     name = f"{each.name} (its own)" if each.own else each.name
-    return name, each.label, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    row = name, each.label, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    if each.retrained is None:
+        return [row]
+    anew = _points(each.effect + each.without - each.retrained), written(each.retrained)
+    return [row, ("  a whole new run without it", "", *anew, "")]
 
 
 def _group(each: GroupEffect) -> Row:

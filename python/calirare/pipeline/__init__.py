@@ -1,5 +1,6 @@
 """The main job: train, leave every label out, calibrate, make intervals. Stages are functions of values."""
 
+from calirare.pipeline.again import retrained
 from calirare.pipeline.changes import Updated
 from calirare.pipeline.class_changes import UpdatedClasses, update_classes
 from calirare.pipeline.classes import train_classes
@@ -13,6 +14,7 @@ __all__ = [
     "Updated",
     "UpdatedClasses",
     "prepared",
+    "retrained",
     "train",
     "train_classes",
     "update",

@@ -13,15 +13,14 @@ from torch import Tensor
 
 from calirare._util.amounts import amount, quoted
 from calirare._util.brief import brief
-from calirare._util.device import device_or_cpu
 from calirare._util.errors import without_middle
-from calirare.graph import Graph, check_trainable
+from calirare.graph import Graph
 from calirare.metrics import nll
+from calirare.pipeline.again import trained_again
 from calirare.pipeline.changes import KEPT, SHOWN, WIDTH, kinds_of
 from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
-from calirare.pipeline.placing import changes_of, placed
-from calirare.pipeline.stages import silent
+from calirare.pipeline.placing import changes_of
 from calirare.run import ClassesOutcome, Labels, SavedClasses
 
 NAME = 20  # characters of a name in the summary
@@ -163,14 +162,9 @@ def update_classes(
     """
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    asked = saved.settings.but("update", **saved.settings.training.asked)  # what labels chose is chosen anew
-    table, settings, notes = placed(graph, changed, asked, chosen=chosen)
-    after = table.of(graph)
-    check_trainable(after)
-    before = saved.probabilities(graph).cpu()
-    device, elsewhere = device_or_cpu(settings.device)
-    outcome = train_classes(after, settings.but("update", device=device), report=report or silent)
-    outcome.notes += [note for note in (elsewhere, *notes) if note]
-    now = outcome.probabilities(settings.calibration.target).cpu()
+    again = trained_again(saved.settings, graph, changed, train_classes, chosen=chosen, report=report)
+    outcome, before = again.outcome, saved.probabilities(graph).cpu()
+    outcome.notes += again.notes
+    now = outcome.probabilities(again.settings.calibration.target).cpu()
     trained = saved.fit.nodes.cpu(), outcome.fit.nodes.cpu()
-    return UpdatedClasses(outcome, table, changed, graph, (before, now), trained)
+    return UpdatedClasses(outcome, again.labels, changed, graph, (before, now), trained)

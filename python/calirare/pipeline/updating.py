@@ -5,16 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, probability
-from calirare.graph import Graph, check_trainable
+from calirare.graph import Graph
+from calirare.pipeline.again import trained_again
 from calirare.pipeline.changes import Foreseen, Side, Updated
 from calirare.pipeline.job import Report
-from calirare.pipeline.placing import changes_of, placed
-from calirare.pipeline.stages import silent, train
+from calirare.pipeline.placing import changes_of
+from calirare.pipeline.stages import train
 from calirare.run import Labels, Outcome, SavedRun
 
+POSITIVE_ONLY = (
+    "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "
+    "data and train again (calirare train --labels positive-only; with labels of both classes without it)"
+)
 FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed form speaks of; of these in a pass
 
 
@@ -35,22 +39,15 @@ def update(
         InputError: no label changes, or the labels that are left cannot train a detector.
     """
     if saved.settings.positive_only:
-        raise InputError(
-            "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into "
-            "the data and train again (calirare train --labels positive-only; with labels of both classes without it)"
-        )
+        raise InputError(POSITIVE_ONLY)
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    asked = saved.settings.but("update", **saved.settings.training.asked)  # what labels chose is chosen anew
-    table, settings, notes = placed(graph, changed, asked, chosen=chosen)
-    after_graph = table.of(graph)
-    check_trainable(after_graph)
+    again = trained_again(saved.settings, graph, changed, train, chosen=chosen, report=report)
+    outcome = again.outcome
+    outcome.notes += again.notes
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
-    device, elsewhere = device_or_cpu(settings.device)
-    outcome = train(after_graph, settings.but("update", device=device), report=report or silent)
-    outcome.notes += [note for note in (elsewhere, *notes) if note]
     after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
-    return Updated(outcome, table, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
+    return Updated(outcome, again.labels, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
 
 
 def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:

@@ -11,7 +11,7 @@ import torch
 import calirare
 from calirare._util.torch_state import DrawnFrom
 from calirare.curvature import ModuleLinearisation, NodeField
-from calirare.explain import pyg_labels
+from calirare.explain import Explainer, Subject, pyg_labels
 from calirare.explain.detectors import logit_voice_of, voice_of
 from calirare.explain.network_labels import CLOSED_FORM
 from calirare.explain.pyg_labels import LabelledPyg, Surroundings
@@ -256,8 +256,12 @@ def test_a_tangent_that_does_not_move_as_the_folds_do_is_told_of():
     assert any("do not rely" in note for note in voice.notes)
     same = (fitted.network,) * len(fitted.without)
     still = voice_of(dataclasses.replace(fitted, own_logits=fitted.in_sample, without=same), graph)
-    assert any("do not rely" in note for note in still.notes)
+    assert any("no label's effect is told" in note for note in still.notes)
     assert still.factor == 0, "nothing moves"
+    subject = Subject(graph, fitted.nodes, fitted.targets, ("rest", "rare"), None, 0.5)
+    told = Explainer(still, subject, lambda: None).explain(NODES)
+    assert [each.labels for each in told] == [()] * len(NODES)
+    assert all(len(each.sentences) == 2 for each in told)
 
 
 def test_where_labels_are_many_one_tangent_is_looked_at(monkeypatch):

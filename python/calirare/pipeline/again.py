@@ -1,0 +1,126 @@
+"""A run's settings on other labels: trained again from scratch, and what a node is then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import torch
+
+from calirare._util.device import device_or_cpu
+from calirare._util.errors import InputError
+from calirare._util.steps import made
+from calirare.explain import ClassExplanation, Explanation, Explanations
+from calirare.graph import NO_PART, Graph, check_trainable
+from calirare.pipeline.classes import train_classes
+from calirare.pipeline.job import Report
+from calirare.pipeline.placing import changes_of, placed
+from calirare.pipeline.stages import silent, train
+from calirare.run import ClassesOutcome, Labels, Outcome, SavedClasses, SavedRun, Settings
+
+Made = TypeVar("Made", bound=Outcome | ClassesOutcome)
+Told = TypeVar("Told", bound=Explanation | ClassExplanation)
+TRAINED = "runs trained anew"
+NOTE = "labels: a whole new run was trained without each of the first {} of a node: detector, folds, map and all"
+POSITIVE_ONLY = (
+    "explain: a run with positive-only labels is not trained anew without one of them: take it out of the data and "
+    "train again"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Again(Generic[Made]):
+    """A run trained again.
+
+    Attributes:
+        outcome: the new run.
+        labels: that changed, with their parts of the split.
+        settings: it was trained with, but for the device.
+        notes: beside the run's own.
+    """
+
+    outcome: Made
+    labels: Labels
+    settings: Settings
+    notes: list[str]
+
+
+def trained_again(
+    settings: Settings,
+    graph: Graph,
+    changed: Labels,
+    trainer: Callable[..., Made],
+    *,
+    chosen: bool = True,
+    report: Report | None = None,
+) -> Again[Made]:
+    """Returns a run trained with the settings of another, from scratch, on its graph with some labels changed.
+
+    Args:
+        settings: of the run; what its labels chose is chosen anew.
+        graph: its own, on the CPU.
+        changed: the labels that change; unknown ones are forgotten.
+        trainer: `train` or `train_classes`.
+        chosen: whether new labels were chosen, see `update`.
+        report: called as stages proceed.
+
+    Raises:
+        InputError: the labels that are left cannot train a detector.
+    """
+    asked = settings.but("update", **settings.training.asked)
+    table, after, notes = placed(graph, changed, asked, chosen=chosen)
+    labelled = table.of(graph)
+    check_trainable(labelled)
+    device, elsewhere = device_or_cpu(after.device)
+    outcome = trainer(labelled, after.but("update", device=device), report=report or silent)
+    return Again(outcome, table, after, [note for note in (elsewhere, *notes) if note])
+
+
+def retrained(
+    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations[Told], labels: int
+) -> Explanations[Told]:
+    """Returns explanations whose strongest labels are left out by training a whole new run without each, too.
+
+    What `explain` says of a label follows from the run as it is; this is the answer that it stands for.
+
+    Args:
+        saved: the run.
+        graph: its own graph (`saved.graph()`).
+        found: of `saved.explain`.
+        labels: how many labels of each node, at least 1; a run is trained for each label once.
+
+    Raises:
+        InputError: `labels` is below 1, the run is positive-only, or without a label no run can be trained.
+    """
+    if labels < 1:
+        raise InputError(f"explain: the labels to train anew without must be at least 1, got {labels}")
+    if saved.settings.positive_only:
+        raise InputError(POSITIVE_ONLY)
+    graph = graph.to("cpu")
+    asked = dict.fromkeys(effect.node for each in found for effect in each.labels[:labels])
+    new = dict(made(TRAINED, _without_each(saved, graph, found, list(asked)), len(asked)))
+
+    def told(one: Told) -> Told:
+        first = (replace(each, retrained=new[each.node][one.node]) for each in one.labels[:labels])
+        return replace(one, labels=(*first, *one.labels[labels:]))
+
+    return Explanations(tuple(map(told, found)), (*found.notes, NOTE.format(labels)))
+
+
+def _without_each(
+    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations[Told], asked: list[int]
+) -> Iterator[tuple[int, dict[int, float]]]:
+    """Yields each label's node with the probabilities of the explained nodes by a new run without that label."""
+    for node in asked:
+        forgotten = Labels(torch.tensor([node]), torch.tensor([-1]), torch.tensor([NO_PART]))
+        changed = changes_of(graph, forgotten)
+        if isinstance(saved, SavedRun):
+            rare = trained_again(saved.settings, graph, changed, train).outcome.for_tables().rare
+            yield node, {each.node: float(rare[each.node]) for each in found}
+        else:
+            again = trained_again(saved.settings, graph, changed, train_classes)
+            p = again.outcome.probabilities(again.settings.calibration.target)
+            names = graph.class_names
+            told = (each for each in found if isinstance(each, ClassExplanation))
+            yield node, {each.node: float(p[each.node, names.index(each.of)]) for each in told}
