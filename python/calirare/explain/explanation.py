@@ -187,7 +187,7 @@ class Reasons(abc.ABC):
                 whose = "Its own label" if found.own else f"The label of {found.name}"
                 says.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
             elif found is not None:
-                says.append(f"that of {found.name} ({found.label}) {words}: {written(found.without)}")
+                says.append(f"that of {found.name} ({found.label}) {words}: without it {written(found.without)}")
         return "; ".join(says) + "." + self._of_needed()
 
     def _of_the_rest(self) -> str:
