@@ -16,7 +16,8 @@ from calirare._util.run_files import check_as_written, other_metrics
 from calirare.graph import Graph
 from calirare.page.against_classes import against_classes
 from calirare.page.content import DOUBTS, EXPLAINED, doubt_sentence, sentence
-from calirare.page.render import MANY, embedded, versions_of
+from calirare.page.picture import picture_of
+from calirare.page.render import MANY, versions_of
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import TOGETHER, Choice, SavedClasses
@@ -55,7 +56,7 @@ def html_of_classes(
         raise other_metrics(saved.folder, error) from error
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions, metrics)
     values |= {"against": None if other is None else against_classes(saved, metrics, predictions, other)}
-    values |= {"other_picture": None if other is None else embedded(other.folder / PICTURES[0][0])}
+    values |= {"other_picture": None if other is None else picture_of(other.folder / PICTURES[0][0], "")}
     values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
     values |= {"reasons": [], "reason": why_not} if graph is None else _reasons(saved, graph, queue)
     flagged = [each for each in slices if each.flag]
@@ -91,7 +92,7 @@ def _values(saved: SavedClasses, metrics: dict[str, Any], queue: pd.DataFrame) -
         "each": [_each(row) for row in metrics["classes"][side]],
         "unsure": _unsure(queue, saved.class_names),
         "limits": _limits(metrics),
-        "pictures": [(words, embedded(saved.folder / name)) for name, words in PICTURES],
+        "pictures": [picture_of(saved.folder / name, words) for name, words in PICTURES],
         "config": read_text(saved.folder / "config.yaml"),
         "versions": versions_of(saved),
     }

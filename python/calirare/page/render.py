@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
 from calirare.page.drift import Elsewhere
+from calirare.page.picture import picture_of
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedClasses, SavedRun
@@ -59,7 +58,7 @@ def html_of(
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(saved.folder, error) from error
     values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
-    values |= {"other_picture": None if other is None else embedded(other.folder / content.PICTURES[0][0])}
+    values |= {"other_picture": None if other is None else picture_of(other.folder / content.PICTURES[0][0], "")}
     values |= {"elsewhere": elsewhere}
     audit, doubt = _audited(saved, graph, why_not)
     other_map = _other_map(saved)
@@ -141,7 +140,7 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
         "pictures": [
-            (words, embedded(saved.folder / name), name not in content.NARROW)
+            picture_of(saved.folder / name, words, name not in content.NARROW)
             for name, words in content.pictures(metrics)
         ],
         "config": read_text(saved.folder / "config.yaml"),
@@ -154,13 +153,6 @@ def versions_of(saved: SavedRun | SavedClasses) -> list[str]:
     log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
     lines = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
     return lines or [f"calirare {saved.version}"] * bool(saved.version)
-
-
-def embedded(path: Path) -> str | None:
-    """Returns a picture as an address that holds it, None where it is not there."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return None
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
 
 
 def _other_map(saved: SavedRun) -> str:

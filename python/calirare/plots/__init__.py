@@ -3,12 +3,15 @@
 from calirare.plots.budget import budget_diagram
 from calirare.plots.detection import precision_recall_diagram
 from calirare.plots.intervals import interval_diagram
+from calirare.plots.marks import Mark, Marks, read_marks
 from calirare.plots.neighbourhood import Spot, neighbourhood_diagram
 from calirare.plots.panels import Panel, class_panels, confidence_panel
 from calirare.plots.rare_class import rare_reliability_diagram
 from calirare.plots.reliability import reliability_diagram
 
 __all__ = [
+    "Mark",
+    "Marks",
     "Panel",
     "Spot",
     "budget_diagram",
@@ -18,5 +21,6 @@ __all__ = [
     "neighbourhood_diagram",
     "precision_recall_diagram",
     "rare_reliability_diagram",
+    "read_marks",
     "reliability_diagram",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,10 @@ from calirare._util.amounts import amount
 from calirare.calibration import BudgetCurve
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
+from calirare.plots.marks import Marks, evenly, marks_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEAST = 1e-3  # stands for none where axes are logarithmic
 
@@ -71,4 +76,20 @@ def budget_diagram(
     axes.set_ylabel("rare nodes among them")
     axes.set_title(title, fontsize=10)
     figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
-    return canvas.save(figure, path)
+    return canvas.save(figure, path, [_marks(axes, curve, rare)])
+
+
+def _marks(axes: Axes, curve: BudgetCurve, rare: np.ndarray | None) -> Marks:
+    """Returns what budgets tell whoever points at them, evenly spaced on the logarithmic axis."""
+    chosen = evenly(np.log(curve.alerts))
+    found = None if rare is None else curve.observed(rare)
+    words = []
+    for i in chosen:
+        of = amount(int(curve.alerts[-1]), "node")
+        words.append(
+            f"{amount(int(curve.alerts[i]), 'alert')} of {of}\nexpected: {curve.expected[i]:,.3g} rare\n"
+            f"{curve.coverage:.0%} interval: {curve.low[i]:,.4g} to {curve.high[i]:,.4g}"
+            + ("" if found is None else f"\nobserved: {found[i]:,}")
+        )
+    title = "Rare nodes among the likeliest alerts"
+    return marks_of(axes, title, curve.alerts[chosen], np.maximum(curve.expected[chosen], LEAST), words)

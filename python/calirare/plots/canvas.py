@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import textwrap
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calirare._util.errors import printable
+from calirare.plots.marks import Marks, text_chunk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,10 +38,15 @@ def wrapped(text: str, width: float, size: float) -> tuple[str, float]:
     return "\n".join(lines), len(lines) * 1.25 * size / 72
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:
     """Writes without date or program version, which would make two equal pictures differ.
 
     A $ in a name is a $, what cannot be printed is escaped, and a letter that the font does not have is a box.
+
+    Args:
+        figure: what is drawn.
+        path: where to write, the suffix says what.
+        marks: what a PNG file tells whoever points at it, see `calirare.plots.marks`.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -59,5 +66,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     with matplotlib.rc_context({"svg.hashsalt": "calirare"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
-        figure.savefig(path, metadata=formats[path.suffix])
+        if marks and path.suffix == ".png":
+            figure.savefig(path, pil_kwargs={"pnginfo": text_chunk(marks)})  # which has no version either
+        else:
+            figure.savefig(path, metadata=formats[path.suffix])
     return path

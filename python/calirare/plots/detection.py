@@ -15,6 +15,7 @@ from calirare.metrics.inputs import read_event
 from calirare.metrics.predictions import Predictions
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
+from calirare.plots.marks import Marks, evenly, marks_of
 from calirare.plots.panels import Panel
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def precision_recall_diagram(
     axes.set_ylabel("precision: share of alerts that are right")
     axes.set_title(title, fontsize=10)
     figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
-    return canvas.save(figure, path)
+    marks = [_marks(axes, curve, data)] if len(panels) == 1 else []  # of several the nearest one is not clear
+    return canvas.save(figure, path, marks)
 
 
 def _prevalence(curve: PrecisionRecall) -> str:
@@ -114,6 +116,26 @@ def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str
         linewidth=1.4,
         label=label,
     )
+
+
+def _marks(axes: Axes, curve: PrecisionRecall, data: Predictions) -> Marks:
+    """Returns what places of a curve tell whoever points at them, evenly spaced in the recall."""
+    rises = np.flatnonzero(np.diff(curve.recall, prepend=0.0) > 0)
+    chosen = rises[evenly(curve.recall[rises])]
+    p = np.sort(data.probabilities.numpy())
+    words = []
+    for i in chosen:
+        alerts = len(p) - int(np.searchsorted(p, curve.threshold[i]))
+        words.append(
+            f"P from {_threshold(curve.threshold[i])} on: {amount(alerts, 'alert')}\n"
+            f"precision {curve.precision[i]:.3f}\nrecall {curve.recall[i]:.3f}"
+        )
+    return marks_of(axes, "Precision over recall", curve.recall[chosen], curve.precision[chosen], words)
+
+
+def _threshold(p: float) -> str:
+    """Returns a probability with two digits of what it lacks of one, so that the highest differ."""
+    return f"{p:.3g}" if p < 0.99 or p == 1 else f"{p:.{min(2 - int(np.log10(1 - p)), 12)}f}"
 
 
 def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:

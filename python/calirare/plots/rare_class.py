@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from calirare._util.amounts import shortened
 from calirare._util.arrays import check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics import InTheLarge, NoiseFloor, calibration_in_the_large, equal_mass_noise_floor
@@ -16,6 +17,7 @@ from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_m
 from calirare.metrics.inputs import read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
+from calirare.plots.marks import Marks, marks_of
 from calirare.plots.panels import Panel
 
 if TYPE_CHECKING:
@@ -27,12 +29,15 @@ LEAST = -4.0  # power of ten at which logarithmic axes begin at the lowest
 
 
 class _Bins(NamedTuple):
-    """What one panel shows: the filled bins, how many equal samples each is worth, and the whole."""
+    """What one panel shows: the filled bins, how many equal samples each is worth, their ranges of P, and the whole."""
 
     title: str
     mean_p: np.ndarray
     share: np.ndarray
     worth: np.ndarray
+    samples: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
     n: int
     error: float
     floor: NoiseFloor
@@ -91,9 +96,11 @@ def rare_reliability_diagram(
     edges = {"left": 0.9 / width, "right": 1 - 0.15 / width, "bottom": below / height}
     grid = figure.add_gridspec(n_rows, n_columns, top=1 - above / height, hspace=0.45, wspace=0.38, **edges)
     low = _lowest(binned)
+    marks = []
     for i, bins in enumerate(binned):
         axes = figure.add_subplot(grid[divmod(i, n_columns)])
         _draw_bins(axes, bins, low, level)
+        marks.append(_marks(axes, bins, low, level, event))
         axes.set_xlabel(f"P({event})")
         if i % n_columns == 0:
             axes.set_ylabel(f"observed share of {event}")
@@ -103,7 +110,7 @@ def rare_reliability_diagram(
     figure.legend(handles, labels, loc="lower center", **look)
     if title:
         figure.suptitle(heading, y=1 - 0.1 / height, va="top", fontsize=11)
-    return canvas.save(figure, path)
+    return canvas.save(figure, path, marks)
 
 
 def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int) -> _Bins:
@@ -120,11 +127,35 @@ def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int
         bins.confidence[0][filled].numpy(),
         bins.accuracy[0][filled].numpy(),
         worth[filled].numpy(),
+        bins.count[0][filled].numpy(),
+        *_ranges(p, equal_mass_bins(p, n_bins, w), n_bins, filled),
         len(y),
         float(bins.error()[0]),
         equal_mass_noise_floor(p, n_bins, n_draws=n_draws, weights=w),
         calibration_in_the_large(y, p, level=level, weights=w),
     )
+
+
+def _ranges(p: torch.Tensor, bins: torch.Tensor, n_bins: int, filled: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the smallest and the largest P of each filled bin."""
+    empty = torch.zeros(n_bins, dtype=p.dtype)
+    ends = (empty.scatter_reduce(0, bins, p, how, include_self=False)[filled].numpy() for how in ("amin", "amax"))
+    return next(ends), next(ends)
+
+
+def _marks(axes: Axes, bins: _Bins, low: float, level: float, event: str) -> Marks:
+    """Returns what each bin tells whoever points at it."""
+    ends = binomial_interval(bins.share * bins.worth, bins.worth, level)
+    event, words = shortened(event), []
+    for i, count in enumerate(bins.samples):
+        alike = round(bins.worth[i], 1) == count
+        of = f"{bins.share[i] * count:.0f} of {count:,.0f}" if alike else f"of {count:,.0f}, worth {bins.worth[i]:,.0f}"
+        words.append(
+            f"P({event}) {bins.least[i]:.3g} to {bins.most[i]:.3g}, mean {bins.mean_p[i]:.3g}\n"
+            f"observed: {bins.share[i]:.3g} ({of})\n{level:.0%} interval: {ends[0][i]:.3g} to {ends[1][i]:.3g}"
+        )
+    title = f"P({event}), {bins.title}"
+    return marks_of(axes, title, np.maximum(bins.mean_p, low), np.maximum(bins.share, low), words)
 
 
 def _lowest(panels: Sequence[_Bins]) -> float:

@@ -14,6 +14,7 @@ from calirare.metrics import BinStatistics
 from calirare.metrics.binning import equal_width_statistics
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
+from calirare.plots.marks import Marks, marks_of
 from calirare.plots.panels import Panel
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def reliability_diagram(
     top = 1 - (0.85 if title else 0.5) / height
     grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.36, wspace=0.28, **edges)
     first = min(_first_filled(bins) for bins, _ in statistics) / n_bins
+    marks = []
     for i, (panel, (bins, trials)) in enumerate(zip(panels, statistics, strict=True)):
         row, column = divmod(i, n_columns)
         cell = grid[row, column].subgridspec(2, 1, height_ratios=[3, 1], hspace=0.1)
@@ -87,6 +89,7 @@ def reliability_diagram(
         size = f"n = {int(bins.count.sum()):,}{weighted}"
         axes.set_title(f"{panel.title}\n{size}, ECE = {float(bins.error()[0]):.3f}", fontsize=10)
         axes.set_xlim(first, 1)
+        marks.append(_marks(axes, panel.title, bins, _band(bins, trials, band_level), (x_label, y_label, band_level)))
         axes.tick_params(labelbottom=False)
         counts.set_xlabel(x_label)
         if column == 0:
@@ -98,7 +101,7 @@ def reliability_diagram(
     figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
     if title:
         figure.suptitle(title, y=1 - 0.12 / height, va="top")
-    return canvas.save(figure, path)
+    return canvas.save(figure, path, marks)
 
 
 def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> np.ndarray:
@@ -140,6 +143,28 @@ def _first_filled(bins: BinStatistics) -> int:
     return int(torch.nonzero(bins.count[0])[0])
 
 
+def _band(bins: BinStatistics, trials: np.ndarray, level: float) -> list[np.ndarray]:
+    """Returns both ends of the consistency band in each filled bin."""
+    filled = bins.count[0].numpy() > 0
+    trials, confidence = trials[filled], bins.confidence[0].numpy()[filled]
+    return [binomial_quantile(q, trials, confidence) / trials for q in ((1 - level) / 2, (1 + level) / 2)]
+
+
+def _marks(
+    axes: Axes, title: str, bins: BinStatistics, band: list[np.ndarray], labels: tuple[str, str, float]
+) -> Marks:
+    """Returns what each bin tells whoever points at it."""
+    count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
+    filled, n_bins = np.flatnonzero(count), len(count)
+    x_label, y_label, level = labels
+    words = [
+        f"{x_label} {m / n_bins:.2f} to {(m + 1) / n_bins:.2f}, mean {confidence[m]:.3f}\n"
+        f"{y_label}: {accuracy[m]:.3f} (of {count[m]:,.0f})\n{level:.0%} if calibrated: {low:.3f} to {high:.3f}"
+        for m, low, high in zip(filled, *band, strict=True)
+    ]
+    return marks_of(axes, title, (filled + 0.5) / n_bins, accuracy[filled], words)
+
+
 def _draw_reliability(
     axes: Axes, bins: BinStatistics, trials: np.ndarray, band_level: float, bar_label: str, gap_label: str
 ) -> None:
@@ -148,8 +173,7 @@ def _draw_reliability(
     filled = count > 0
     width = 1 / n_bins
     left = np.arange(n_bins)[filled] * width
-    trials, accuracy, confidence = trials[filled], accuracy[filled], confidence[filled]
-    band = [binomial_quantile(q, trials, confidence) / trials for q in ((1 - band_level) / 2, (1 + band_level) / 2)]
+    accuracy, confidence, band = accuracy[filled], confidence[filled], _band(bins, trials, band_level)
     bar: dict[str, Any] = {"align": "edge", "width": width}
     axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label=bar_label, **bar)
     axes.bar(

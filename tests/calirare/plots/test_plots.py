@@ -36,7 +36,7 @@ def drawn(monkeypatch):
     """Keeps the figure that a plot function saves, to look at what is on it."""
     kept = []
     save = canvas.save
-    monkeypatch.setattr(canvas, "save", lambda figure, path: kept.append(figure) or save(figure, path))
+    monkeypatch.setattr(canvas, "save", lambda figure, path, marks=(): kept.append(figure) or save(figure, path, marks))
     return kept
 
 

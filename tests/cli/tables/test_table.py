@@ -221,7 +221,9 @@ def weigh(frame, tmp_path, weights, **options):
     frame.to_csv(tmp_path / "preds.csv", index=False)
     figures = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calirare.plots.canvas.save", lambda figure, path: figures.append(figure) or path.touch() or path)
+        patch.setattr(
+            "calirare.plots.canvas.save", lambda figure, path, _=(): figures.append(figure) or path.touch() or path
+        )
         report = evaluate_table(tmp_path / "preds.csv", TableColumns(weights="w"), out=tmp_path, n_draws=2, **options)
     titles = [axes.get_title() for figure in figures for axes in figure.axes if axes.get_title()]
     return report, titles, figures

@@ -1,0 +1,139 @@
+"""What can be pointed at in a picture: where its points lie, and their numbers in words.
+
+A PNG file holds them as text, in a chunk that whoever shows the picture passes over: the numbers go where it goes, and
+cannot be of another one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from PIL.PngImagePlugin import PngInfo
+
+KEY = "calirare marks 1"  # of the chunk, with the number of its format
+MOST = 25  # points of a curve that can be told apart by whoever points at them
+PANELS, POINTS, LETTERS = 40, 100, 1000  # more than any picture of ours has: a file may be another's
+PLACES = 4  # decimals of a share of a picture that is some 2,000 pixels wide
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point of a picture, places as shares of its width and height from the upper left corner.
+
+    Attributes:
+        x: place from left to right, in [0, 1].
+        y: place from top to bottom, in [0, 1].
+        words: its numbers, a line each.
+    """
+
+    x: float
+    y: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The points of one panel of a picture.
+
+    Attributes:
+        title: of the panel.
+        box: the panel's left, top, right and bottom, as shares of the picture.
+        points: from left to right.
+    """
+
+    title: str
+    box: tuple[float, float, float, float]
+    points: tuple[Mark, ...]
+
+    @property
+    def ends(self) -> list[float]:
+        """Where the strips begin and end in which each point is the nearest one from left to right, one more each."""
+        x = [mark.x for mark in self.points]
+        between = [round((a + b) / 2, PLACES) for a, b in pairwise(x)]
+        return [self.box[0], *between, self.box[2]]
+
+
+def marks_of(axes: Axes, title: str, x: np.ndarray, y: np.ndarray, words: Sequence[str]) -> Marks:
+    """Returns the points of a panel whose limits and place in its picture are final.
+
+    Args:
+        axes: the panel.
+        title: what a reader who does not see calls it.
+        x: places as the axes count, [n]; what lies beyond the axes is put on their edge.
+        y: the same from bottom to top, [n].
+        words: numbers of each, lines.
+    """
+    figure = axes.get_figure()
+    assert figure is not None
+    to_share = figure.transFigure.inverted()
+    left, bottom, right, top = to_share.transform_bbox(axes.bbox).extents
+    places = to_share.transform(axes.transData.transform(np.column_stack([x, y])))
+    across, up = places[:, 0].clip(left, right).round(PLACES), (1 - places[:, 1].clip(bottom, top)).round(PLACES)
+    order = np.argsort(across, kind="stable")
+    box = tuple(round(float(end), PLACES) for end in (left, 1 - top, right, 1 - bottom))
+    points = tuple(Mark(float(across[i]), float(up[i]), words[i]) for i in order)
+    return Marks(title, (box[0], box[1], box[2], box[3]), points)
+
+
+def evenly(x: np.ndarray, most: int = MOST) -> np.ndarray:
+    """Returns which points of a curve are spread evenly over it, int64, ascending.
+
+    Args:
+        x: where they lie, ascending, [n].
+        most: how many at most.
+    """
+    if len(x) <= most:
+        return np.arange(len(x))
+    wanted = np.linspace(x[0], x[-1], most)
+    return np.unique([int(np.abs(x - place).argmin()) for place in wanted])
+
+
+def text_chunk(panels: Iterable[Marks]) -> PngInfo:
+    """Returns what a PNG file is to hold of its points."""
+    from PIL.PngImagePlugin import PngInfo
+
+    values = [
+        {"title": each.title, "box": each.box, "points": [(m.x, m.y, m.words) for m in each.points]} for each in panels
+    ]
+    chunk = PngInfo()
+    chunk.add_text(KEY, json.dumps(values), zip=True)
+    return chunk
+
+
+def read_marks(path: Path) -> tuple[Marks, ...]:
+    """Returns what can be pointed at in a PNG file: nothing where it does not say, or is damaged."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            stored = image.info.get(KEY)
+        return tuple(_marks(each) for each in json.loads(stored)[:PANELS]) if isinstance(stored, str) else ()
+    except (OSError, ValueError, LookupError, TypeError, SyntaxError, struct.error, RecursionError):
+        return ()
+
+
+def _marks(values: dict[str, object]) -> Marks:
+    """Returns a panel as a file has it; an error of one of several kinds where it is no panel."""
+    title, box, points = values["title"], values["box"], values["points"]
+    if not (isinstance(title, str) and isinstance(box, list) and isinstance(points, list)):
+        raise TypeError("a panel has a title, a box and points")
+    left, top, right, bottom = map(_share, box)
+    marks = (Mark(_share(x), _share(y), str(words)[:LETTERS]) for x, y, words in points[:POINTS])
+    return Marks(title[:LETTERS], (left, top, right, bottom), tuple(sorted(marks, key=lambda mark: mark.x)))
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0 <= value <= 1:
+        raise ValueError("a place is a share of the picture")
+    return float(value)

@@ -1,0 +1,196 @@
+"""What can be pointed at in a picture: points that lie where they are drawn, with their numbers, in the file itself."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from calirare import plots
+from calirare.calibration import budget_curve
+from calirare.plots import canvas
+from calirare.plots.marks import KEY, MOST, evenly, read_marks
+from tests.calirare.calibration.test_budget import problem
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.3, 1.5, 400)
+    return p, (rng.random(400) < p).astype(int)
+
+
+def drawn_at(path, mark, colour, reach=4):
+    """Whether a picture has a colour within some pixels of a mark."""
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    row, column = round(mark.y * len(pixels)), round(mark.x * pixels.shape[1])
+    near = pixels[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1].reshape(-1, 3)
+    wanted = np.round(255 * np.array(to_rgb(colour)))
+    return bool((np.abs(near - wanted).max(1) < 40).any())
+
+
+@pytest.mark.parametrize("rare", [False, True], ids=["linear", "logarithmic"])
+def test_bins_of_p_rare_are_told_where_they_lie(rare, tmp_path):
+    # Bins of two: P .1 to .3 without the class, .5 to .7 with one of it; with many more rests the axes are logarithmic.
+    y, p = np.array([0, 0, 1, 0] + [0] * 36 * rare), np.array([0.1, 0.3, 0.5, 0.7] + [0.01] * 36 * rare)
+    panels = [(f"t{i}", y, p) for i in range(2)]
+    path = plots.rare_reliability_diagram(
+        panels, tmp_path / "a.png", n_bins=20 if rare else 2, n_draws=2, event="fraud"
+    )
+    first, second = read_marks(path)
+    assert (first.title, second.title) == ("P(fraud), t0", "P(fraud), t1")
+    assert first.box[2] < second.box[0], "the panels stand side by side"
+    *_, without, last = first.points
+    assert without.words == "P(fraud) 0.1 to 0.3, mean 0.2\nobserved: 0 (0 of 2)\n95% interval: 0 to 0.842"
+    assert last.words == "P(fraud) 0.5 to 0.7, mean 0.6\nobserved: 0.5 (1 of 2)\n95% interval: 0.0126 to 0.987"
+    for panel in (first, second):
+        for mark in panel.points:
+            assert drawn_at(path, mark, canvas.DARK)
+
+
+def test_weighted_bins_say_what_they_are_worth(tmp_path):
+    y, p, w = np.repeat([1, 0], 20), np.full(40, 0.4), np.repeat([3.0, 1.0], 20)
+    path = plots.rare_reliability_diagram([("t", y, p, w)], tmp_path / "a.png", n_bins=3, n_draws=2)
+    assert "observed: 0.75 (of 40, worth 32)" in read_marks(path)[0].points[0].words
+
+
+def test_bins_of_the_confidence_are_told_where_they_lie(tmp_path):
+    confidence, correct = np.array([0.5, 0.5, 0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1, 1, 1])
+    path = plots.reliability_diagram([("t", correct, confidence)], tmp_path / "a.png", n_bins=5, n_columns=1)
+    (panel,) = read_marks(path)
+    words = [mark.words.split("\n") for mark in panel.points]
+    assert [lines[:2] for lines in words] == [
+        ["confidence 0.40 to 0.60, mean 0.500", "accuracy: 0.500 (of 2)"],
+        ["confidence 0.80 to 1.00, mean 0.900", "accuracy: 1.000 (of 4)"],
+    ]
+    assert words[0][2] == "95% if calibrated: 0.000 to 1.000"
+    left, _, right, _ = panel.box
+    assert panel.points[0].x == pytest.approx(left + (right - left) / 6, abs=2e-4), "the axes begin at .4"
+    assert drawn_at(path, panel.points[0], canvas.DARK, reach=9), "the other bar is hatched up to its end"
+    assert panel.points[1].y == panel.box[1]
+
+
+def test_a_curve_is_told_at_places_that_are_evenly_spaced(data, tmp_path):
+    p, y = data
+    path = plots.precision_recall_diagram([("t", y, p)], tmp_path / "a.png", n_draws=2)
+    (panel,) = read_marks(path)
+    assert MOST * 0.7 < len(panel.points) <= MOST
+    told = [
+        re.fullmatch(r"P from (\S+) on: (\d+) alerts?\nprecision (\S+)\nrecall (\S+)", m.words) for m in panel.points
+    ]
+    for mark, found in zip(panel.points, told, strict=True):
+        alerts, hits = int(found[2]), round(float(found[4]) * y.sum())
+        assert found[3] == f"{hits / alerts:.3f}"
+        assert alerts == pytest.approx((p >= float(found[1])).sum(), abs=2), "the threshold is rounded"
+        assert drawn_at(path, mark, canvas.DARK)
+    assert np.diff([float(found[4]) for found in told]).max() < 3 / MOST
+    several = plots.precision_recall_diagram([("a", y, p), ("b", y, p**2)], tmp_path / "b.png", n_draws=2)
+    assert read_marks(several) == (), "which of two curves is pointed at cannot be told"
+
+
+@pytest.mark.slow
+def test_budgets_are_told_where_they_lie(tmp_path):
+    fitted, logits, rare = problem(3)
+    curve = budget_curve(fitted, logits)
+    path = plots.budget_diagram(curve, tmp_path / "a.png", rare=rare)
+    (panel,) = read_marks(path)
+    assert 10 < len(panel.points) <= MOST
+    last = panel.points[-1].words.split("\n")
+    assert last[0] == f"{len(rare):,} alerts of {len(rare):,} nodes"
+    assert last[1] == f"expected: {curve.expected[-1]:,.3g} rare"
+    assert last[2] == f"90% interval: {curve.low[-1]:,.4g} to {curve.high[-1]:,.4g}"
+    assert last[3] == f"observed: {rare.sum()}"
+    unknown = plots.budget_diagram(curve, tmp_path / "b.png")
+    (panel,) = read_marks(unknown)
+    assert "observed" not in panel.points[-1].words
+    assert all(drawn_at(unknown, mark, canvas.DARK, reach=9) for mark in panel.points[:-1]), "the last is below others"
+
+
+def test_the_picture_is_the_same_and_other_formats_have_none(data, monkeypatch, tmp_path):
+    p, y = data
+    path = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.png", n_draws=2)
+    again = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "b.png", n_draws=2)
+    assert path.read_bytes() == again.read_bytes()
+    with_marks = [plots.rare_reliability_diagram([("t", y, p)], tmp_path / f"a.{s}", n_draws=2) for s in ("svg", "pdf")]
+    save = canvas.save
+    monkeypatch.setattr(canvas, "save", lambda figure, where, _: save(figure, where))
+    plain = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "c.png", n_draws=2)
+    without = [plots.rare_reliability_diagram([("t", y, p)], tmp_path / f"c.{s}", n_draws=2) for s in ("svg", "pdf")]
+    assert [each.read_bytes() for each in with_marks] == [each.read_bytes() for each in without]
+    with Image.open(path) as one, Image.open(plain) as other:
+        assert one.tobytes() == other.tobytes()
+        assert set(one.info) == {KEY, "dpi"}, "no program, no version"
+    assert path.stat().st_size - plain.stat().st_size < 4000
+    assert (len(read_marks(path)), read_marks(plain)) == (1, ())
+
+
+def test_strips_part_a_panel_in_the_middle_between_points(data, tmp_path):
+    p, y = data
+    (panel,) = read_marks(plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.png", n_draws=2))
+    ends = panel.ends
+    assert (ends[0], ends[-1], len(ends)) == (panel.box[0], panel.box[2], len(panel.points) + 1)
+    for mark, left, right in zip(panel.points, ends, ends[1:], strict=False):
+        assert left <= mark.x <= right
+
+
+def test_places_are_spread_over_a_curve():
+    assert evenly(np.arange(7.0)).tolist() == list(range(7))
+    x = np.concatenate([np.linspace(0, 0.1, 900), np.linspace(0.2, 1, 9)])
+    chosen = evenly(x, 11)
+    assert (x[chosen[0]], x[chosen[-1]]) == (0, 1)
+    assert np.diff(x[chosen]).max() < 0.2
+
+
+GOOD = {"title": "t", "box": [0, 0, 1, 1], "points": [[0.5, 0.5, "w"]]}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "{",
+        "5",
+        "[5]",
+        "[" * 100_000,
+        json.dumps([GOOD | {"title": 5}]),
+        json.dumps([GOOD | {"box": [0, 0, 1]}]),
+        json.dumps([GOOD | {"box": [0, 0, 1, 1e9]}]),
+        json.dumps([GOOD | {"points": [[0.5, "50%;}", "w"]]}]),
+        json.dumps([GOOD | {"points": [[0.5, float("nan"), "w"]]}]),
+        json.dumps([GOOD | {"points": [5]}]),
+        json.dumps([{}]),
+    ],
+    ids=lambda stored: stored[:40],
+)
+def test_a_picture_of_another_hand_tells_nothing(stored, tmp_path):
+    chunk = PngInfo()
+    chunk.add_text(KEY, stored)
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png", pnginfo=chunk)
+    assert read_marks(tmp_path / "a.png") == ()
+
+
+def test_a_damaged_picture_tells_nothing_and_a_long_one_not_everything(tmp_path):
+    chunk = PngInfo()
+    many = [[0.5, 0.5, "w" * 5000]] + [[0.5, 0.5, "w"]] * 150
+    chunk.add_text(KEY, json.dumps([GOOD | {"points": many}] * 50), zip=True)
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png", pnginfo=chunk)
+    told = read_marks(tmp_path / "a.png")
+    assert (len(told), len(told[0].points), len(told[0].points[0].words)) == (40, 100, 1000)
+    chunk = PngInfo()
+    chunk.add_text(KEY, json.dumps([GOOD | {"title": "t" * 2_000_000}]), zip=True)
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png", pnginfo=chunk)
+    assert read_marks(tmp_path / "a.png") == (), "a few bytes that would fill the memory"
+    chunk = PngInfo()
+    chunk.add_text(KEY, json.dumps([GOOD]))
+    Image.new("RGB", (9, 9)).save(tmp_path / "b.png", pnginfo=chunk)
+    assert len(read_marks(tmp_path / "b.png")) == 1
+    whole = (tmp_path / "b.png").read_bytes()
+    for n in range(0, len(whole) - 20, 7):
+        (tmp_path / "c.png").write_bytes(whole[:n] + bytes([whole[n] ^ 85]) + whole[n + 1 :] if n % 2 else whole[:n])
+        assert len(read_marks(tmp_path / "c.png")) <= 1
+    assert read_marks(tmp_path / "none.png") == ()
