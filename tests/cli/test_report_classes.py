@@ -194,3 +194,12 @@ def test_a_map_that_does_not_rest_on_the_check_is_not_called_untrusted(verdict, 
     assert INSTEAD in inspect.getsource(importlib.import_module("calirare.pipeline.left_out")), (
         "as the note of a run ends"
     )
+
+
+def test_its_pictures_tell_their_numbers(page):
+    """A group of points for each panel: before and after, each class, and before and after of both runs."""
+    text = page.read_text(encoding="utf-8")
+    groups = {*re.findall(r'<input type="radio" name="(\w+-\d+)"', text)}
+    panels = {"confidence": 2, "classes": len(NAMES), "here": 2, "there": 2}
+    assert groups == {f"{name}-{i + 1}" for name, n in panels.items() for i in range(n)}
+    assert {*re.findall(r'role="radiogroup" aria-label="([^"]+)"', text)} >= {html.escape(name) for name in NAMES}
