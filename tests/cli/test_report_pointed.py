@@ -41,7 +41,7 @@ TOLD = """(function () {
         words: tip.textContent, label: input.getAttribute("aria-label"), focused: input === document.activeElement,
         box: [box.left, box.top, box.right, box.bottom], frame: [frame.left, frame.top, frame.right, frame.bottom],
         ring: [(ring.left + ring.right) / 2, (ring.top + ring.bottom) / 2],
-        strip: [input.getBoundingClientRect().left, input.getBoundingClientRect().right],
+        width: input.getBoundingClientRect().width,
         contrast: (Math.max(pair[0], pair[1]) + 0.05) / (Math.min(pair[0], pair[1]) + 0.05),
         cut: [tip.scrollWidth - tip.clientWidth, tip.scrollHeight - tip.clientHeight]
       };
@@ -84,7 +84,9 @@ def test_each_panel_tells_the_numbers_of_what_is_pointed_at(tab, page, size, dar
             assert told["label"] == told["words"].replace("\n", "; ")
             assert told["contrast"] >= READABLE
             assert max(told["cut"]) <= 0, "no word is cut"
-            assert told["strip"][0] - 1 <= told["ring"][0] <= told["strip"][1] + 1
+            assert frame[0] - 1 <= told["ring"][0] <= frame[2] + 1
+            assert frame[1] - 1 <= told["ring"][1] <= frame[3] + 1
+            assert told["width"] > 1, "each can be pointed at"
             if size == DESK:
                 assert frame[0] - 1 <= left < right <= frame[2] + 1
                 assert frame[1] - 1 <= top < bottom <= frame[3] + 1

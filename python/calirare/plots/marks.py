@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KEY = "calirare marks 1"  # of the chunk, with the number of its format
 MOST = 25  # points of a curve that can be told apart by whoever points at them
+CROWDED = 3  # times as narrow as on the average a point's strip may be
 PANELS, POINTS, LETTERS = 40, 100, 1000  # more than any picture of ours has: a file may be another's
 PLACES = 4  # decimals of a share of a picture that is some 2,000 pixels wide
 
@@ -58,10 +59,16 @@ class Marks:
 
     @property
     def ends(self) -> list[float]:
-        """Where the strips begin and end in which each point is the nearest one from left to right, one more each."""
-        x = [mark.x for mark in self.points]
-        between = [round((a + b) / 2, PLACES) for a, b in pairwise(x)]
-        return [self.box[0], *between, self.box[2]]
+        """Where the strips begin and end in which each point is the nearest one from left to right, one more each.
+
+        Points that lie on one another have strips beside one another, wide enough to be pointed at.
+        """
+        left, right, n = self.box[0], self.box[2], len(self.points)
+        narrowest = (right - left) / (CROWDED * max(n, 1))
+        steps = narrowest * np.arange(1, n)
+        between = np.array([(a.x + b.x) / 2 for a, b in pairwise(self.points)])
+        ends = np.maximum.accumulate(between - steps).clip(left, right - n * narrowest) + steps
+        return [left, *ends.round(PLACES).tolist(), right]
 
 
 def marks_of(axes: Axes, title: str, x: np.ndarray, y: np.ndarray, words: Sequence[str]) -> Marks:

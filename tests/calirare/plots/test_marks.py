@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 from calirare import plots
 from calirare.calibration import budget_curve
 from calirare.plots import canvas
-from calirare.plots.marks import KEY, MOST, evenly, read_marks
+from calirare.plots.marks import CROWDED, KEY, MOST, Mark, Marks, evenly, read_marks
 from tests.calirare.calibration.test_budget import problem
 
 
@@ -130,13 +130,21 @@ def test_the_picture_is_the_same_and_other_formats_have_none(data, monkeypatch, 
     assert (len(read_marks(path)), read_marks(plain)) == (1, ())
 
 
-def test_strips_part_a_panel_in_the_middle_between_points(data, tmp_path):
-    p, y = data
-    (panel,) = read_marks(plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.png", n_draws=2))
-    ends = panel.ends
-    assert (ends[0], ends[-1], len(ends)) == (panel.box[0], panel.box[2], len(panel.points) + 1)
-    for mark, left, right in zip(panel.points, ends, ends[1:], strict=False):
-        assert left <= mark.x <= right
+def strips(*x, right=1.0):
+    return Marks("t", (0.0, 0.0, right, 1.0), tuple(Mark(each, 0.5, "w") for each in x)).ends
+
+
+def test_strips_part_a_panel_in_the_middle_between_points():
+    assert strips(0.25, 0.5, 1.0) == [0, 0.375, 0.75, 1]
+    assert strips(0.3) == [0, 1]
+    assert strips(0.2, 0.4, right=0.6) == [0, 0.3, 0.6]
+
+
+@pytest.mark.parametrize("x", [[0.0] * 6, [1.0] * 6, [0.5] * 6, [0.0, 0.01, 0.02, 0.5, 0.99, 1.0], [0.4, 0.4, 0.9]])
+def test_crowded_points_can_each_be_pointed_at(x):
+    ends = np.array(strips(*x))
+    assert (ends[0], ends[-1], len(ends)) == (0, 1, len(x) + 1)
+    assert np.diff(ends).min() >= 1 / (CROWDED * len(x)) - 1e-4
 
 
 def test_places_are_spread_over_a_curve():
