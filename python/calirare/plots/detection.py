@@ -15,7 +15,7 @@ from calirare.metrics.inputs import read_event
 from calirare.metrics.predictions import Predictions
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
-from calirare.plots.marks import Marks, evenly, marks_of
+from calirare.plots.marks import Marks, evenly, marks_of, plain
 from calirare.plots.panels import Panel
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _marks(axes: Axes, curve: PrecisionRecall, data: Predictions) -> Marks:
 
 def _threshold(p: float) -> str:
     """Returns a probability with two digits of what it lacks of one, so that the highest differ."""
-    return f"{p:.3g}" if p < 0.99 or p == 1 else f"{p:.{min(2 - int(np.log10(1 - p)), 12)}f}"
+    return plain(p) if p < 0.99 or p == 1 else f"{p:.{min(2 - int(np.log10(1 - p)), 12)}f}"
 
 
 def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:

@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,11 @@ def marks_of(axes: Axes, title: str, x: np.ndarray, y: np.ndarray, words: Sequen
     box = tuple(round(float(end), PLACES) for end in (left, 1 - top, right, 1 - bottom))
     points = tuple(Mark(float(across[i]), float(up[i]), words[i]) for i in order)
     return Marks(title, (box[0], box[1], box[2], box[3]), points)
+
+
+def plain(p: float) -> str:
+    """Returns a probability with three digits, written out down to a millionth."""
+    return f"{Decimal(f'{p:.3g}'):f}" if p >= 1e-6 else f"{p:.3g}"
 
 
 def evenly(x: np.ndarray, most: int = MOST) -> np.ndarray:

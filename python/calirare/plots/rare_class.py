@@ -17,7 +17,7 @@ from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_m
 from calirare.metrics.inputs import read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
-from calirare.plots.marks import Marks, marks_of
+from calirare.plots.marks import Marks, marks_of, plain
 from calirare.plots.panels import Panel
 
 if TYPE_CHECKING:
@@ -150,9 +150,12 @@ def _marks(axes: Axes, bins: _Bins, low: float, level: float, event: str) -> Mar
     for i, count in enumerate(bins.samples):
         alike = round(bins.worth[i], 1) == count
         of = f"{bins.share[i] * count:.0f} of {count:,.0f}" if alike else f"of {count:,.0f}, worth {bins.worth[i]:,.0f}"
+        least, most, mean, share, low_end, high_end = map(
+            plain, (bins.least[i], bins.most[i], bins.mean_p[i], bins.share[i], ends[0][i], ends[1][i])
+        )
         words.append(
-            f"P({event}) {bins.least[i]:.3g} to {bins.most[i]:.3g}, mean {bins.mean_p[i]:.3g}\n"
-            f"observed: {bins.share[i]:.3g} ({of})\n{level:.0%} interval: {ends[0][i]:.3g} to {ends[1][i]:.3g}"
+            f"P({event}) {least} to {most}, mean {mean}\nobserved: {share} ({of})\n"
+            f"{level:.0%} interval: {low_end} to {high_end}"
         )
     title = f"P({event}), {bins.title}"
     return marks_of(axes, title, np.maximum(bins.mean_p, low), np.maximum(bins.share, low), words)

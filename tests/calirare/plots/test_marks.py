@@ -14,7 +14,8 @@ from PIL.PngImagePlugin import PngInfo
 from calirare import plots
 from calirare.calibration import budget_curve
 from calirare.plots import canvas
-from calirare.plots.marks import CROWDED, KEY, MOST, Mark, Marks, evenly, read_marks
+from calirare.plots.detection import _threshold
+from calirare.plots.marks import CROWDED, KEY, MOST, Mark, Marks, evenly, plain, read_marks
 from tests.calirare.calibration.test_budget import problem
 
 
@@ -145,6 +146,12 @@ def test_crowded_points_can_each_be_pointed_at(x):
     ends = np.array(strips(*x))
     assert (ends[0], ends[-1], len(ends)) == (0, 1, len(x) + 1)
     assert np.diff(ends).min() >= 1 / (CROWDED * len(x)) - 1e-4
+
+
+def test_small_probabilities_are_written_out():
+    told = [plain(p) for p in (0.0, 1e-9, 1.234e-5, 0.5, 0.9996, 1.0)]
+    assert told == ["0", "1e-09", "0.0000123", "0.5", "1", "1"]
+    assert [_threshold(p) for p in (1.2e-5, 0.99987, 1 - 1e-16, 1.0)] == ["0.000012", "0.99987", "1.000000000000", "1"]
 
 
 def test_places_are_spread_over_a_curve():
