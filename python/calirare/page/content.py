@@ -145,7 +145,9 @@ def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, 
     open_ = predictions[predictions["y"] == -1]
     if open_.empty:
         open_ = predictions[~predictions["split"].isin(("train", "val"))]
-    first = (predictions if open_.empty else open_)[open_["alert"] == 1].nlargest(ALERTS, "p_rare")
+    if open_.empty:
+        open_ = predictions
+    first = open_[open_["alert"] == 1].nlargest(ALERTS, "p_rare")
     return [
         {
             "node": str(row["node"]),
