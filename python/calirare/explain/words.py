@@ -34,7 +34,7 @@ def with_words(shares: Shares, own: Sequence[str]) -> Shares:
 def _named(names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
     """Returns what all columns are called, those of the features first; of sparse ones there are directions instead."""
     taken = frozenset(own)
-    n = len(own) if taken == frozenset(names[: len(own)]) else 0  # in whatever order
+    n = next((i for i, name in enumerate(names[: len(own)]) if name not in taken), min(len(own), len(names)))
     ways = [name.removeprefix(f"{LOG_DEGREE}, ") for name in names[n:] if name.startswith(f"{LOG_DEGREE}, ")]
     return (*names[:n], *(made(_in_words(name, ways), taken) for name in names[n:]))
 

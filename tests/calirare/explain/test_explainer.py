@@ -290,6 +290,8 @@ def test_hop_columns_of_directions_are_named_in_words():
     turned = with_words(own, ("neighbours' debts", "amount"))
     assert turned.names == ("amount", "neighbours' debts", *words), "columns are in another order than features are"
     assert with_words(own, ("amount", "neighbours' debts")).names == ("amount", "neighbours' debts", *words)
+    fewer = with_words(own, ("amount", "neighbours' debts", "one that is not read"))
+    assert fewer.names == ("amount", "neighbours' debts", *words)
 
 
 def test_labels_are_grouped_by_hand_too(explainer):
