@@ -144,7 +144,7 @@ def test_labels_are_left_out_by_whole_new_runs_too(run, tmp_path):
     assert forgot.code == 0, forgot.err
     table = pd.read_parquet(new / "predictions.parquet").set_index("node")["p_rare"]
     assert strongest["retrained"] == pytest.approx(table[7], abs=1e-6)
-    assert any("whole new run" in note for note in found["notes"])
+    assert any("whole new runs" in note for note in found["notes"])
     assert call(*asked, "--retrain", 1).out.count("a whole new run without it") == 2
 
 

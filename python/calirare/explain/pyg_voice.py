@@ -32,7 +32,8 @@ FIRST_ORDER = (
 AGAINST = "labels: the tangent of {} moves against its networks trained without each fold, so no label's effect is told"
 LAST_LAYER = "labels: with so many labels or parameters the last layer of {} alone is moved by them"
 UNTOLD = (
-    "labels: the tangent of {} does not move as its networks trained without each fold do: do not rely on what they did"
+    "labels: do not rely on their effects, as the tangent of {} does not move as its networks trained without each "
+    "fold do"
 )
 
 

@@ -22,7 +22,7 @@ from calirare.run import ClassesOutcome, Labels, Outcome, SavedClasses, SavedRun
 Made = TypeVar("Made", bound=Outcome | ClassesOutcome)
 Told = TypeVar("Told", bound=Explanation | ClassExplanation)
 TRAINED = "runs trained anew"
-NOTE = "labels: a whole new run was trained without each of the first {} of a node: detector, folds, map and all"
+NOTE = "labels: whole new runs were trained (detector, folds, map and all), each without one of a node's {} strongest"
 POSITIVE_ONLY = (
     "explain: a run with positive-only labels is not trained anew without one of them: take it out of the data and "
     "train again"
