@@ -177,10 +177,32 @@ class LinearModel(Linearisation[NodeField]):
         with threads_for(self.coordinates.numel() ** 3):
             if self.features.dual:
                 return torch.linalg.solve(dual_system(curvature, self.kernel, damping), pull)
-            hessian = gauss_newton(self.jacobian, curvature)
-            hessian.diagonal().add_(damping)
             right = self.jacobian.double().T @ pull
-            return torch.cholesky_solve(right[:, None], torch.linalg.cholesky(hessian))[:, 0]
+            return torch.cholesky_solve(right[:, None], torch.linalg.cholesky(self._hessian(damping)))[:, 0]
+
+    @cached_property
+    def _gauss_newton(self) -> Tensor:
+        """J^T D J, float64 [p, p]."""
+        return gauss_newton(self.jacobian, self.loss_terms[0])
+
+    def _hessian(self, damping: float) -> Tensor:
+        """Returns J^T D J + damping I, float64 [p, p]."""
+        out = self._gauss_newton.clone()
+        out.diagonal().add_(damping)
+        return out
+
+    def moved_without(self, places: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+        """Returns how u changes without some labels (places, int64), by a Newton step, and their rows of J.
+
+        For fewer parameters than labels, of which there may be very many: nothing is as large as labels by labels.
+
+        Returns:
+            float64 [p] and [g (k - 1), p].
+        """
+        curvature, error = self.loss_terms
+        rows = self.jacobian.view(*error.shape, -1)[places].flatten(0, 1).double()
+        left = self._hessian(damping) - gauss_newton(rows, curvature[places])
+        return torch.linalg.solve(left, rows.T @ error[places].flatten()), rows
 
 
 def products(rows: Tensor, jacobian: Tensor) -> Tensor:

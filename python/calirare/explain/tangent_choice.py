@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.curvature import NodeField
+from calirare.curvature import NodeField, with_class_zero
 from calirare.explain.class_labels import ClassLabels
 from calirare.explain.network import labels_of
 from calirare.explain.network_labels import NetworkLabels
 from calirare.explain.pyg_labels import LabelledPyg, Surroundings
+from calirare.explain.tangent import LinearModel
 from calirare.models import PygFit
 
 DAMPINGS = tuple(10.0**power for power in range(1, -7, -1))  # J_i J_i^T is 1 on average
@@ -73,15 +74,31 @@ class FoldMoves:
     def beside(self, at: LabelledPyg, damping: float) -> ChosenTangent:
         """Returns a tangent at its minimum, beside them."""
         labels = labels_of(at, damping)
-        own = _centred(_logits(labels.change_without(at.field, self.places)))
-        own = own[self.fold, torch.arange(self.fold.numel())]
+        dual = at.linearisation.features.dual
+        own, others = self._by_labels(at, labels) if dual else self._by_parameters(at.linearisation, damping)
         weight = self.weights[:, None].sqrt()
-        pairs = [(weight * own, weight * self.own)]
+        pairs = [(weight * _centred(own), weight * self.own)]
         if self.others.nodes.numel():
-            pairs.append((_centred(_logits(labels.change_without(self.others, self.places))), self.at_others))
+            pairs.append((_centred(others), self.at_others))
         found = [_beside(ours.flatten(), theirs.flatten()) for ours, theirs in pairs]
         factor, cosine = (sum(each[i] for each in found) / len(found) for i in (0, 1))
         return ChosenTangent(at, labels, max(factor, 0.0), cosine)
+
+    def _by_labels(self, at: LabelledPyg, labels: NetworkLabels | ClassLabels) -> tuple[Tensor, Tensor]:
+        """Returns how each label moves without its fold, [m, k], and other nodes without each fold, [K, n, k]."""
+        own = _logits(labels.change_without(at.field, self.places))
+        others = _logits(labels.change_without(self.others, self.places))
+        return own[self.fold, torch.arange(self.fold.numel())], others
+
+    def _by_parameters(self, model: LinearModel, damping: float) -> tuple[Tensor, Tensor]:
+        """Returns the same, of fewer parameters than labels."""
+        width, rows = self.own.shape[1] - 1, model.features.rows_at(self.others).double()
+        own, others = torch.empty_like(self.own), list[Tensor]()
+        for places in self.places:
+            moved, theirs = model.moved_without(places, damping)
+            own[places] = with_class_zero((theirs @ moved).view(-1, width))
+            others.append(with_class_zero((rows @ moved).view(-1, width)))
+        return own, torch.stack(others)
 
 
 def chosen_tangent(labelled: LabelledPyg, surroundings: Surroundings) -> ChosenTangent:

@@ -13,10 +13,12 @@ from calirare._util.torch_state import DrawnFrom
 from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.explain import Explainer, Subject, pyg_labels
 from calirare.explain.detectors import logit_voice_of, voice_of
+from calirare.explain.network import labels_of
 from calirare.explain.network_labels import CLOSED_FORM
 from calirare.explain.pyg_labels import LabelledPyg, Surroundings
 from calirare.explain.pyg_voice import PygVoice
 from calirare.explain.tangent import Features, LinearModel, products
+from calirare.explain.tangent_choice import FoldMoves
 from calirare.explain.voice import difference
 from calirare.explain.words import neighbours
 from calirare.graph import Graph
@@ -180,8 +182,8 @@ def test_labels_follow_the_closed_form(kind, n_classes):
     assert_within(voice.without_labels(NODES, sets)[0], alone, 1e-4)
 
 
-def whatever(field: NodeField) -> torch.Tensor:
-    raise AssertionError("nobody asks about other nodes")
+def whatever(*_: object) -> torch.Tensor:
+    raise AssertionError("nobody asks about that")
 
 
 def difference_moved(after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
@@ -262,6 +264,26 @@ def test_a_tangent_that_does_not_move_as_the_folds_do_is_told_of():
     told = Explainer(still, subject, lambda: None).explain(NODES)
     assert [each.labels for each in told] == [()] * len(NODES)
     assert all(len(each.sentences) == 2 for each in told)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_moves_without_folds_are_the_same_by_labels_and_by_parameters(n_classes):
+    graph = task(n_classes=n_classes)
+    fitted = PygDetector(PYG["sage"](epochs=20, hidden=2), choose=False).fit(graph, torch.arange(0, 240, 3))
+    around = Surroundings(graph)
+    at = LabelledPyg.of(fitted, around, CLOSED_FORM).at_minimum(0.01)
+    assert not at.linearisation.features.dual
+    moves = FoldMoves(fitted, around)
+    by_labels = moves._by_labels(at, labels_of(at, 0.01))
+    for told, expected in zip(moves._by_parameters(at.linearisation, 0.01), by_labels, strict=True):
+        assert_within(told, expected, 1e-5 * float(expected.abs().max()))
+
+
+def test_many_labels_of_few_parameters_make_nothing_as_large_as_labels_by_labels(monkeypatch):
+    graph = task()
+    fitted = PygDetector(PYG["sage"](epochs=5, hidden=2), choose=False).fit(graph, torch.arange(0, 240))
+    monkeypatch.setattr(FoldMoves, "_by_labels", whatever)
+    assert bool(torch.isfinite(voice_of(fitted, graph).without_each_label(NODES)).all())
 
 
 def test_where_labels_are_many_one_tangent_is_looked_at(monkeypatch):
