@@ -20,6 +20,13 @@ ROUNDING = 1e-6  # how far beyond 0 and 1 a probability may lie: that of a weigh
 MOST = 10**7  # bins, draws or points: more are a slip, and would take all memory
 # Sums of weights that leave room for their squares, and for products with scores and other sums, in float64.
 _WEIGHT_SUMS = (1e-100, 1e100)
+EQUAL = 1e-12  # of their size: numbers that differ by less are equal but for rounding
+
+
+def differ(values: np.ndarray, axis: int | None = None) -> np.ndarray:
+    """Returns whether numbers along an axis differ by more than rounding, which varies between processors."""
+    apart: np.ndarray = np.ptp(values, axis=axis) > EQUAL * np.abs(values).max(axis)
+    return apart
 
 
 def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calirare._util.arrays import differ
 from calirare.calibration.doubt import sample_mend
 
 LEVEL = 0.001  # of each of the two tests: that labels are refused by chance is rarer than one run in 100
@@ -99,7 +100,7 @@ def _chance(labelled: np.ndarray, others: np.ndarray, seed: int) -> float:
     whole, draw = pool.mean(), np.random.default_rng(seed)
     own = abs(labelled.mean() - whole)
     spread = pool.std() * math.sqrt((1 / m) * (1 - m / len(pool)))
-    normal = math.erfc(own / spread / math.sqrt(2)) if spread > 0 else 1.0
+    normal = math.erfc(own / spread / math.sqrt(2)) if differ(pool) else 1.0
     if normal >= LEVEL:
         return normal
     drawn = np.array([pool[draw.choice(len(pool), m, replace=False)].mean() for _ in range(DRAWS)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare._util.arrays import differ
 from calirare.drift.communities import communities
 from calirare_ext import Csr
 
@@ -149,7 +150,7 @@ def design_effect(values: NumpyArray, patch: NumpyArray) -> float:
     if not len(values):
         return 1.0
     away = values - values.mean()
-    alone = float(away @ away)
+    alone = float(away @ away) if differ(values) else 0.0
     sizes = np.bincount(patch)
     sums = np.bincount(patch, away)
     many = float(len(values)) ** 2 / float(sizes @ sizes.astype(np.float64))  # patches of equal size
@@ -167,7 +168,7 @@ def design_effects(rows: NumpyArray, patch: NumpyArray) -> NumpyArray:
         patch: of each node, int64 [n].
     """
     away = rows - rows.mean(1, keepdims=True)
-    alone = np.square(away).sum(1)
+    alone = np.where(differ(rows, 1), np.square(away).sum(1), 0.0)
     order = np.argsort(patch, kind="stable")
     starts = np.flatnonzero(np.diff(patch[order], prepend=-1))
     sizes = np.diff(starts, append=len(patch)).astype(np.float64)

@@ -182,7 +182,7 @@ class Reasons(abc.ABC):
             return "No single label moves it by 0.1 points." + self._of_needed()
         says = list[str]()
         for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
-            found = next((each for each in self.labels if sign * each.effect > 0), None)
+            found = next((each for each in self.labels if sign * each.effect >= LITTLE), None)
             if found is not None and not says:
                 whose = "Its own label" if found.own else f"The label of {found.name}"
                 says.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")

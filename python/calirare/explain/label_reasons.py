@@ -11,6 +11,7 @@ from calirare.explain.voice import Voice, log_odds_of, probability
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of labels that are left out together
 BLOCK = 4_000_000  # numbers of labels times nodes worked on together
+ROUNDING = 1e-9  # of P(rare): a smaller effect of a label is rounding and counts as none
 
 
 class LabelReasons:
@@ -25,10 +26,11 @@ class LabelReasons:
         self.voice, self.subject = voice, subject
 
     def effects(self, nodes: Tensor, p: Tensor) -> Tensor:
-        """Returns P(rare) `p` of nodes [n] minus P(rare) without each label, float64 [n, m]."""
+        """Returns P(rare) `p` of nodes [n] minus P(rare) without each label, float64 [n, m]; 0 where it is rounding."""
         step = max(1, BLOCK // max(self.subject.labelled.numel(), 1))
         parts = zip(nodes.split(step), p.split(step), strict=True)
-        return torch.cat([(whole - self._p(self.voice.without_each_label(part))).T for part, whole in parts])
+        found = torch.cat([(whole - self._p(self.voice.without_each_label(part))).T for part, whole in parts])
+        return torch.where(found.abs() > ROUNDING * p[:, None], found, 0.0)
 
     def strongest(self, node: int, p: float, effects: Tensor, shown: int) -> tuple[LabelEffect, ...]:
         """Returns the labels with the largest |effect|, of effects [m]; none where a detector tells of none."""

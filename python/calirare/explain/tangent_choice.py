@@ -21,6 +21,7 @@ BESIDE = 10**0.5  # the best one times and over this are looked at too
 USUAL = 1e-3  # of labels and parameters too many to look
 LOOKED_AT = 2_000  # labels times classes but one, or parameters if they are fewer, up to which all are looked at
 OTHERS = 120  # logits of nodes without a label that moves are compared of
+ROUNDING = 1e-5  # of the logits of a float32 network: moves that are smaller are rounding and count as none
 AGREES = 0.7  # mean cosine of the moves from which the tangent is relied on
 
 
@@ -62,14 +63,14 @@ class FoldMoves:
     def __init__(self, fitted: PygFit, surroundings: Surroundings) -> None:
         self.fold, self.weights = fitted.fold, fitted.sample_weights.double()
         self.places = [(self.fold == k).nonzero().flatten() for k in range(int(self.fold.max()) + 1)]
-        self.own = _centred(fitted.own_logits - fitted.in_sample)
+        self.own = _moves(fitted.own_logits, fitted.in_sample)
         self.others = NodeField(_others(fitted, surroundings.adjacency.n_rows))
         with torch.no_grad():
             said = [
                 surroundings.near(each, self.others.nodes).logits(each).double()
                 for each in (fitted.network, *fitted.without)
             ]
-        self.at_others = _centred(torch.stack(said[1:]) - said[0])
+        self.at_others = _moves(torch.stack(said[1:]), said[0])
 
     def beside(self, at: LabelledPyg, damping: float) -> ChosenTangent:
         """Returns a tangent at its minimum, beside them."""
@@ -133,6 +134,12 @@ def _beside(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
     """Returns what ours are to be stretched by to be theirs, by least squares, and the cosine; 0 if nothing moves."""
     both, own, other = (float(a @ b) for a, b in ((ours, theirs), (ours, ours), (theirs, theirs)))
     return (both / own, both / math.sqrt(own * other)) if own > 0 and other > 0 else (0.0, 0.0)
+
+
+def _moves(after: Tensor, before: Tensor) -> Tensor:
+    """Returns how logits [.., k] of `before` differ after a change, centred; all 0 where rounding alone is left."""
+    moves, size = _centred(after - before), float(before.norm()) * math.sqrt(after.numel() / max(before.numel(), 1))
+    return moves if float(moves.norm()) > ROUNDING * size else torch.zeros_like(moves)
 
 
 def _logits(changes: Tensor) -> Tensor:

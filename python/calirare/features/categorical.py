@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare._util.arrays import differ
 from calirare.features.raw_table import ColumnMap, RawTable
 from calirare.graph import Column
 
@@ -122,7 +123,7 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
     everyone = value[codes]
     everyone[nodes] = own
     mean, spread = everyone.mean(0), everyone.std(0)
-    spread[spread == 0] = np.inf
+    spread[~differ(everyone, 0)] = np.inf
     names = [f"{name} rate" if len(classes) == 2 else f"{name} rate of class {k}" for k in classes[-own.shape[1] :]]
     return TargetEncoded((i,), tuple(names), (value - mean) / spread, (own - mean) / spread, codes[nodes])
 

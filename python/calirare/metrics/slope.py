@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from calirare._util.arrays import Array
+from calirare._util.arrays import EQUAL, Array
 from calirare._util.errors import NotConvergedError
 from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import read, read_event
@@ -61,7 +61,7 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
     frequency = float(data.mean(y))
     if not 0 < frequency < 1:
         raise ValueError(f"calibration_line: y_true must hold both 0 and 1, got a share of ones of {frequency:g}")
-    if float(logit.max() - logit.min()) == 0:
+    if float(logit.max() - logit.min()) <= EQUAL * max(1.0, float(logit.abs().max())):
         raise ValueError("calibration_line: p must differ to have a slope, got equal ones")
     counted = torch.ones_like(y).bool() if data.weights is None else data.weights > 0
     events, others = logit[counted & (y == 1)], logit[counted & (y == 0)]

@@ -53,9 +53,8 @@ def _contrasts(targets: NumpyArray, rows: NumpyArray) -> NumpyArray:
 
 def _standard(ranks: NumpyArray) -> NumpyArray:
     """Returns ranks [m, b] with mean 0 and standard deviation 1; of a constant column 0."""
-    ranks = ranks - ranks.mean(0)
-    deviation = ranks.std(0)
-    out: NumpyArray = ranks / np.where(deviation > 0, deviation, 1)
+    differ = np.ptp(ranks, axis=0) > 0.25  # ranks are multiples of one half
+    out: NumpyArray = np.where(differ, ranks - ranks.mean(0), 0.0) / np.where(differ, ranks.std(0), 1.0)
     return out
 
 

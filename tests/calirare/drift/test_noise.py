@@ -11,6 +11,7 @@ import torch
 from calirare.drift import Noise, design_effect, patches
 from calirare.drift.communities import communities
 from calirare.drift.kinds import KindsThen, compare_kinds
+from calirare.drift.neighbourhoods import design_effects
 from calirare.drift.numbers import NumbersThen, compare_numbers
 from calirare_ext import Csr
 
@@ -99,7 +100,9 @@ def test_values_that_a_patch_shares_say_as_much_as_one_each():
     more = 1 + math.sqrt(2 / 50)  # the standard error that is added
     assert design_effect(alone, patch) < 2
     assert design_effect(shared, patch) == pytest.approx(20 * more * 50 / 49, rel=0.1)
-    assert design_effect(np.ones(1000), patch) == 1
+    constant = 0.3 + 1e-16 * rng.integers(0, 2, 1000)  # but for rounding
+    assert design_effect(constant, patch) == 1
+    assert design_effects(np.stack([constant, alone]), patch)[0] == 1
 
 
 @pytest.mark.slow

@@ -242,6 +242,8 @@ def test_what_moves_next_to_nothing_is_not_called_a_reason():
     said = Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (label,), edges=(edge,)).sentences
     assert said[1:] == ["No single label moves it by 0.1 points.", "No single edge moves it by 0.1 points."]
     strong = dataclasses.replace(label, effect=0.2, without=0.79)
+    weak = dataclasses.replace(label, name="acc-4", effect=-1e-20, without=0.99)
+    assert "acc-4" not in Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong, weak)).sentences[1]
     assert (
         "The label of acc-3 (fraud) speaks most for it"
         in dataclasses.replace(Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong,)), edges=(edge,)).sentences[1]

@@ -95,6 +95,7 @@ def test_certain_scores_do_not_break_the_line():
         ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], "must overlap"),
         ([0.1, 0.2], [1, 1], "both 0 and 1"),
         ([0.3, 0.3], [0, 1], "must differ"),
+        ([0.3, 0.3 + 1e-16, 0.3], [0, 1, 0], "must differ"),
         ([0.3, 0.3], [0, 2], "y_true must lie in"),
         ([0.3, 0.3], [0], "y_true must have shape"),
     ],

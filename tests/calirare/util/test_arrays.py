@@ -1,11 +1,12 @@
-"""Whether all numbers of a matrix are finite."""
+"""Whether all numbers of a matrix are finite, and whether they differ by more than rounding."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from calirare._util.arrays import all_finite
+from calirare._util.arrays import all_finite, differ
 
 WHOLE = {
     "none": torch.empty(0, 3),
@@ -29,3 +30,10 @@ def test_finite_numbers_are_finite(numbers):
 @pytest.mark.parametrize("numbers", BROKEN.values(), ids=list(BROKEN))
 def test_one_that_is_not_is_found(numbers):
     assert not all_finite(torch.tensor([numbers, [0.0, 0.0]]))
+
+
+def test_numbers_that_differ_by_rounding_alone_are_equal():
+    rows = np.array([[0.1 + 0.2, 0.3, 0.3], [0.0, 0.0, 0.0], [1e9, 1e9 + 1, 1e9], [0.0, 1e-30, 0.0]])
+    assert differ(rows, 1).tolist() == [False, False, True, True]
+    assert not differ(rows[0])
+    assert differ(rows)
