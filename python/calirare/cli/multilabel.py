@@ -200,7 +200,10 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     Raises:
         InputError: the file is missing or does not fit.
     """
-    from calirare.cli.tables import is_value, read_frame
+    import numpy as np
+
+    from calirare.cli.tables import numbers_of, read_frame, read_labels
+    from calirare.graph import is_value
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")
@@ -212,6 +215,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
             f"{path}: the table must have a column y_<label> and a column p_<label> for each label, got "
             f"{listed(table.columns)}"
         )
+    given = {name: read_labels(table, f"y_{name}", path) for name in names}
     if part is not None:
         if "split" not in table.columns:
             raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
@@ -224,9 +228,9 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
             )
     if len(table) < 2:
         raise InputError(f"{path}: at least 2 rows are needed, got {len(table)}")
-    columns = [[f"{kind}_{name}" for name in names] for kind in "py"]
+    labels = np.stack([numbers_of(table, f"y_{name}", read, None, 2) for name, read in given.items()], 1)
     try:
-        scores, labels = (table[chosen].to_numpy(dtype=float) for chosen in columns)
+        scores = table[[f"p_{name}" for name in names]].to_numpy(dtype=float)
     except (ValueError, OverflowError) as error:
-        raise InputError(f"{path}: probabilities and labels must be numbers: {error}") from error
+        raise InputError(f"{path}: probabilities must be numbers: {error}") from error
     return scores, labels, names

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from calirare._util.errors import FaultsError, InputError
-from calirare.graph import Graph, as_names, labels_of, named, nothing_known, place, read_table, source_of
+from calirare.graph import Graph, as_names, labels_of, named, place, read_table, source_of
 
 NODE, LABEL = ("node", "id"), ("label", "y", "class")
 SHOWN = 10  # names of columns in a message
 
 
-def with_label_table(graph: Graph, path: str | Path) -> Graph:
+def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()) -> Graph:
     """Returns a graph with the labels of a table; nodes without a row have none.
 
     Args:
         graph: without labels.
         path: of a table: a column `node` (or id) with the names of nodes (row numbers where they have none) and one
             `label` (or y, class); of two columns the other one. Repetitions of a row are one row.
+        unknown: values that stand for no label, beside an empty cell and -1.
 
     Raises:
         InputError: the graph has labels, the table cannot be read, or a node is unknown or has two labels.
@@ -31,18 +33,19 @@ def with_label_table(graph: Graph, path: str | Path) -> Graph:
             "column out (--leave-out), or take the table in its place (--relabel)"
         )
     source = source_of(path)
-    table = read_table(source, lambda names: [name for name in names if name.lower() in NODE] or names[:1])
+    table = read_table(source, lambda names: names)
     table.columns = [str(name) for name in table.columns]
     node, label = _columns(list(table.columns), str(path))
     faults = list[str]()
-    y, classes = labels_of(table[label], source, faults)
-    if y is None or faults:
+    read = labels_of(table[label], source, faults, unknown)
+    if read.y is None or faults:
         raise FaultsError(faults)
+    classes = read.names
     names = as_names(table[node])
     known = [str(i) for i in range(graph.n_nodes)] if graph.node_names is None else map(str, graph.node_names)
     number = {name: i for i, name in enumerate(known)}
     out = [-1] * graph.n_nodes
-    for row, (name, k) in enumerate(zip(names, y.tolist(), strict=True)):
+    for row, (name, k) in enumerate(zip(names, read.y.tolist(), strict=True)):
         at = number.get(name)
         if at is None:
             raise InputError(
@@ -54,8 +57,7 @@ def with_label_table(graph: Graph, path: str | Path) -> Graph:
             raise InputError(f"{path}: node {name!r} must have one label, got {both} in {place(row, source)}: keep one")
         out[at] = max(out[at], k)
     labels = torch.tensor(out, dtype=torch.int64)
-    said = nothing_known(labels, classes)
-    notes = (*graph.notes, said) if said else graph.notes
+    notes = (*graph.notes, *read._replace(y=labels).notes())
     return dataclasses.replace(graph, y=labels, class_names=classes, notes=notes, where=str(path))
 
 

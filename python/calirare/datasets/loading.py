@@ -34,6 +34,7 @@ from calirare.graph import (
     random_split,
     share_split,
     unnamed_table,
+    words_of,
 )
 
 Task = Literal["rare", "classes"]
@@ -46,9 +47,10 @@ class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
     `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `leave_out`, `relation`,
-    `edge_columns` and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends`, `scored`, `kinds` and
-    `unweighted` belong to edge tables, see `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to
-    all of the user's own graphs, see `calirare.graph.EdgeRules`.
+    `edge_columns` and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends`, `scored`, `kinds`,
+    `unweighted` and `unknown` (values of labels, of a table of labels too) belong to edge tables, see
+    `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see
+    `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
 
@@ -71,6 +73,7 @@ COLUMN_OPTIONS = (
     "scored",
     "kinds",
     "unweighted",
+    "unknown",
     *EDGE_COLUMNS,
 )
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
@@ -127,9 +130,12 @@ def load_dataset(
         Graph('digits': 1,797 nodes, 24,678 directed edges, 64 features, 2 classes, '8' is rare with 9.68 %, split \
 random(label_rate=20, seed=0) 200/500/1000)
     """
+    unknown = words_of(options.get("unknown", ()))
+    if label_table is not None and not is_table(name):  # the values of that table alone
+        options.pop("unknown", None)
     graph, stored = read_graph(name, root, download=download, **options)
     if label_table is not None:
-        graph, stored = with_label_table(graph, label_table), None
+        graph, stored = with_label_table(graph, label_table, unknown), None
     if graph.y is None and is_table(name):
         assert isinstance(graph.x, Tensor)
         raise InputError(no_label_column(f"graph {graph.name!r}", graph.x, graph.feature_names, graph.columns))

@@ -11,6 +11,7 @@ from calirare.graph.arrays import (
 )
 from calirare.graph.category_names import TRUTH, places_of_names, plain_name, plain_names
 from calirare.graph.checksum import fingerprint, same_but_labels
+from calirare.graph.class_names import as_option, find_name, is_value, words_of
 from calirare.graph.columns import (
     NEIGHBOURS,
     Column,
@@ -64,7 +65,7 @@ from calirare.graph.splits import (
 from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import as_names, days_of, place, read_table
 from calirare.graph.table_ids import id_column_of
-from calirare.graph.table_labels import labels_of, no_label_column, nothing_known
+from calirare.graph.table_labels import ReadLabels, labels_of, no_label_column
 from calirare.graph.table_scored import LISTED
 from calirare.graph.table_sources import (
     TABLE_SUFFIXES,
@@ -101,6 +102,7 @@ __all__ = [
     "Normalisation",
     "Order",
     "Propagation",
+    "ReadLabels",
     "Relation",
     "Split",
     "TableColumns",
@@ -109,6 +111,7 @@ __all__ = [
     "as_array",
     "as_features",
     "as_names",
+    "as_option",
     "build_adjacency",
     "check_adjacency",
     "check_graph",
@@ -120,11 +123,13 @@ __all__ = [
     "columns_to_text",
     "csr_of_scipy",
     "days_of",
+    "find_name",
     "fingerprint",
     "id_column_of",
     "is_named",
     "is_one",
     "is_table",
+    "is_value",
     "known_rare",
     "labels_of",
     "matrix_named",
@@ -135,7 +140,6 @@ __all__ = [
     "no_label_column",
     "normalize_features",
     "note_weights",
-    "nothing_known",
     "numbered",
     "numbers_named",
     "of_names",
@@ -166,4 +170,5 @@ __all__ = [
     "with_categories_of",
     "with_drawn_rest",
     "with_relations",
+    "words_of",
 ]

@@ -16,7 +16,7 @@ from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_label
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.table_labels import labels_of, nothing_known
+from calirare.graph.table_labels import labels_of
 from calirare.graph.validation import located
 from calirare_ext import Csr
 
@@ -80,11 +80,10 @@ def parts_of_labels(labels: Any, where: str) -> Parts:
         raise InputError(f"{where}: labels must be one name per node, got shape {array.shape}: keep one of the columns")
     faults: list[str] = []
     column = pd.Series(array, name="labels", dtype=object)
-    y, names = labels_of(column, where, faults)
+    read = labels_of(column, where, faults)
     if faults:
         raise InputError(faults[0])
-    said = nothing_known(y, names)
-    return {"y": y, "class_names": names, "notes": (said,) if said else ()}
+    return {"y": read.y, "class_names": read.names, "notes": read.notes()}
 
 
 def _are_names(labels: NumpyArray) -> bool:

@@ -48,6 +48,7 @@ class FileOptions(EdgeOptions, total=False):
     scored: str | None
     kinds: Mapping[str, str] | None
     unweighted: bool
+    unknown: Sequence[str | int]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from calirare._util.errors import InputError
+from calirare.graph.class_names import words_of
 from calirare.graph.edges import UnknownEnds
 
 WEIGHT = "weight"  # the column of weights, unless told otherwise
@@ -61,6 +62,7 @@ class TableOptions:
         kinds: of the node table: what the columns of a run hold, by their names, see `SavedRun.kinds`; their cells are
             read as that, though in this table alone they may look like something else.
         unweighted: of the edge table: no column holds weights, not even one called weight.
+        unknown: of the node table: values of the label column that stand for no label, beside an empty cell and -1.
     """
 
     label: str | None = None
@@ -81,9 +83,11 @@ class TableOptions:
     scored: str | None = None
     kinds: Mapping[str, str] | None = None
     unweighted: bool = False
+    unknown: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks the word, and that weights are not both named and left out; raises an InputError."""
+        object.__setattr__(self, "unknown", words_of(self.unknown))
         if self.unknown_ends not in (None, *get_args(UnknownEnds)):
             words = ", ".join(get_args(UnknownEnds))
             raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")

@@ -2,59 +2,143 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, listed
 from calirare._util.array_files import NumpyArray
-from calirare.graph.columns import Column
+from calirare.graph.class_names import MAX_WHOLE, as_option, class_key, plain_class, spellings_of
+from calirare.graph.columns import Column, named
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.table_files import as_float, place
+from calirare.graph.table_files import place
 from calirare.graph.table_sources import Source
 
-# Whole numbers up to this one are told apart in float64; the next one, 2^53, is also what 2^53 + 1 becomes.
-MAX_WHOLE = 2**53 - 1
 # What programs write for a missing number; beside numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
 NOTHING_KNOWN = frozenset(MISSING_NUMBERS) | {
-    *("?", "-", "unknown", "unlabelled", "unlabeled", "missing", "undefined", "not known", "pending", "open", "todo"),
+    *("?", "??", "-", "--", "n.a.", "unk", "unknown", "unlabelled", "unlabeled", "not labelled", "not labeled"),
+    *("no label", "nolabel", "missing", "undefined", "not known", "pending", "open", "todo"),
     *("to do", "tbd", "undecided", "unclear", "unreviewed", "not reviewed", "in review", "under review"),
     *("under investigation", "unchecked", "not checked"),
 }
+NO_LABEL = ("", "-1")  # the cells that stand for no label in every table
 MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 
-def labels_of(column: Any, path: Source | str, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
-    """Returns the labels as numbers, -1 for unknown, and the names of the classes."""
-    cells = column.astype(str).where(column.notna(), "").str.strip()
-    numbers = as_float(cells.str.lower().replace({"true": "1", "false": "0"}))
-    known = (cells != "").to_numpy() & (numbers != -1)
-    cells, numbers = cells[known], numbers[known]
-    words = np.isnan(numbers)
-    missing = cells.str.lower().isin(MISSING_NUMBERS).to_numpy()
-    # Classes such as 007 are names: as numbers they would come back without their zeros.
-    if cells.str.fullmatch(r"0\d+").any() or (words & ~missing).any() or words.all():
-        classes, inverse = np.unique(cells.to_numpy().astype(str), return_inverse=True)
-    else:
-        wrong = words | (numbers != np.floor(numbers)) | (numbers < 0) | (numbers > MAX_WHOLE)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            faults.append(
-                f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column "
-                f"{column.name!r} holds {cells.iloc[at]} in {place(int(np.flatnonzero(known)[at]), path)}: mend the "
-                "cell or name the label column (command line: --label)"
+class ReadLabels(NamedTuple):
+    """A column of labels as it was read.
+
+    Attributes:
+        y: the labels as numbers, -1 for unknown, int64 [n]; None where the column has a fault.
+        names: of the classes.
+        absent: values that were named as no label and that no cell has.
+        of: what has a label.
+    """
+
+    y: torch.Tensor | None
+    names: tuple[str, ...]
+    absent: tuple[str, ...] = ()
+    of: str = "node"
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns notes on what may stand for no label: classes with such a name, and named values that no cell has."""
+        if self.y is None:
+            return ()
+        plain = [{name.lower(), name.lower().replace("_", " ").replace("-", " ")} for name in self.names]
+        found = [k for k, written in enumerate(plain) if written & NOTHING_KNOWN]
+        notes = []
+        if found:
+            counted = [f"{self.names[k]!r} ({amount(int((self.y == k).sum()), self.of)})" for k in found]
+            notes.append(
+                f"{self.of}s: read as a class: {' and '.join(counted)}; if that means no label, pass "
+                f"{as_option([self.names[k] for k in found])} or leave the label empty"
             )
-            return None, ()
-        classes, inverse = np.unique(numbers.astype(np.int64), return_inverse=True)
-    y = np.full(len(column), -1, dtype=np.int64)
-    y[known] = inverse
-    faults += written_twice([str(name) for name in classes], np.bincount(inverse), f"{path}: column {column.name!r}")
-    return torch.from_numpy(y), tuple(str(name) for name in classes)
+        if self.absent and self.names:
+            there = named(self.names, MOST_CLASSES)
+            notes.append(
+                f"{self.of}s: no label is {listed(self.absent)}, which --unknown names; the labels are {there}"
+            )
+        return tuple(notes)
 
 
-def written_twice(names: list[str], counts: NumpyArray, where: str) -> list[str]:
+def labels_of(
+    column: Any,
+    path: Source | str,
+    faults: list[str],
+    unknown: Sequence[str] = (),
+    rare: object = None,
+    of: str = "node",
+) -> ReadLabels:
+    """Reads a column of labels: the one reader of every table that has labels.
+
+    An empty cell and -1 are unknown. Labels are numbers where all are (1.0 is 1, true and false are 1 and 0), else
+    names. Blanks around a cell are cut, and two names that differ in capitals alone are a fault.
+
+    Args:
+        column: of pandas.
+        path: of the table.
+        faults: takes what is wrong.
+        unknown: further values that stand for no label, by `class_key`.
+        rare: a class that is one though it is called -1; None: no such class.
+        of: what has a label.
+    """
+    row_of, spellings = spellings_of(column)
+    plain = [plain_class(each) for each in spellings]
+    keys = [name.casefold() for name in plain]
+    own, named_so = class_key(rare), set(map(class_key, unknown))
+    nothing = {key for key in NO_LABEL if key != own} | named_so
+    absent = tuple(value for value in unknown if class_key(value) not in keys)
+    known = [k for k, key in enumerate(keys) if key not in nothing]
+    numbers = {k: _number(keys[k]) for k in known}
+    words = [k for k in known if math.isnan(numbers[k])]
+    # Classes such as 007 are names: as numbers they would come back without their zeros.
+    zeros = any(re.fullmatch(r"0\d+", spellings[k]) for k in known)
+    written: dict[str, Any] = {}
+    if zeros or len(words) == len(known) or any(keys[k] not in MISSING_NUMBERS for k in words):
+        for k in known:
+            written[plain[k]] = min(spellings[k], written.get(plain[k], spellings[k]))
+    else:
+        wrong = [k for k in known if not _is_class(numbers[k]) and keys[k] != own]
+        if wrong:
+            faults.append(_no_class(column, int(np.argmax(np.isin(row_of, wrong))), spellings[wrong[0]], path))
+            return ReadLabels(None, (), absent, of)
+        written = {plain[k]: int(numbers[k]) for k in known}
+    classes = sorted(set(written.values()))
+    number = {name: k for k, name in enumerate(classes)}
+    of_spelling = np.full(len(spellings), -1, dtype=np.int64)
+    of_spelling[known] = [number[written[plain[k]]] for k in known]
+    y, names = of_spelling[row_of], tuple(map(str, classes))
+    counts = np.bincount(y[y >= 0], minlength=len(names))
+    faults += written_twice(names, counts, f"{path}: column {column.name!r}", of)
+    return ReadLabels(torch.from_numpy(y), names, absent, of)
+
+
+def _is_class(number: float) -> bool:
+    return number == math.floor(number) and 0 <= number <= MAX_WHOLE if math.isfinite(number) else False
+
+
+def _no_class(column: Any, row: int, cell: str, path: Source | str) -> str:
+    return (
+        f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column {column.name!r} "
+        f"holds {cell} in {place(row, path)}: mend the cell, name another label column, or, where it stands for "
+        f"no label, pass {as_option([cell])}"
+    )
+
+
+def _number(key: str) -> float:
+    """Returns a cell as a number, NaN where it is none."""
+    try:
+        return math.nan if "_" in key else float(key)
+    except ValueError:
+        return math.nan
+
+
+def written_twice(names: Sequence[str], counts: NumpyArray, where: str, of: str) -> list[str]:
     """Returns the fault that two classes differ in capitals alone, if two do: the second would count as the rest."""
     plain = [name.casefold() for name in names]
     again = next((i for i, name in enumerate(plain) if name in plain[:i]), None)
@@ -62,32 +146,14 @@ def written_twice(names: list[str], counts: NumpyArray, where: str) -> list[str]
         return []
     first = plain.index(plain[again])
     return [
-        f"{where} must name a class in one way, but holds {names[first]!r} ({amount(int(counts[first]), 'node')}) and "
+        f"{where} must name a class in one way, but holds {names[first]!r} ({amount(int(counts[first]), of)}) and "
         f"{names[again]!r} ({counts[again]:,}): write them alike"
     ]
 
 
-def nothing_known(y: torch.Tensor | None, names: tuple[str, ...]) -> str:
-    """Returns a note where a class is called as a cell is where nothing is known, else "".
-
-    Args:
-        y: the labels, int64 [n], -1 for unknown; or None.
-        names: of the classes.
-    """
-    plain = [{name.lower(), name.lower().replace("_", " ").replace("-", " ")} for name in names]
-    at = next((k for k, written in enumerate(plain) if written & NOTHING_KNOWN), None)
-    if y is None or at is None:
-        return ""
-    nodes = amount(int((y == at).sum()), "node")
-    return (
-        f"nodes: {names[at]!r} is a class of its own, that of {nodes}: where it means that nothing is known, leave the "
-        "label empty"
-    )
-
-
 def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
     """Returns the split that a column of part names stands for."""
-    parts = column.astype(str).where(column.notna(), "")
+    parts = column.astype(str).where(column.notna(), "").str.strip()
     wrong = np.flatnonzero(~parts.isin((*PARTS, "")).to_numpy())
     if len(wrong):
         faults.append(

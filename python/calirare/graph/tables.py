@@ -30,7 +30,7 @@ from calirare.graph.table_columns import WEIGHT, TableColumns, TableOptions
 from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
 from calirare.graph.table_files import as_names, is_empty, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
-from calirare.graph.table_labels import check_parts, labels_of, nothing_known, split_of
+from calirare.graph.table_labels import check_parts, labels_of, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
 from calirare.graph.table_sources import Source, nodes_beside, source_of
 from calirare.graph.typed_columns import NodeCells
@@ -208,11 +208,13 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     faults += cells.faults
     unread: list[str] = []  # of labels and parts that nobody asked for
     asked = faults if options.need_label else unread
-    y, class_names = (None, ()) if roles.label is None else labels_of(table[roles.label], path, asked)
+    read = None if roles.label is None else labels_of(table[roles.label], path, asked, options.unknown)
+    y, class_names = (None, ()) if read is None else (read.y, read.names)
     split = None if roles.split is None else split_of(table[roles.split], path, asked)
     check_parts(split, y, path, asked)
     if unread:
         y, class_names, split = None, (), None
+    said = () if y is None or read is None else read.notes()
     parts = {
         "x": x,
         "columns": columns,
@@ -222,11 +224,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "feature_names": tuple(features),
         "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
     }
-    parts["notes"] = tuple(
-        filter(
-            None, (*cells.notes, *map(UNREAD.format, unread[:1]), nothing_known(y, class_names), never_labelled(parts))
-        )
-    )
+    parts["notes"] = tuple(filter(None, (*cells.notes, *map(UNREAD.format, unread[:1]), *said, never_labelled(parts))))
     return _Nodes(parts, ids, len(table))
 
 

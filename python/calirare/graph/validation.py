@@ -15,6 +15,7 @@ from torch import Tensor
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import dtype_of, scipy_of_csr
+from calirare.graph.class_names import find_name
 from calirare.graph.splits import PARTS, Split
 from calirare_ext import Csr
 
@@ -326,18 +327,14 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     """Returns the number of a class given by name or number.
 
     A number that is also a name means the class of that name. Where all names are numbers, of labels such as 1 and 2,
-    no number means a place among them. True and False are 1 and 0, as which a column of them is read, and 1.0 is 1.
-    Capitals count where two names differ in nothing else.
+    no number means a place among them. A name may be written in another way, see `find_name`.
 
     Raises:
         InputError: there is no such class.
     """
-    said = {"true": "1", "false": "0"}.get(str(wanted).lower(), "") if names == ("0", "1") else ""
-    whole = str(wanted).removesuffix(".0") if all(name.isdecimal() for name in names) else ""
-    plain = [name for name in names if name.casefold() == str(wanted).strip().casefold()]
-    for name in (str(wanted), said, whole, *(plain if len(plain) == 1 else ())):
-        if name in names:
-            return names.index(name)
+    found = find_name(wanted, names)
+    if found is not None:
+        return found
     try:
         k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
     except (ValueError, TypeError):

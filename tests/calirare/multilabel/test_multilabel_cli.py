@@ -245,5 +245,5 @@ def test_a_part_may_be_a_number(tmp_path, part, gap):
 
 def test_a_number_that_no_float_holds_is_one_sentence(tmp_path):
     (tmp_path / "t.csv").write_text("y_a,p_a\n1,.5\n" + "9" * 400 + ",.5\n")
-    with pytest.raises(InputError, match="probabilities and labels must be numbers"):
+    with pytest.raises(InputError, match="labels must be names or whole numbers"):
         read_table(tmp_path / "t.csv", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,20 +13,19 @@ from calirare._util.amounts import listed
 from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
-from calirare.cli.tables.spellings import is_value, name_of_class, plain
+from calirare.graph import is_value
 from calirare.metrics.predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_CLASS = "p_"  # what stands before the name of a class in the columns of predictions.csv
 COMMA = re.compile(r"^\s*([-+]?\d?),(\d+(?:[eE][-+]?\d+)?)\s*$")  # before decimals of a number below 10
-UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv and in node tables
 
 
-def read_frame(path: Path) -> pd.DataFrame:
+def read_frame(path: Path, as_text: Collection[str] = ()) -> pd.DataFrame:
     """Reads .csv (by commas, semicolons, tabs, bars or blanks) or .tsv, either of them .gz, or .parquet; rows from 0.
 
+    Columns `as_text` stay text where the file is text, so that 007 is no number.
     InputError where there is no such file, it cannot be read, or it has no rows.
     """
     import pandas as pd
@@ -37,7 +36,11 @@ def read_frame(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path} is not a file: give the path of a table of predictions")
     try:
-        frame = pd.read_parquet(path) if parquet else read_text(path)
+        frame = (
+            pd.read_parquet(path)
+            if parquet
+            else read_text(path, lambda names: [each for each in names if each in as_text])
+        )
     except ImportError as error:
         raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
     except InputError:
@@ -62,7 +65,7 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
     name, equals, value = where.partition("=")
     if not equals:
         raise InputError(f"the row filter must look like column=value, got {where!r}")
-    values = _named(frame, name)
+    values = named_column(frame, name)
     chosen = frame[is_value(values, value)]
     if chosen.empty:
         there = some(values.dropna().astype(str).unique()) or "all empty"
@@ -70,35 +73,12 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
     return chosen
 
 
-def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFrame:
-    """Returns the rows whose label is neither empty nor -1, at least one, with the numbers they had.
-
-    -1 is what `predictions.csv` writes for an unknown one. Where the rare class is called -1, -1 is that class; labels
-    that are otherwise all of the rare class are refused, as where -1 is the other one.
-    """
-    values = _named(frame, name)
-    unknown = values.isna().to_numpy()
-    negative = np.zeros_like(unknown) if plain(str(minority)) == UNKNOWN else is_value(values, UNKNOWN)
-    known = ~(unknown | negative)
-    if not known.any():
-        raise InputError(
-            f"column {name!r} must hold a known label, got -1 (unknown) or an empty cell in {_rows(frame, ~known)}: "
-            "give rows whose class is known"
-        )
-    if negative.any() and is_value(values[known], str(minority)).all():
-        raise InputError(
-            f"column {name!r} must hold another known label beside {minority}, got only -1, which stands for an "
-            "unknown one: write the other class as 0, or leave these rows out"
-        )
-    return frame[known]
-
-
 def column(frame: pd.DataFrame, name: str) -> pd.Series:
     """Returns one column; refused where it is missing, occurs twice, or has gaps."""
-    values = _named(frame, name)
+    values = named_column(frame, name)
     missing = values.isna().to_numpy()
     if missing.any():
-        raise InputError(f"column {name!r} has no value in {_rows(frame, missing)}: fill it or drop the row")
+        raise InputError(f"column {name!r} has no value in {rows_in_words(frame, missing)}: fill it or drop the row")
     return values
 
 
@@ -120,13 +100,15 @@ def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
     if bad.any():
         first = values.iloc[int(bad.argmax())]
         mend = ": write a point before decimals" if isinstance(first, str) and re.search(r"\d,\d", first) else ""
-        raise InputError(f"column {name!r} must hold finite numbers, got {first!r} in {_rows(frame, bad)}{mend}")
+        raise InputError(
+            f"column {name!r} must hold finite numbers, got {first!r} in {rows_in_words(frame, bad)}{mend}"
+        )
     return found
 
 
 def shares(frame: pd.DataFrame, name: str) -> np.ndarray:
     """Returns one column of finite numbers, float64 [n], which are below 10: a comma in one stands before decimals."""
-    values = _named(frame, name)
+    values = named_column(frame, name)
     if values.dtype.kind == "O":
         frame = frame.assign(
             **{name: values.where(values.isna(), values.astype(str).str.replace(COMMA, r"\1.\2", regex=True))}
@@ -149,7 +131,7 @@ def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool
     p = np.stack(columns, 1)
     bad = np.abs(p.sum(1) - 1) > ROW_SUM_SLACK
     if bad.any() and not multilabel:
-        got = f"got {p[int(bad.argmax())].sum():g} in {_rows(frame, bad)}"
+        got = f"got {p[int(bad.argmax())].sum():g} in {rows_in_words(frame, bad)}"
         raise InputError(f"columns {listed(names)} must sum to 1 in every row, {got}: give one column per class")
     return p
 
@@ -163,75 +145,12 @@ def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
     return countable_weights(values)
 
 
-def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
-    """Returns one column of classes 0..limit-1, int64 [n]."""
-    must, mend = f"hold classes 0 to {limit - 1}", "number the classes as the probability columns"
-    given = column(frame, name)
-    named = _coerced(given).isna().to_numpy()
-    if named.any():
-        got = f"got {given.iloc[int(named.argmax())]!r} in {_rows(frame, named)}"
-        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
-    values = numbers(frame, name)
-    bad = (values != np.round(values)) | (values < 0) | (values >= limit)
-    _refuse(frame, name, values, bad, must, mend)
-    return values.astype(np.int64)
-
-
-def class_names(frame: pd.DataFrame, name: str, probabilities: Sequence[str]) -> list[str] | None:
-    """Returns the names of classes in columns such as "p_fraud", as our tables have them; None: labels are numbers.
-
-    Labels that are no names of columns but numbers of them, from 0 on, are these numbers.
-    """
-    names = [plain(each.removeprefix(OF_CLASS)) for each in probabilities]
-    if not all(each.startswith(OF_CLASS) for each in probabilities) or len(set(names)) != len(names):
-        return None
-    labels = column(frame, name)
-    if all(name_of_class(value, names) in names for value in labels.drop_duplicates()):
-        return names
-    return None if are_places(labels, len(names)) else names
-
-
-def are_places(labels: pd.Series, n: int) -> bool:
-    """Returns whether labels are whole numbers from 0 to n - 1."""
-    found = _coerced(labels).to_numpy(dtype=np.float64)
-    return bool(((found >= 0) & (found < n) & (found == np.round(found))).all())
-
-
-def named_classes(frame: pd.DataFrame, name: str, names: list[str]) -> np.ndarray:
-    """Returns a column of names of classes as their numbers, int64 [n]."""
-    given = column(frame, name)
-    number = {name: k for k, name in enumerate(names)}
-    known = {value: number.get(name_of_class(value, number), -1) for value in given.drop_duplicates()}
-    found = given.map(known).to_numpy(dtype=np.int64)
-    bad = found < 0
-    if bad.any():
-        got = f"got {given.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
-        raise InputError(
-            f"column {name!r} must hold classes that have a column, {some(names)}, {got}: name its column "
-            "too (--p, once for each)"
-        )
-    return found
-
-
-def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.ndarray:
-    """Returns 1 where the label is the minority class, a number or a name, int64 [n] with at least one 1."""
-    values = column(frame, name)
-    rare = is_value(values, str(minority))
-    if rare.any():
-        return rare.astype(np.int64)
-    there = values.astype(str).unique()
-    hint = f"name the rare class (--minority CLASS); values there are {some(there)}"
-    if len(there) == 1:
-        hint = f"every row has {there[0]} there; give rows of the rare class too, or name it"
-    raise InputError(f"no row has class {minority} in column {name!r}: {hint}")
-
-
 def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
     """Returns the first ten values as text for a message."""
     return listed(list(values)[:10]) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
 
 
-def _named(frame: pd.DataFrame, name: str) -> pd.Series:
+def named_column(frame: pd.DataFrame, name: str) -> pd.Series:
     """The column of that name, which may have gaps."""
     if name not in frame.columns:
         raise InputError(f"there is no column {name!r}: the table has {some(frame.columns)}")
@@ -243,11 +162,11 @@ def _named(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:
     if bad.any():
-        got = f"got {values[int(bad.argmax())]:.9g} in {_rows(frame, bad)}"
+        got = f"got {values[int(bad.argmax())]:.9g} in {rows_in_words(frame, bad)}"
         raise InputError(f"column {name!r} must {must}, {got}: {mend}")
 
 
-def _rows(frame: pd.DataFrame, bad: np.ndarray) -> str:
+def rows_in_words(frame: pd.DataFrame, bad: np.ndarray) -> str:
     """The first rows as a person counts them, without the header line."""
     positions = np.flatnonzero(bad)
     text = ", ".join(str(int(frame.index[i]) + 1) for i in positions[:3])

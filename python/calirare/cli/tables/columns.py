@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calirare._util.errors import InputError
 from calirare.cli.tables import cells as read
-from calirare.cli.tables.spellings import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
+from calirare.cli.tables import labels as given
+from calirare.graph import ReadLabels, find_name
 
 
 @dataclass(frozen=True)
@@ -28,6 +25,7 @@ class TableColumns:
         where: "column=value": only rows with that value, for example "split=test"; None for all.
         minority: the rare class, as it stands in the label column; rows whose label is -1 or empty are left out. None:
             1, or where columns of several classes name none so, the class with fewest rows.
+        unknown: further labels that stand for none.
     """
 
     labels: tuple[str, ...] = ("y",)
@@ -36,11 +34,12 @@ class TableColumns:
     weights: str | None = None
     where: str | None = None
     minority: str | int | None = None
+    unknown: tuple[str, ...] = ()
 
     @property
-    def rare(self) -> str | int:
+    def rare(self) -> str:
         """The rare class as it was named, or 1."""
-        return 1 if self.minority is None else self.minority
+        return "1" if self.minority is None else str(self.minority)
 
 
 @dataclass(frozen=True)
@@ -73,51 +72,53 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
 
     InputError where the file or what is in it cannot be used.
     """
-    columns = columns or TableColumns()
-    whole = read.read_frame(Path(path))
-    frame = read.select_rows(whole, columns.where)
+    columns, path = columns or TableColumns(), Path(path)
     if not columns.labels or not columns.probabilities:
         raise InputError("name at least one label column and one probability column")
-    wanted = len(columns.probabilities)
+    wanted, name = len(columns.probabilities), columns.labels[0]
+    whole = read.read_frame(path, (*columns.labels, (columns.where or "").partition("=")[0]))
+    frame = read.select_rows(whole, columns.where)
     if columns.before and len(columns.before) != wanted:
         raise InputError(f"name as many earlier columns as probability columns: {wanted}, got {len(columns.before)}")
     multilabel = len(columns.labels) > 1
     if multilabel and len(columns.labels) != wanted:
         raise InputError(f"name one probability column per label column: {len(columns.labels)}, got {wanted}")
     rows = len(frame)
+    # Of the whole table: rows left out shall not change what labels mean.
+    labels = [given.read_labels(whole, each, path, columns.unknown, columns.rare) for each in columns.labels]
     if not multilabel:
-        frame = read.known_rows(frame, columns.labels[0], columns.rare)
+        frame = given.known_rows(frame, name, labels[0], columns.rare)
     p = read.probabilities(frame, columns.probabilities, multilabel=multilabel)
     before = read.probabilities(frame, columns.before, multilabel=multilabel) if columns.before else None
     weights = None if columns.weights is None else read.weights(frame, columns.weights)
     if multilabel:
-        y = np.stack([read.classes(frame, name, 2) for name in columns.labels], 1)
+        each = zip(columns.labels, labels, strict=True)
+        y = np.stack([given.numbers_of(frame, name, of_one, None, 2) for name, of_one in each], 1)
         return _weighted_rows(Table(y, p, before, weights, 1), columns)
+    notes = labels[0].notes()
     if p.ndim == 1:
-        y = read.one_against_rest(frame, columns.labels[0], columns.rare)
-        notes = _common(y, columns)
+        y = given.one_against_rest(frame, name, labels[0], columns.rare)
+        notes += _common(y, columns)
         return _weighted_rows(Table(y, p, before, weights, 1, rows - len(frame), notes=notes), columns)
-    every = read.known_rows(whole, columns.labels[0], columns.rare)  # rows left out shall not change what labels mean
-    names = read.class_names(every, columns.labels[0], columns.probabilities)
-    notes = () if names is None else _either(every[columns.labels[0]], names)
-    y = (
-        read.classes(frame, columns.labels[0], wanted)
-        if names is None
-        else read.named_classes(frame, columns.labels[0], names)
-    )
+    names = given.class_names(labels[0], columns.probabilities)
+    notes += () if names is None else _either(labels[0], names)
+    y = given.numbers_of(frame, name, labels[0], names, wanted)
     called = [str(c) for c in range(wanted)] if names is None else names
-    rare = plain(str(columns.rare))
+    rare, taken = _rare_class(y, called, columns)
+    return _weighted_rows(Table(y, p, before, weights, rare, rows - len(frame), taken, notes), columns)
+
+
+def _rare_class(y: np.ndarray, called: list[str], columns: TableColumns) -> tuple[int, str]:
+    """Returns the number of the rare class, and its name where nobody named one and none is called 1."""
     numbers, counts = np.unique(y, return_counts=True)
-    present = [called[c] for c in numbers]
-    taken = ""
-    if rare not in present and columns.minority is None:
-        taken = rare = present[int(counts.argmin())]
-    if rare not in present:
-        there = f"name the rare class (--minority CLASS); values there are {read.some(present)}"
-        where = f"column {columns.labels[0]!r}: {there}"
-        raise InputError(f"no row has class {columns.minority} in {where}")
-    table = Table(y, p, before, weights, called.index(rare), rows - len(frame), taken, notes)
-    return _weighted_rows(table, columns)
+    rare = find_name(columns.rare, called)
+    if rare is not None and rare in numbers:
+        return rare, ""
+    if columns.minority is None:
+        fewest = int(numbers[counts.argmin()])
+        return fewest, called[fewest]
+    there = f"name the rare class (--minority CLASS); values there are {read.some([called[c] for c in numbers])}"
+    raise InputError(f"no row has class {columns.minority} in column {columns.labels[0]!r}: {there}")
 
 
 def _common(y: np.ndarray, columns: TableColumns) -> tuple[str, ...]:
@@ -127,9 +128,9 @@ def _common(y: np.ndarray, columns: TableColumns) -> tuple[str, ...]:
     return (f"class {columns.rare}, taken for the rare one, has {y.mean():.0%} of the rows: --minority names another",)
 
 
-def _either(labels: pd.Series, names: list[str]) -> tuple[str, ...]:
+def _either(labels: ReadLabels, names: list[str]) -> tuple[str, ...]:
     """Returns a note where labels that are names of columns could be their places too."""
-    if names == [str(place) for place in range(len(names))] or not read.are_places(labels, len(names)):
+    if names == [str(place) for place in range(len(names))] or not given.are_places(labels, len(names)):
         return ()
     return (f"labels are read as the columns' names, {read.some(names)}, not as their places from 0 on",)
 

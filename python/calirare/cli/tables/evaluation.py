@@ -152,7 +152,7 @@ def _row_notes(table: Table) -> list[str]:
     """Sentences about the rows whose label is not known, and a rare class that nobody named, if there are any."""
     notes = list(table.notes)
     if table.unknown:
-        notes.append(f"rows left out because their label is not known (-1 or empty): {table.unknown}")
+        notes.append(f"rows left out because their label is not known: {table.unknown}")
     if table.taken:
         notes.append(f"the rare class is {table.taken}, that with fewest rows: --minority names another")
     return notes
