@@ -21,6 +21,7 @@ CHOSEN = {
     "chosen": ("epochs", "hops"),
     "one_hot": ("region", "branch"),
     "leave_out": ("case_no", "closed_on"),
+    "unknown": ("?", "2"),
     "edge_columns": ("amount", "time"),
     "dropout": 0.25,
     "coverage": 0.75,

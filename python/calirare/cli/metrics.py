@@ -22,6 +22,7 @@ def run(
     weights: str | None = None,
     where: str | None = None,
     minority: str | None = None,
+    unknown: list[str] | None = None,
     bins: int = 15,
     budget: list[int | float] | None = None,
     threshold: float = 0.5,
@@ -38,6 +39,7 @@ def run(
         weights: column of sample weights.
         where: "column=value": only these rows.
         minority: the rare class; None: 1, or where columns of several classes name none so, that with fewest rows.
+        unknown: labels that stand for no label, beside an empty cell and -1.
         bins: bins of the equal-width measures and of the pictures.
         budget: how many samples are looked at, each a number or a share; None: 1 % and 100.
         threshold: P(rare class) above which is an alert, in the picture.
@@ -47,7 +49,9 @@ def run(
     Raises:
         InputError: the file, a column or the folder cannot be used.
     """
-    columns = TableColumns(tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority)
+    columns = TableColumns(
+        tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority, tuple(unknown or [])
+    )
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

@@ -112,13 +112,18 @@ def value_of(option: dict[str, Any], text: str, spelling: str) -> Any:
     if text == "none" and option["optional"]:
         return None
     if "tuple" in types:
-        return tuple(word for word in text.split(",") if word)
+        return words(text)
     for kind in (kind for kind in (int, float) if kind.__name__ in types):
         try:
             return kind(text)
         except ValueError:
             continue
     raise UsageError(f"{spelling} must be {option['takes']}, got {text!r}")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Returns a list of words with commas between them; the `type` of an option."""
+    return tuple(word for word in text.split(",") if word)
 
 
 def whole(text: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from calirare._util.amounts import listed
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare.cli.options import spelled
@@ -55,7 +56,7 @@ def run(
         return
     saved = load(folder)
     with Reporter() as reporter:
-        found = recalibrated(saved, _fresh(saved, settings, graph, labels), reporter.say)
+        found = recalibrated(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
     paths = found.replace() if out is None else found.save(out, overwrite=overwrite)
     earlier = f"tables and pictures of {folder} are of the map before; `calirare predict` writes its nodes anew"
     _say(found, paths, earlier if out is None else "")
@@ -68,9 +69,10 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
             "recalibrate: say where fresh labels are: --graph PATH, a graph that has them, or --labels FILE, a table "
             "with columns node and label of the run's own nodes"
         )
-    if labels is not None and settings:
+    of_graph = [name for name in settings if name != "unknown"]
+    if labels is not None and of_graph:
         raise InputError(
-            f"recalibrate: {spelled(next(iter(settings)))} says how a graph is read, and with --labels it is the run's "
+            f"recalibrate: {spelled(of_graph[0])} says how a graph is read, and with --labels it is the run's "
             "own, read as in its training: leave it out"
         )
     if out is None and not overwrite:
@@ -99,7 +101,7 @@ def _many(
     with Reporter() as reporter:
         if own is None:
             reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")
-        found = recalibrated_classes(saved, _fresh(saved.run, settings, graph, labels), reporter.say)
+        found = recalibrated_classes(saved, _fresh(saved.run, settings, graph, labels, reporter), reporter.say)
         if out is not None:
             paths = found.save(out, graph=own, overwrite=overwrite)
         else:
@@ -109,11 +111,16 @@ def _many(
     _say(found, paths, earlier if out is None else "")
 
 
-def _fresh(saved: SavedRun, settings: dict[str, Any], graph: str | None, labels: Path | None) -> Graph:
+def _fresh(
+    saved: SavedRun, settings: dict[str, Any], graph: str | None, labels: Path | None, reporter: Reporter
+) -> Graph:
     """Returns the graph with fresh labels; arguments as of `run`."""
     if labels is not None:
         own = saved.graph(graph)
-        return _relabelled(saved, own, Labels.read(labels, own))
+        fresh = Labels.read(labels, own, settings.get("unknown", saved.settings.data.unknown))
+        if fresh.absent and "unknown" in settings:
+            reporter.say(f"note: {labels}: no label is {listed(fresh.absent)}, which --unknown names")
+        return _relabelled(saved, own, fresh)
     assert graph is not None
     columns = saved.settings.data.columns()
     labelled = settings if "label" in settings or not columns.get("label") else settings | {"label": columns["label"]}

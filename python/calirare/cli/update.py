@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
+from calirare._util.amounts import listed
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
@@ -26,6 +28,7 @@ def run(
     drawn: str = "chosen",
     graph: str | None = None,
     overwrite: bool = False,
+    unknown: list[str] | None = None,
 ) -> None:
     """Trains a saved run again with other labels, writes it as a run of its own and says what changed.
 
@@ -37,6 +40,7 @@ def run(
         drawn: "chosen" or "random": how nodes came to their first label.
         graph: where the run's graph is now; None: where it was.
         overwrite: replace a run that is there.
+        unknown: labels of `labels` that stand for no label; None: those of the run.
 
     Raises:
         InputError: a file cannot be used, no label changes, or the labels that are left cannot train.
@@ -48,7 +52,8 @@ def run(
     if out.resolve() == folder.resolve():
         raise InputError(f"update: --out must be another folder than the run's own, got {out}")
     with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
-        found, own = _updated(folder, graph, labels, forget, drawn == "chosen", reporter)
+        tables = _Tables(labels, forget, unknown)
+        found, own = _updated(folder, graph, tables, drawn == "chosen", reporter)
         for note in found.outcome.notes:
             reporter.say(f"note: {note}")
         data = found.outcome.settings.data
@@ -63,8 +68,16 @@ def run(
         print(out / name)
 
 
+class _Tables(NamedTuple):
+    """The tables of labels that a user gave; see `run`."""
+
+    labels: Path | None
+    forget: Path | None
+    unknown: list[str] | None
+
+
 def _updated(
-    folder: Path, graph: str | None, labels: Path | None, forget: Path | None, chosen: bool, reporter: Reporter
+    folder: Path, graph: str | None, tables: _Tables, chosen: bool, reporter: Reporter
 ) -> tuple[Updated | UpdatedClasses, Graph]:
     """Returns the run trained again, and the graph that the old one was trained on; arguments as of `run`."""
     many = of_classes(folder)
@@ -76,23 +89,28 @@ def _updated(
     if many:
         classes = load_classes(folder)
         own = classes.graph(graph)
-        return update_classes(classes, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
+        changes = _changes(own, tables, classes.run.settings.data.unknown, reporter)
+        return update_classes(classes, own, changes, chosen=chosen, report=reporter), own
     saved = load(folder)
     own = saved.graph(graph)
-    return update(saved, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
+    changes = _changes(own, tables, saved.settings.data.unknown, reporter)
+    return update(saved, own, changes, chosen=chosen, report=reporter), own
 
 
-def _changes(graph: Graph, labels: Path | None, forget: Path | None) -> Labels:
-    """Returns the labels of both tables.
+def _changes(graph: Graph, tables: _Tables, unknown: tuple[str, ...], reporter: Reporter) -> Labels:
+    """Returns the labels of both tables; `unknown` are the run's labels that stand for none.
 
     Raises:
         InputError: a node stands in both.
     """
+    labels, forget, own = tables
     gone = None if forget is None else Labels.forgotten(forget, graph)
     if labels is None:
         assert gone is not None
         return gone
-    given = Labels.read(labels, graph)
+    given = Labels.read(labels, graph, unknown if own is None else own)
+    if given.absent and own is not None:
+        reporter.say(f"note: {labels}: no label is {listed(given.absent)}, which --unknown names")
     if gone is None:
         return given
     both = set(gone.nodes.tolist()) & set(given.nodes.tolist())
@@ -105,9 +123,9 @@ def _changes(graph: Graph, labels: Path | None, forget: Path | None) -> Labels:
 
 def _write(found: Updated | UpdatedClasses, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
     """Writes the run, its labels over those of an earlier update, and what changed."""
-    labels = found.labels if before is None else found.labels.over(Labels.read(before, graph))
-    inert(labels.to_frame(found.outcome.graph)).to_csv(partial / LABELS, index=False)
     settings = found.outcome.settings
+    labels = found.labels if before is None else found.labels.over(Labels.read(before, graph, settings.data.unknown))
+    inert(labels.to_frame(found.outcome.graph)).to_csv(partial / LABELS, index=False)
     data = dataclasses.replace(settings.data, relabel=str(out.resolve() / LABELS))
     outcome = dataclasses.replace(found.outcome, settings=dataclasses.replace(settings, data=data))
     outcome.write(partial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,19 @@ from calirare.datasets import CATALOGUE, LABEL_KINDS, TABLE_OPTIONS, TASKS, Labe
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import NO_PART, PARTS, Graph, TableColumns, absolute_source, is_table, named, relabelled
+from calirare.graph import (
+    NO_PART,
+    PARTS,
+    Graph,
+    TableColumns,
+    absolute_source,
+    as_option,
+    find_name,
+    is_table,
+    named,
+    relabelled,
+    words_of,
+)
 
 OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
 
@@ -59,6 +71,7 @@ class Data:
             split; as `calirare update` writes one.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
         leave_out: columns of the node table that are not read, such as what is known only after the case.
+        unknown: values of labels that stand for no label, beside an empty cell and -1, such as unknown or 2.
         impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
             refuses it.
         scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
@@ -98,6 +111,7 @@ class Data:
     relabel: str | None = None
     one_hot: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     impute: Impute = "median"
     scale: Scale = "auto"
     duplicates: str | None = None
@@ -113,6 +127,7 @@ class Data:
         Raises:
             InputError: one is unknown, or the task has no rare class and one is named.
         """
+        object.__setattr__(self, "unknown", words_of(self.unknown))
         if self.task not in TASKS:
             raise InputError(f"setting task must be one of {', '.join(TASKS)}, got {self.task!r}")
         if self.labels not in LABEL_KINDS:
@@ -129,6 +144,8 @@ class Data:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in OWN}
         if self.dataset is None or not is_table(self.dataset):
             del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
+            if self.label_table is None and self.relabel is not None:  # the values of that table alone
+                del values["unknown"]
         return {
             name: value for name, value in values.items() if value is not None and value is not False and value != ()
         }
@@ -143,6 +160,7 @@ class Data:
             "target_column",
             "one_hot",
             "leave_out",
+            "unknown",
             "impute",
             "relation",
             "edge_columns",
@@ -189,7 +207,7 @@ class Data:
 
     def relabelled(self, graph: Graph) -> Graph:
         """Returns a graph with the labels of the table in the place of its own; without a table as it is."""
-        return graph if self.relabel is None else Labels.read(self.relabel, graph).of(graph)
+        return graph if self.relabel is None else Labels.read(self.relabel, graph, self.unknown).of(graph)
 
 
 def _absolute(path: str | None) -> str | None:
@@ -211,14 +229,16 @@ class Labels:
         nodes: distinct, int64 [b].
         y: 1 rare, 0 rest, or where no class is rare its number; -1 unknown, int64 [b].
         parts: number in `PARTS`, or `NO_PART` where it follows from the label, int64 [b].
+        absent: values that were named as no label and that no row has.
     """
 
     nodes: Tensor
     y: Tensor
     parts: Tensor
+    absent: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: str | Path, graph: Graph) -> Self:
+    def read(cls, path: str | Path, graph: Graph, unknown: Sequence[str] = ()) -> Self:
         """Reads a table with a column `node` (or id), `label` (or y, class) and, where wanted, `split`.
 
         Args:
@@ -226,6 +246,7 @@ class Labels:
                 after they were merged, 1 or 0 for the rare class and the rest, and -1, nothing or, unless a class of
                 the task is called so, unknown where there is none; parts are train, val, test or nothing.
             graph: whose nodes they are.
+            unknown: further labels that stand for none.
 
         Raises:
             InputError: the file cannot be read, or a node, label or part is unknown or there twice.
@@ -233,10 +254,12 @@ class Labels:
         table = read_rows(Path(path))
         node, label = (_column(table, names, Path(path)) for names in (NODE, LABEL))
         parts = cells_of(table["split"]) if "split" in table else [""] * len(table)
+        y, absent = _classes(cells_of(table[label]), graph, Path(path), unknown)
         return cls(
             _nodes(cells_of(table[node]), graph, Path(path)),
-            torch.tensor(_classes(cells_of(table[label]), graph, Path(path)), dtype=torch.int64),
+            torch.tensor(y, dtype=torch.int64),
             torch.tensor(_parts(parts, Path(path)), dtype=torch.int64),
+            absent,
         )
 
     @classmethod
@@ -328,26 +351,25 @@ def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
     return nodes_named(graph, names, str(path)).cpu()
 
 
-def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
+def _classes(words: list[str], graph: Graph, path: Path, unknown: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Returns labels as classes of the graph, -1 for none, and the values of `unknown` that no label is."""
     numbers = {"0": 0, "1": 1, "rest": 0} if graph.n_classes == 2 else {}
     known = numbers | {name: int(k == graph.minority) for k, name in enumerate(graph.original_class_names)}
     named_so = {name: k for k, name in enumerate(graph.class_names) if name == NO_LABEL}  # a class of the data's own
     known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1) | named_so
-    words = [next((way for way in _ways(word) if way in known), word) for word in words]
-    wrong = next((row for row, word in enumerate(words) if word not in known), None)
+    known |= dict.fromkeys(unknown, -1)
+    names = list(known)
+    place_of = {word: find_name(word, names) for word in dict.fromkeys(words)}
+    wrong = next((row for row, word in enumerate(words) if place_of[word] is None), None)
     if wrong is not None:
         classes = named(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
-        unknown = "nothing" if named_so else NO_LABEL
+        none = "nothing" if named_so else NO_LABEL
         raise InputError(
-            f"{path}: a label must be one of {classes} or {unknown}, got {words[wrong]!r} in row {wrong + 1}: mend it"
+            f"{path}: a label must be one of {classes} or {none}, got {words[wrong]!r} in row {wrong + 1}: mend it, or "
+            f"where it stands for no label, pass {as_option([words[wrong]])}"
         )
-    return [known[word] for word in words]
-
-
-def _ways(word: str) -> tuple[str, ...]:
-    """Returns the ways to write a class: as it is, without what tables of ours put in front, 1 for 1.0 and for true."""
-    plain = re.sub(INERT, r"\1", word)
-    return word, plain, re.sub(r"(?<=\d)\.0+$", "", plain), {"true": "1", "false": "0"}.get(plain.lower(), plain)
+    values, met = list(known.values()), set(place_of.values())
+    return [values[place_of[word] or 0] for word in words], tuple(v for v in unknown if names.index(v) not in met)
 
 
 def _parts(words: list[str], path: Path) -> list[int]:

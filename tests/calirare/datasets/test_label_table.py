@@ -24,7 +24,8 @@ def tables(tmp_path: Path) -> Path:
 
 
 def test_labels_of_another_table_are_those_of_the_nodes(tables):
-    graph = load_dataset(tables / "edges.csv", label_table=tables / "labels.csv")
+    (tables / "labels.csv").write_text(LABELS + "a50,?\na51, ? \n")
+    graph = load_dataset(tables / "edges.csv", label_table=tables / "labels.csv", unknown="?")
     assert graph.class_names == ("fine", "fraud")
     assert graph.y.tolist() == [1] * 12 + [0] * 28 + [-1] * 20
     assert graph.feature_names == ("amount",)
@@ -34,6 +35,8 @@ def test_labels_of_another_table_are_those_of_the_nodes(tables):
         tables / "edges.csv",
         "--label-table",
         tables / "labels.csv",
+        "--unknown",
+        "?",
         *QUICK,
         "--out",
         tables / "r",
