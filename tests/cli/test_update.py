@@ -225,6 +225,16 @@ def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
     assert Labels.read(table(tmp_path, rows), graph).y.tolist() == [1, 0, 1, 0, 1, 1]
 
 
+def test_labels_of_a_table_are_spelled_as_in_node_tables_and_may_stand_for_none(tmp_path):
+    graph = open_task()
+    names = [graph.node_name(v) for v in range(4)]
+    file = table(tmp_path, dict(zip(names, (" Fraud ", "REST", "2.0", "Unknown"), strict=True)))
+    labels = Labels.read(file, graph, ("2", "?"))
+    assert (labels.y.tolist(), labels.absent) == ([1, 0, -1, -1], ("?",))
+    with pytest.raises(InputError, match=r"got '2\.0' in row 3: .* pass --unknown 2\.0"):
+        Labels.read(file, graph)
+
+
 def test_labels_may_be_parquet_or_a_queue_with_a_column_more(tmp_path):
     graph = open_task()
     names = [graph.node_name(v) for v in range(4)]

@@ -18,7 +18,7 @@ from calirare.explain import (
     logit_voice_of,
     nodes_named,
 )
-from calirare.graph import Graph, named
+from calirare.graph import Graph, find_name, named
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import check_scored, check_shown
 from calirare.run.scoring import Scorer
@@ -74,10 +74,10 @@ def classes_explained(
         )
     subject, of = explainer.subject, None
     if class_name is not None:
-        if class_name not in subject.class_names:
+        of = find_name(class_name, subject.class_names)
+        if of is None:
             known = named(subject.class_names, 10)
             raise InputError(f"explain: the run has no class {class_name!r}: its classes are {known}")
-        of = subject.class_names.index(class_name)
     if nodes is not None:
         chosen = check_scored(subject.graph, nodes_named(subject.graph, nodes))
     else:

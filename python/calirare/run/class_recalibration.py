@@ -27,7 +27,7 @@ from calirare.calibration import (
     cross_fitted_probabilities,
 )
 from calirare.drift import Drift, Reference
-from calirare.graph import Graph, same_but_labels
+from calirare.graph import Graph, find_name, same_but_labels
 from calirare.metrics import accuracy, brier, nll
 from calirare.models import acquainted
 from calirare.run.class_judging import RAW, Judged
@@ -280,16 +280,17 @@ def _named_as(graph: Graph, names: Sequence[str]) -> Graph:
     """
     if graph.y is None:
         return graph
-    place = {name: c for c, name in enumerate(names)}
+    places = [find_name(name, names) for name in graph.class_names]
     found = torch.bincount(graph.y[graph.y >= 0], minlength=graph.n_classes)
-    strange = [name for name, n in zip(graph.class_names, found.tolist(), strict=True) if n and name not in place]
+    every = zip(graph.class_names, found.tolist(), places, strict=True)
+    strange = [name for name, n, place in every if n and place is None]
     if strange:
         shown = ", ".join(repr(name) for name in names[:6]) + (", .." if len(names) > 6 else "")
         raise InputError(
             f"recalibrate: graph {graph.name!r}: labels must be of the run's classes {shown}, got {strange[0]!r}: mend "
             "or remove such labels"
         )
-    numbers = torch.tensor([place.get(name, -1) for name in graph.class_names] + [-1], dtype=torch.int64)
+    numbers = torch.tensor([-1 if place is None else place for place in places] + [-1], dtype=torch.int64)
     return dataclasses.replace(graph, y=numbers[graph.y], split=None, class_names=tuple(names), trusted=True)
 
 

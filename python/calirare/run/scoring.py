@@ -24,7 +24,7 @@ from calirare.calibration import (
 )
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph, TableColumns, check_graph, note_weights, weighs, with_relations
+from calirare.graph import Graph, TableColumns, check_graph, find_name, note_weights, weighs, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit, acquainted
@@ -284,10 +284,11 @@ class Scorer:
         if many:
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         rare = self.class_names[1]
-        if rare not in graph.class_names:
+        k = find_name(rare, graph.class_names)
+        if k is None:
             say(f"the graph's labels are left out, the run's rare class {rare!r} is not among its classes")
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
-        y = torch.where(graph.y < 0, graph.y, (graph.y == graph.class_names.index(rare)).long())
+        y = torch.where(graph.y < 0, graph.y, (graph.y == k).long())
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)
 
 
