@@ -9,7 +9,17 @@ from pathlib import Path
 import torch
 
 from calirare._util.errors import FaultsError, InputError
-from calirare.graph import Graph, as_names, labels_of, named, place, read_table, source_of
+from calirare.graph import (
+    Graph,
+    as_names,
+    labels_of,
+    lost_digits,
+    named,
+    place,
+    read_table,
+    source_of,
+    why_unknown,
+)
 
 NODE, LABEL = ("node", "id"), ("label", "y", "class")
 SHOWN = 10  # names of columns in a message
@@ -36,7 +46,7 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
     table = read_table(source, lambda names: names)
     table.columns = [str(name) for name in table.columns]
     node, label = _columns(list(table.columns), str(path))
-    faults = list[str]()
+    faults = lost_digits(table[node], source)
     read = labels_of(table[label], source, faults, unknown)
     if read.y is None or faults:
         raise FaultsError(faults)
@@ -48,10 +58,8 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
     for row, (name, k) in enumerate(zip(names, read.y.tolist(), strict=True)):
         at = number.get(name)
         if at is None:
-            raise InputError(
-                f"{path}: graph {graph.name!r} has no node {name!r}, in {place(row, source)}: remove the row, or name "
-                "the node as the node table does"
-            )
+            mend = why_unknown(str(name), number) or "remove the row, or name the node as the node table does"
+            raise InputError(f"{path}: graph {graph.name!r} has no node {name!r}, in {place(row, source)}: {mend}")
         if k >= 0 and out[at] not in (-1, k):
             both = f"{classes[out[at]]!r} and {classes[k]!r}"
             raise InputError(f"{path}: node {name!r} must have one label, got {both} in {place(row, source)}: keep one")

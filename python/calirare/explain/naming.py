@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError
-from calirare.graph import Graph, named
+from calirare.graph import Graph, named, why_unknown
 
 Nodes: TypeAlias = str | int | Sequence[str | int] | Tensor
 
@@ -59,10 +60,13 @@ def _unknown(graph: Graph, names: list[str], who: str) -> str:
     if graph.node_names is None:
         known = f"its nodes are numbers from 0 to {graph.n_nodes - 1}"
     else:
-        close = get_close_matches(names[0], map(str, graph.node_names), 1)
-        known = (
-            f"did you mean {quoted(close[0])}?"
-            if close
-            else f"its nodes are called {named([str(name) for name in graph.node_names[:3]], 3)}, .."
-        )
+        known = why_unknown(names[0], graph.node_names) or _close(names[0], graph.node_names)
     return f"{who}: graph {graph.name!r} has no node {named(names, 5)}: {known}"
+
+
+def _close(name: str, names: NDArray[np.generic]) -> str:
+    """Returns which node may have been meant, or how the first ones are called."""
+    close = get_close_matches(name, map(str, names), 1)
+    if close:
+        return f"did you mean {quoted(close[0])}?"
+    return f"its nodes are called {named([str(each) for each in names[:3]], 3)}, .."

@@ -46,6 +46,7 @@ from calirare.graph.labelled import (
 )
 from calirare.graph.like import note_weights, weighs, with_categories_of, with_relations
 from calirare.graph.log import GraphLog
+from calirare.graph.name_faults import lost_digits, why_any_unknown, why_unknown
 from calirare.graph.named_rows import is_named, is_one, of_names
 from calirare.graph.on_disk import GraphOnDisk
 from calirare.graph.positive_only import known_rare, with_drawn_rest
@@ -132,6 +133,7 @@ __all__ = [
     "is_value",
     "known_rare",
     "labels_of",
+    "lost_digits",
     "matrix_named",
     "named",
     "named_tensors",
@@ -167,6 +169,8 @@ __all__ = [
     "unnamed_table",
     "weighs",
     "weights_note",
+    "why_any_unknown",
+    "why_unknown",
     "with_categories_of",
     "with_drawn_rest",
     "with_relations",

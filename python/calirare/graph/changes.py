@@ -19,6 +19,7 @@ from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
 from calirare.graph.columns import check_columns
 from calirare.graph.edges import EdgeRules, build_adjacency
 from calirare.graph.graph import Graph
+from calirare.graph.name_faults import why_unknown
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import MAX_FEATURE
 from calirare_ext import Csr
@@ -259,8 +260,9 @@ class Changes:
             found = node if type(node) is int and not named and 0 <= node < self.n_ever else -1
         if found < 0 or found in self._gone:
             gone = " any more" if found in self._gone else ""
-            known = "one that is there by its name" if named else f"a number from 0 to {self.n_ever - 1:,}"
-            raise InputError(f"{self.where}: there is no node {node!r}{gone}: give {known}")
+            known = "give one that is there by its name" if named else f"give a number from 0 to {self.n_ever - 1:,}"
+            why = why_unknown(str(node), self._numbers_of_names()) if named and not gone else ""
+            raise InputError(f"{self.where}: there is no node {node!r}{gone}: {why or known}")
         return found
 
     def _numbers_of_names(self) -> dict[str, int]:

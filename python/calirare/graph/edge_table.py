@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.category_names import plain_names
 from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
-from calirare.graph.table_ends import NO_NUMBER, EndColumn
-from calirare.graph.table_files import as_float, as_names, days_of, is_empty, loosely, mixed_types, place
+from calirare.graph.name_faults import lost_digits, why_any_unknown, why_unknown
+from calirare.graph.table_ends import MOST_UNKNOWN, NO_NUMBER, EndColumn
+from calirare.graph.table_files import as_float, as_names, days_of, is_empty, mixed_types, place, readable
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import written_numbers
 
@@ -35,7 +37,7 @@ class EdgeCells:
         names: of all its columns.
         read: the ends, where they were looked up while the table was read; None: they are columns of `table`.
         drop_unknown: leave out edges of nodes that the node table does not have, unless no edge would be left.
-        n_dropped: how many were.
+        dropped: a note on those that were, or "".
         later: nodes that the rows after the last time that counts name, and no row before, int64 [m].
         faults: what was found, a sentence each.
         notes: what was read in a way to be told.
@@ -48,7 +50,7 @@ class EdgeCells:
     names: list[str]
     read: tuple[EndColumn, EndColumn] | None = None
     drop_unknown: bool = False
-    n_dropped: int = 0
+    dropped: str = ""
     later: NumpyArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,10 +73,12 @@ class EdgeCells:
             )
         strange = unknown.any(axis=1)
         if self.drop_unknown and not strange[until].all():
-            self.n_dropped = int(strange.sum())
+            self.dropped = f"left out, edges of nodes that the node table does not have: {int(strange.sum()):,}"
+            if self.ids is not None:
+                self.dropped += why_any_unknown(chain(*(end.unknown for end in found)), as_names(self.ids))
         elif unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
-            self.faults.append(self._unknown(found[end].unknown, place(at, self.path) + _more(unknown)))
+            self.faults.append(self._unknown(found[end].unknown[0], place(at, self.path) + _more(unknown)))
         kept = (numbers != NO_NUMBER).all(1) & until
         if not until.all():
             after = np.unique(numbers[~until])
@@ -89,11 +93,14 @@ class EdgeCells:
             self.faults.append(
                 f"{self.path}: ends of edges must be of one type, but {column.name!r} mixes {types}: make them text"
             )
+        column = readable(column)
+        if column.dtype.kind == "f":
+            self.faults += lost_digits(column, self.path)
         empty = is_empty(column)
         numbers = self._of_rows(column) if self.ids is None else self._of_names(column)
         numbers[empty] = NO_NUMBER
-        unknown = np.flatnonzero((numbers == NO_NUMBER) & ~empty)
-        return EndColumn(numbers, empty, str(as_names(column).iloc[int(unknown[0])]) if len(unknown) else "")
+        unknown = np.flatnonzero((numbers == NO_NUMBER) & ~empty)[:MOST_UNKNOWN]
+        return EndColumn(numbers, empty, tuple(as_names(column.iloc[unknown]).astype(str)))
 
     def types(self, column: str | None) -> NumpyArray | None:
         """Returns the types of all rows as text, or None without a column."""
@@ -172,12 +179,11 @@ class EdgeCells:
                 f"table, which has no column 'node' or 'id', got {node!r} in {where}: name the column with the names "
                 "of the nodes so (or say which it is: --id), or add the row"
             )
-        alike = np.flatnonzero((loosely(as_names(self.ids)) == loosely(self._column_of(node)).iloc[0]).to_numpy())
-        if len(alike):
+        why = why_unknown(node, as_names(self.ids))
+        if why:
             return (
-                f"{self.path}: nodes must be called the same in both tables, but {node!r} in {where} has no row, where "
-                f"{str(self.ids.iloc[int(alike[0])])!r} has one: write names in one way (names: column "
-                f"{str(self.ids.name)!r}, --id)"
+                f"{self.path}: nodes must be called the same in both tables, but {node!r} in {where} has no row; {why} "
+                f"(names: column {str(self.ids.name)!r}, --id)"
             )
         return (
             f"{self.path}: every end of an edge must have a row in the node table, but node {node!r} has none, named "

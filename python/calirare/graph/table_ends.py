@@ -14,6 +14,7 @@ from calirare.graph.table_files import as_names, held, read_table, reading
 from calirare.graph.table_sources import Source, TableInMemory, batches_of
 
 NO_NUMBER = -1  # of a node that is not in the node table
+MOST_UNKNOWN = 1000  # cells that are kept, for messages
 SEARCHED = 1 << 20  # rows whose ends are searched together
 DASHES, BYTES_OF_UUID = (8, 13, 18, 23), 16
 
@@ -24,12 +25,12 @@ class EndColumn(NamedTuple):
     Attributes:
         numbers: of the nodes, int32 [m], `NO_NUMBER` where the cell is empty or names none.
         empty: which cells are, bool [m].
-        unknown: the first name that names no node, "" where there is none.
+        unknown: the first cells that name no node, at most `MOST_UNKNOWN`.
     """
 
     numbers: NumpyArray
     empty: NumpyArray
-    unknown: str
+    unknown: tuple[str, ...]
 
 
 class EdgeRows(NamedTuple):
@@ -106,22 +107,22 @@ class _Found:
     """The numbers of one end, of the blocks so far."""
 
     def __init__(self) -> None:
-        self.numbers, self.empty, self.unknown = list[NumpyArray](), list[NumpyArray](), ""
+        self.numbers, self.empty, self.unknown = list[NumpyArray](), list[NumpyArray](), list[str]()
 
     def add(self, names: Any, numbers: NumpyArray) -> None:
         """Keeps the numbers of a block."""
         empty = _is_empty(names)
-        if not self.unknown:
-            wrong = np.flatnonzero((numbers == NO_NUMBER) & ~empty)
-            self.unknown = str(names[int(wrong[0])]) if len(wrong) else ""
+        if len(self.unknown) < MOST_UNKNOWN:
+            wrong = np.flatnonzero((numbers == NO_NUMBER) & ~empty)[: MOST_UNKNOWN - len(self.unknown)]
+            self.unknown += map(str, names.take(wrong).to_pylist())
         self.numbers.append(numbers.astype(np.int32, copy=False))
         self.empty.append(empty)
 
     def whole(self) -> EndColumn:
         """Returns the numbers of all blocks."""
         if not self.numbers:
-            return EndColumn(np.empty(0, np.int32), np.empty(0, bool), "")
-        return EndColumn(np.concatenate(self.numbers), np.concatenate(self.empty), self.unknown)
+            return EndColumn(np.empty(0, np.int32), np.empty(0, bool), ())
+        return EndColumn(np.concatenate(self.numbers), np.concatenate(self.empty), tuple(self.unknown))
 
 
 def _is_empty(names: Any) -> NumpyArray:

@@ -79,10 +79,11 @@ def as_names(column: Any) -> Any:
 
     Whole numbers have no point: a gap alone makes floats of a column of whole numbers.
     """
-    column = _readable(column)
+    column = readable(column)
     if column.dtype.kind == "f":
-        whole = column.notna() & (column % 1 == 0) & (column.abs() < float(MAX_INT))
-        text = column.astype(str).where(~whole, column.where(whole, 0).astype("int64").astype(str))
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        whole = (np.abs(numbers) < float(MAX_INT)) & (numbers == np.floor(numbers))
+        text = column.astype(str).where(~whole, np.where(whole, numbers, 0).astype(np.int64).astype(str))
     else:
         text = column.astype(str)
     return text.where(column.notna(), None)
@@ -98,18 +99,16 @@ def is_empty(column: Any) -> NumpyArray:
     return missing | np.asarray((column == "").to_numpy(dtype=bool, na_value=False))
 
 
-def loosely(names: Any) -> Any:
-    """Returns names, a column of text, without what two programs write in two ways: blanks, capitals, 007, 7.0."""
-    return names.str.strip().str.lower().str.lstrip("0").str.replace(r"(\d)\.0+$", r"\1", regex=True)
-
-
-def _readable(column: Any) -> Any:
-    """Returns a column with UUIDs of 16 bytes as text, as they are written."""
+def readable(column: Any) -> Any:
+    """Returns a column with UUIDs of 16 bytes as text, as they are written, and Python's numbers as numbers."""
     import pandas as pd
 
-    if column.dtype != object or pd.api.types.infer_dtype(column, skipna=True) != "bytes":
-        return column
-    return column.map(lambda cell: str(UUID(bytes=cell)) if len(cell) == UUID_BYTES else cell, na_action="ignore")
+    kind = pd.api.types.infer_dtype(column, skipna=True) if column.dtype == object else ""
+    if kind == "bytes":
+        return column.map(lambda cell: str(UUID(bytes=cell)) if len(cell) == UUID_BYTES else cell, na_action="ignore")
+    if kind == "decimal":
+        return column.map(lambda cell: int(cell) if cell == cell.to_integral_value() else cell, na_action="ignore")
+    return column.infer_objects() if kind == "floating" else column
 
 
 def mixed_types(column: Any) -> str:

@@ -13,8 +13,9 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.category_names import plain_name, plain_names
 from calirare.graph.columns import Column, named
+from calirare.graph.name_faults import alike, lost_digits, why_any_unknown
 from calirare.graph.table_ends import header_of
-from calirare.graph.table_files import as_names, held, is_empty, loosely, read_table
+from calirare.graph.table_files import as_names, held, is_empty, read_table
 from calirare.graph.table_sources import Source
 
 LISTED = "listed"  # the feature that says which nodes have a row
@@ -62,7 +63,7 @@ def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
     names = as_names(ids)
     shares = [float(end.dropna().isin(names).mean()) if end.notna().any() else 0.0 for end in ends]
     out = [(column, end) for column, end, share in zip(columns, ends, shares, strict=True) if share == 0]
-    if len(out) != 1 or max(shares) < HALF or loosely(out[0][1].dropna()).isin(loosely(names)).any():
+    if len(out) != 1 or max(shares) < HALF or len(alike(out[0][1].dropna().drop_duplicates(), names)):
         return None
     return out[0][0]
 
@@ -92,7 +93,10 @@ def with_unlisted(
     both = ends_as_names(edges, columns)
     both = both if until is None else (both[0][until], both[1][until])
     ends = pd.concat(both).dropna().drop_duplicates()
-    new = ends[~ends.isin(as_names(ids))].sort_values()
+    names = as_names(ids)
+    new = ends[~ends.isin(names)].sort_values()
+    for column, end in zip(columns, both, strict=True):
+        faults += lost_digits(end.where(end.isin(new)).rename(column), edges, text=True)
     if LISTED in parts["feature_names"]:
         faults.append(f"{edges}: nodes without a row make a feature {LISTED!r}, which is there: rename that column")
     whole = ids.dtype.kind in "iu" and new.str.fullmatch(r"-?\d{1,18}").all()
@@ -113,6 +117,7 @@ def with_unlisted(
     }
     said = (
         f"joined, nodes of the edges without a row in the node table: {m:,}; they have no features and are not scored"
+        f"{why_any_unknown(new, names)}"
     )
     return Joined(parts | longer, every, said if m else "")
 

@@ -25,6 +25,7 @@ from calirare.graph.edge_features import not_read, with_carried
 from calirare.graph.edge_notes import mended, not_yet
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
+from calirare.graph.name_faults import lost_digits
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import WEIGHT, TableColumns, TableOptions
 from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
@@ -297,8 +298,8 @@ def _read_edges(
             notes[:0] = [f"left out, edges after {options.as_of}: {int((~until).sum()):,}", *told]
         if len(table) == 0:
             notes.insert(0, "the table has no rows: no node has a neighbour")
-        if cells.n_dropped:
-            notes.insert(0, f"left out, edges of nodes that the node table does not have: {cells.n_dropped:,}")
+        if cells.dropped:
+            notes.insert(0, cells.dropped)
         features, wrong = with_carried(nodes.parts, carried, ends, directed=options.directed, where=str(path))
         faults += wrong
         return features | {
@@ -371,8 +372,10 @@ def _ids(column: Any, path: Source, faults: list[str]) -> Any:
             f"{path}: every node must have a name, but {column.name!r} is empty in {place(int(empty[0]), path)}: fill "
             "it in or remove the row"
         )
+    lost = lost_digits(column, path, text=True)
+    faults += lost
     twice = np.flatnonzero((column.duplicated() & column.notna()).to_numpy())
-    if len(twice):
+    if len(twice) and not lost:
         more = f" ({len(twice):,} such rows)" if len(twice) > 1 else ""
         faults.append(
             f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "

@@ -282,8 +282,11 @@ def check_names(names: Any, what: str, where: str) -> None:
         where: put in front of a message.
 
     Raises:
-        InputError: a name stands twice.
+        InputError: a name stands twice, or names are floats that have lost digits.
     """
+    given = np.asarray(names)
+    if given.dtype.kind == "f" and (np.abs(given) >= 2.0 ** (np.finfo(given.dtype).nmant + 1)).any():
+        raise InputError(f"{where}: {what} must not be floats, which lose digits: read them as text or int64")
     sorted_names = np.sort(np.asarray(names, dtype=str))
     repeated = np.flatnonzero(sorted_names[1:] == sorted_names[:-1])
     if not len(repeated):

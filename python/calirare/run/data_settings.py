@@ -25,9 +25,11 @@ from calirare.graph import (
     Graph,
     TableColumns,
     absolute_source,
+    as_names,
     as_option,
     find_name,
     is_table,
+    lost_digits,
     named,
     relabelled,
     words_of,
@@ -256,7 +258,7 @@ class Labels:
         parts = cells_of(table["split"]) if "split" in table else [""] * len(table)
         y, absent = _classes(cells_of(table[label]), graph, Path(path), unknown)
         return cls(
-            _nodes(cells_of(table[node]), graph, Path(path)),
+            _nodes(table[node], graph, Path(path)),
             torch.tensor(y, dtype=torch.int64),
             torch.tensor(_parts(parts, Path(path)), dtype=torch.int64),
             absent,
@@ -270,7 +272,7 @@ class Labels:
             InputError: the file cannot be read, or a node is unknown, there twice or without a label.
         """
         table = read_rows(Path(path))
-        nodes = _nodes(cells_of(table[_column(table, NODE, Path(path))]), graph, Path(path))
+        nodes = _nodes(table[_column(table, NODE, Path(path))], graph, Path(path))
         assert graph.y is not None
         never = [graph.node_name(node) for node in nodes[graph.y.cpu()[nodes] < 0].tolist()]
         if never:
@@ -338,8 +340,12 @@ def _column(table: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
     return str(found[0])
 
 
-def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
+def _nodes(column: Any, graph: Graph, path: Path) -> Tensor:
     """Returns the nodes; what stands in front of a formula in tables that we wrote is taken off."""
+    lost = lost_digits(column, path)
+    if lost:
+        raise InputError(lost[0])
+    names = cells_of(as_names(column))
     if graph.node_names is not None:
         known = set(map(str, graph.node_names))
         names = [name if name in known else re.sub(INERT, r"\1", name) for name in names]

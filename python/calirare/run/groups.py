@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from calirare._util.errors import InputError
-from calirare.graph import Graph, named
+from calirare.graph import Graph, as_names, lost_digits, named, why_any_unknown
 from calirare.run.data_settings import cells_of, read_rows
 
 
@@ -28,9 +30,18 @@ def read_groups(path: str | Path, column: str, graph: Graph) -> dict[str, str]:
             f"{path}: there is no column {column!r} to group by: its columns are {named(table.columns, 10)}"
         )
     known = set(map(str, range(graph.n_nodes) if graph.node_names is None else graph.node_names))
-    others = {name: cells_of(table[name]) for name in table.columns if name != column}
+    others = {name: cells_of(as_names(table[name])) for name in table.columns if name != column}
     met = {name: sum(cell in known for cell in cells) for name, cells in others.items()}
-    best = max(met, key=lambda name: met[name], default=None)
+    likely = [name for name, n in met.items() if n == max(met.values())]
+    for name in likely:
+        lost = lost_digits(table[name], path)
+        unknown = (cell for cell in others[name] if cell and cell not in known)
+        why = why_any_unknown(unknown, pd.Series(sorted(known.difference(others[name])), dtype=object))
+        if lost or why:
+            raise InputError(
+                lost[0] if lost else f"{path}: column {name!r} names no nodes of graph {graph.name!r}{why}"
+            )
+    best = next(iter(likely), None)
     if best is None or not met[best]:
         raise InputError(f"{path}: no column names nodes of graph {graph.name!r}: take the table that has their names")
     rows = zip(others[best], cells_of(table[column]), strict=True)

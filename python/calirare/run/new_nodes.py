@@ -15,7 +15,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
-from calirare.graph import Column, Graph, GraphLog, as_features, is_named, is_one, of_names
+from calirare.graph import Column, Graph, GraphLog, as_features, is_named, is_one, of_names, why_unknown
 from calirare.models import KnownGraph, NewEdges, acquainted
 from calirare.run.folder import SavedRun, load
 from calirare.run.outcome import Outcome
@@ -186,9 +186,8 @@ class NodeScorer:
         if self.graph.node_names is not None:
             unknown = [each for each in given if str(each) not in self._places]
             if unknown:
-                raise InputError(
-                    f"new nodes: graph {self.graph.name!r} has no node {str(unknown[0])!r}: name known ones"
-                )
+                mend = why_unknown(str(unknown[0]), self._places) or "name known ones"
+                raise InputError(f"new nodes: graph {self.graph.name!r} has no node {str(unknown[0])!r}: {mend}")
             given = [self._places[str(each)] for each in given]
         numbers = np.asarray(given if given else np.zeros(0, dtype=np.int64))
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu":

@@ -258,7 +258,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         (NODES.replace("t,5", "p,5"), EDGES, "nodes.csv: the node table lists node p more than once, again in line 6"),
         (NODES.replace("t,5", ",5"), EDGES, "every node must have a name, but 'node' is empty in line 6"),
         ("node,f\n7,1\n8,2\n", "source,target\n7,8\n8,9999\n", "node '9999' has none, named in line 3"),
-        ("node,f\n07,1\n8,2\n", "source,target\n7,8\n", "'7' in line 2 has no row, where '07' has one"),
+        ("node,f\n07,1\n8,2\n", "source,target\n7,8\n", "'7' in line 2 has no row; it looks like node '07'"),
         # Other cells.
         (
             NODES.replace("train", "").replace("val", "").replace("test", ""),
@@ -321,7 +321,9 @@ def test_names_that_two_programs_wrote_in_two_ways_are_told_apart_and_join_nothi
     nodes = "node,f,label\n7,1,ok\na,2,fraud\n8,3,ok\n9,4,ok\n"
     edges = f"{','.join(columns)}\n" + f'"{ends}",8\n"{ends}",9\n'
     own = "7" if "7" in ends else "a"
-    with pytest.raises(InputError, match=rf"but '{ends}' in line 2 \(1 more\) has no row, where '{own}' has one"):
+    with pytest.raises(
+        InputError, match=rf"but '{ends}' in line 2 \(1 more\) has no row; it looks like node '{own}', which"
+    ):
         load_dataset(write(nodes, edges), minority="fraud")
 
 

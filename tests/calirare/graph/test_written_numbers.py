@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from calirare._util import text_tables
-from calirare.graph import table_files, written_numbers
+from calirare.graph import name_faults, written_numbers
 
 WRITTEN = {
     "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
@@ -38,16 +38,6 @@ def test_names_and_more_than_one_currency_are_no_numbers(cells):
     assert written_numbers.written_numbers(pd.Series(cells)) is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_names_are_compared_loosely_whatever_holds_them(kind):
-    assert table_files.loosely(pd.Series([" Ab ", "007", "7.0", "7.10"], dtype=kind)).tolist() == [
-        "ab",
-        "7",
-        "7",
-        "7.10",
-    ]
-
-
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -56,6 +46,8 @@ def test_names_are_compared_loosely_whatever_holds_them(kind):
         written_numbers.BLANK,
         *(way[0] for way in written_numbers.WAYS),
         text_tables.INERT,
+        name_faults.WRITTEN_FLOAT,
+        name_faults.SPREADSHEET,
     ],
 )
 def test_patterns_are_known_to_arrow(pattern):

@@ -1,0 +1,133 @@
+"""What is wrong with names of nodes: digits that floats have lost, and names that only look like another."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+
+from calirare.graph.table_files import as_float, place, readable
+from calirare.graph.table_sources import Source
+
+EXACT = 2.0**53  # below it every whole number is a float of 64 bits
+# What programs write for a float of 16 digits or more; and a spreadsheet for 12 or more, of which it keeps six.
+WRITTEN_FLOAT = r"[-+]?(?:\d(?:\.\d+)?[eE]\+?\d\d|\d{16,}\.\d*)"
+SPREADSHEET = r"\d(?:\.\d{1,5})?E\+\d\d"
+POINT = re.compile(r"(\d)\.0+$")
+FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
+DASHES, QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "\u2018\u2019"  # that programs for text put in
+AS_TYPED = str.maketrans(dict.fromkeys(DASHES, "-") | dict.fromkeys(QUOTES, "'"))
+MOST_CHARACTERS = 3  # in a message
+MOST_COMPARED = 1000  # unknown names of a table
+
+
+def lost_digits(column: Any, path: Source | str, *, text: bool = False) -> list[str]:
+    """Returns the fault that names of nodes are floats that have lost digits, or none.
+
+    Floats hold whole numbers exactly below 2^53 (of 32 bits 2^24, of 16 bits 2^11): beyond, two names become one.
+
+    Args:
+        column: of pandas.
+        path: of the table, for the message.
+        text: what programs write for such floats counts too. Where names are looked up, `why_unknown` says so.
+    """
+    cells, bits = readable(column), 53
+    if cells.dtype.kind == "f":
+        bits = int(np.finfo(getattr(cells.dtype, "numpy_dtype", cells.dtype)).nmant) + 1
+        wrong = np.abs(cells.to_numpy(dtype=np.float64, na_value=np.nan)) >= 2.0**bits
+    elif text and cells.dtype.kind == "O":
+        wrong = _written_floats(cells).to_numpy(dtype=bool)
+    else:
+        return []
+    places = np.flatnonzero(wrong)
+    if not len(places):
+        return []
+    at = int(places[0])
+    return [
+        f"{path}: names of nodes must not be floats, which lose digits (whole numbers are exact only below 2^{bits}), "
+        f"but column {str(column.name)!r} holds {column.iloc[at]} in {place(at, path)}: read or write it as text or "
+        "int64"
+    ]
+
+
+def _written_floats(names: Any) -> Any:
+    """Returns which names are what programs write for a float that has lost digits, a column of bool."""
+    text = names.where(names.notna(), "").astype(str)
+    written, rounded = text.str.fullmatch(WRITTEN_FLOAT), text.str.fullmatch(SPREADSHEET)
+    if not (written | rounded).any():
+        return written
+    numbers = as_float(text.where(written, ""))
+    # Without a point or sign, 1e17 may be one of other names.
+    plain = text.str.fullmatch(r"\d[eE]\d\d") & bool(np.isnan(as_float(text[text != ""])).any())
+    return (written & (np.abs(numbers) >= EXACT) & ~plain) | (rounded & (np.abs(numbers) >= 1e11))
+
+
+def why_unknown(name: str, known: Iterable[object]) -> str:
+    """Returns why a name may be none of some nodes and how to fix it; "" where none of them is like it.
+
+    Args:
+        name: that is not among them.
+        known: the names of the nodes.
+    """
+    import pandas as pd
+
+    if _written_floats(pd.Series([name])).any():
+        return "it is a float, which loses digits (whole numbers are exact only below 2^53): write it as text or int64"
+    look = _look(name)
+    twin = next((str(each) for each in known if _look(str(each)) == look), None)
+    return "" if twin is None else f"it looks like node {twin!r}, {_difference(name, twin)}: write names in one way"
+
+
+def alike(names: Any, known: Any) -> Any:
+    """Returns the names that look like a known one, both columns of text without gaps."""
+    return names[names.map(_look).isin(known.map(_look))]
+
+
+def why_any_unknown(names: Iterable[str], known: Any) -> str:
+    """Returns what a note on unknown names says behind them of one that is lost by mistake, else "".
+
+    Args:
+        names: that are not among the known ones, of which the first `MOST_COMPARED` are looked at.
+        known: names of nodes, a column of text.
+    """
+    import pandas as pd
+
+    first = pd.Series(list(islice(names, MOST_COMPARED)), dtype=object)
+    odd = first[_written_floats(first)] if len(first) else first
+    odd = odd if len(odd) else alike(first, known)
+    return f", such as {odd.iloc[0]!r}; {why_unknown(odd.iloc[0], known)}" if len(odd) else ""
+
+
+def _look(name: str) -> str:
+    """Returns a name as a person sees it: in one Unicode form, of small letters, without zeros in front or a point.
+
+    Characters that are not seen are left out, and all white space is one blank.
+    """
+    if not name.isascii():
+        plain = unicodedata.normalize("NFKC", name).translate(AS_TYPED)
+        name = "".join(c for c in plain if unicodedata.category(c) != "Cf")
+    return POINT.sub(r"\1", " ".join(name.split()).casefold().lstrip("0"))
+
+
+def _difference(here: str, there: str) -> str:
+    """Returns in what a name differs from another that looks the same."""
+    first, second = (unicodedata.normalize("NFC", name) for name in (here, there))
+    if first == second:
+        return f"which is written with other Unicode characters ({_form(there)} there, {_form(here)} here)"
+    if first.lower() == second.lower():
+        return "which differs in capitals"
+    count, other = Counter(first), Counter(second)
+    odd = [c for c in (count - other) + (other - count) if not c.isascii() or c.isspace()]
+    if odd:
+        names = (f"U+{ord(c):04X} ({unicodedata.name(c, 'no name').lower()})" for c in odd[:MOST_CHARACTERS])
+        return f"which differs in {', '.join(names)}"
+    return "which is written in another way"
+
+
+def _form(name: str) -> str:
+    return next((form for form in FORMS if unicodedata.is_normalized(form, name)), "no form")
