@@ -17,7 +17,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, claimed_files, fresh_files
 from calirare._util.ranks import SHOWN, Ranks, join, leave
 from calirare.datasets import read_graph
-from calirare.graph import Graph, GraphOnDisk, id_column_of, is_table, note_weights, stem_of
+from calirare.graph import Graph, GraphOnDisk, as_of_words, id_column_of, is_table, note_weights, stem_of
 from calirare.models import streams_of
 from calirare.run import (
     IntervalNodes,
@@ -284,7 +284,8 @@ def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
     """Returns what to know of a run of another version, and of a table scored with edges later than the run's."""
     until, notes = saved.settings.data.as_of, _other_version(saved)
     if until is not None and settings.get("as_of") is None and is_table(graph):
-        notes.append(f"edges: all times count; the run left out edges after {until} (--as-of leaves out some here too)")
+        last = as_of_words(until)
+        notes.append(f"edges: all times count; the run left out edges after {last} (--as-of leaves out some here too)")
     return notes
 
 

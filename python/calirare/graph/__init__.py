@@ -64,7 +64,7 @@ from calirare.graph.splits import (
     split_note,
 )
 from calirare.graph.table_columns import TableColumns
-from calirare.graph.table_files import as_names, days_of, place, read_table
+from calirare.graph.table_files import as_names, as_of_words, days_of, place, read_table
 from calirare.graph.table_ids import id_column_of
 from calirare.graph.table_labels import ReadLabels, labels_of, no_label_column
 from calirare.graph.table_scored import LISTED
@@ -112,6 +112,7 @@ __all__ = [
     "as_array",
     "as_features",
     "as_names",
+    "as_of_words",
     "as_option",
     "build_adjacency",
     "check_adjacency",

@@ -61,14 +61,14 @@ def mended(
     return notes
 
 
-def not_yet(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str | None) -> list[str]:
+def not_yet(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str) -> list[str]:
     """Returns what to know of nodes whose every edge is left out for its time, a sentence or none.
 
     Args:
         later: these nodes, int64 [m].
         scored: which nodes are, bool [n]; None: all.
         n_nodes: number of nodes n.
-        as_of: the last time that counts.
+        as_of: the last time that counts, in words.
     """
     m, n = (len(later), n_nodes) if scored is None else (int(scored[later].sum()), int(scored.sum()))
     if m < NOT_YET * n or not m:

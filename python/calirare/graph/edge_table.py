@@ -17,7 +17,7 @@ from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
 from calirare.graph.name_faults import lost_digits, why_any_unknown, why_unknown
 from calirare.graph.table_ends import MOST_UNKNOWN, NO_NUMBER, EndColumn
-from calirare.graph.table_files import as_float, as_names, days_of, is_empty, mixed_types, place, readable
+from calirare.graph.table_files import as_float, as_names, days_of, is_empty, last_day, mixed_types, place, readable
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import written_numbers
 
@@ -123,8 +123,10 @@ class EdgeCells:
 
         Args:
             column: of the times, numbers or dates in ISO 8601; None: all rows count.
-            as_of: the last time that counts; None: all rows count.
+            as_of: the last time that counts, a date without a time to its end; None: all rows count.
         """
+        import pandas as pd
+
         every = np.ones(len(self.table), dtype=bool)
         if as_of is None:
             return every
@@ -137,23 +139,17 @@ class EdgeCells:
         given = self.table[column].dtype
         if isinstance(given, np.dtype) and given.kind == "i" and WHOLE.fullmatch(str(as_of)):
             return np.asarray(self.table[column].to_numpy() <= int(as_of))  # floats do not tell nanoseconds apart
-        times, last = as_float(self.table[column]), as_float(self._column_of(as_of))
-        if np.isnan(times).all() or np.isnan(last).any():
-            times, last = days_of(self.table[column].astype(str)), days_of(self._column_of(as_of))
+        times, last = as_float(self.table[column]), float(as_float(pd.Series([str(as_of)]))[0])
+        if np.isnan(times).all() or np.isnan(last):
+            times, last = days_of(self.table[column].astype(str)), last_day(str(as_of))
         wrong = np.isnan(times)
-        if np.isnan(last).any() or wrong.any():
+        if np.isnan(last) or wrong.any():
             at = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
             self.faults.append(
                 f"{self.path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
                 f"{str(self.table[column].iloc[at])!r} in {place(at, self.path)} and as_of is {as_of!r}: mend one"
             )
-        return times <= last[0]
-
-    @staticmethod
-    def _column_of(cell: str) -> Any:
-        import pandas as pd
-
-        return pd.Series([str(cell)])
+        return times <= last
 
     def carried(self, columns: tuple[str, ...], rows: NumpyArray) -> tuple[Carried, list[str]]:
         """Returns what the edges of some rows carry, and notes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from calirare.graph.table_sources import TABLE_SUFFIXES, Source, TableInMemory, 
 UUID_BYTES = 16
 # A CSV line counts from 1 and the first is the header.
 FIRST_LINE = 2
+# Dates without a time: the day, month or year counts to its end.
+DATES = {"days": r"\d{4}-?\d{2}-?\d{2}", "months": r"\d{4}-\d{2}", "years": r"\d{4}"}
 
 
 def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
@@ -134,3 +137,20 @@ def days_of(cells: Any) -> NumpyArray:
 
     times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
     return np.asarray(((times - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64))
+
+
+def last_day(as_of: str) -> float:
+    """Returns the last time that counts as days since `EPOCH`: of a date without a time its end; NaN of no date."""
+    import pandas as pd
+
+    cell = pd.Series([as_of])
+    unit = next((unit for unit, written in DATES.items() if re.fullmatch(written, as_of)), None)
+    first = pd.to_datetime(cell, format="ISO8601", errors="coerce")
+    if unit is None or first.isna().any():
+        return float(days_of(cell)[0])
+    return float(np.nextafter(days_of(first + pd.DateOffset(**{unit: 1}))[0], -np.inf))
+
+
+def as_of_words(as_of: str | None) -> str:
+    """Returns how a message calls the last time that counts; digits alone may be a number."""
+    return f"the end of {as_of}" if re.fullmatch(r"\d{4}(-\d{2}){1,2}", str(as_of)) else str(as_of)

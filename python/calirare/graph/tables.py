@@ -29,7 +29,7 @@ from calirare.graph.name_faults import lost_digits
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import WEIGHT, TableColumns, TableOptions
 from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
-from calirare.graph.table_files import as_names, is_empty, mixed_types, place, read_table
+from calirare.graph.table_files import as_names, as_of_words, is_empty, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import check_parts, labels_of, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
@@ -293,9 +293,9 @@ def _read_edges(
         if options.time is not None and options.as_of is None:
             notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
         if not until.all():
-            scored = nodes.parts["scored"]
-            told = not_yet(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, options.as_of)
-            notes[:0] = [f"left out, edges after {options.as_of}: {int((~until).sum()):,}", *told]
+            scored, last = nodes.parts["scored"], as_of_words(options.as_of)
+            told = not_yet(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, last)
+            notes[:0] = [f"left out, edges after {last}: {int((~until).sum()):,}", *told]
         if len(table) == 0:
             notes.insert(0, "the table has no rows: no node has a neighbour")
         if cells.dropped:

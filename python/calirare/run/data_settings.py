@@ -66,7 +66,7 @@ class Data:
         relation: column of the edge table with the types of the edges, each a relation of its own.
         directed: keep the directions of the edges too, beside the graph without them.
         time: column of the edge table: when an edge came to be, a number or a date.
-        as_of: edges after this time are left out.
+        as_of: edges after this time are left out; a date without a time means the end of that day.
         edge_columns: columns of the edge table, numbers or times, that become features of the nodes: of a number mean,
             sum, min and max over the edges of a node, of a time its first and last in days before the newest edge.
         relabel: table (CSV) of labels in the place of the data's own, with columns node, label (unknown: none) and

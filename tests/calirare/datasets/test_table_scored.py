@@ -109,7 +109,7 @@ def test_a_device_that_is_met_later_is_not_there_yet():
     joined = sorted(set(graph.node_names) - set(ACCOUNTS["account"]))
     assert joined == sorted(here["device"].unique())
     assert len(joined) < DEVICES
-    assert f"edges: left out, edges after 2024-01-03: {len(edges) - len(here)}" in graph.notes
+    assert f"edges: left out, edges after the end of 2024-01-03: {len(edges) - len(here)}" in graph.notes
 
 
 def test_whole_numbers_stay_numbers(tmp_path):

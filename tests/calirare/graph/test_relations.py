@@ -93,10 +93,25 @@ def test_nanoseconds_are_told_apart(write):
     assert read(path, time="when", as_of=str(last - 1)).n_edges == 2
 
 
-def test_times_may_be_dates(write):
-    path = write("source,target,on\na,b,2024-01-01\nb,c,2024-02-01 10:00\n")
-    assert read(path, time="on", as_of="2024-02-01").n_edges == 2
-    assert read(path, time="on", as_of="2024-02-02").n_edges == 4
+@pytest.mark.parametrize(
+    ("as_of", "kept", "said"),
+    [
+        ("2024-01-31", 2, "the end of 2024-01-31"),
+        ("2024-02-01", 4, "the end of 2024-02-01"),
+        ("20240201", 4, "20240201"),
+        ("2024-01", 2, "the end of 2024-01"),
+        ("2024", 6, None),
+        ("2024-02-01 00:00", 2, "2024-02-01 00:00"),
+        ("2024-02-01T23:59:59", 4, "2024-02-01T23:59:59"),
+        ("2024-02-01T22:00:00-02:00", 6, None),
+    ],
+)
+def test_a_date_counts_to_its_end_and_a_time_to_that_moment(write, as_of, kept, said):
+    path = write("source,target,on\na,b,2024-01-01\nb,c,2024-02-01 23:59\nc,a,2024-02-02\n")
+    graph = read(path, time="on", as_of=as_of)
+    assert graph.n_edges == kept
+    assert (said is None) == (kept == 6)
+    assert said is None or f"edges: left out, edges after {said}: {3 - kept // 2}" in graph.notes
 
 
 @pytest.mark.parametrize(

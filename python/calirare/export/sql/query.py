@@ -15,6 +15,7 @@ from calirare.export.sql.script import Columns, Script
 from calirare.export.sql.sparse import Sparse, sparse_features
 from calirare.export.sql.terms import Term
 from calirare.export.unlabelled import without_labels
+from calirare.graph import as_of_words
 from calirare.run import DRAWN, Scorer, Settings
 
 
@@ -102,7 +103,6 @@ def notes_on(scorer: Scorer) -> list[str]:
     if scorer.settings.decision.decide == "budget":
         notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every graph")
     if scorer.settings.data.as_of is not None:
-        notes.append(
-            f"the run left out edges after {scorer.settings.data.as_of}, what is exported takes all it is given"
-        )
+        last = as_of_words(scorer.settings.data.as_of)
+        notes.append(f"the run left out edges after {last}, what is exported takes all it is given")
     return notes
