@@ -73,7 +73,8 @@ def check_shape(op: str, name: str, x: Tensor, shape: tuple[int | None, ...]) ->
 def check_whole(op: str, name: str, value: int) -> None:
     """Raises TypeError unless value is a whole number, whatever type holds it."""
     if not isinstance(value, Integral):
-        raise TypeError(f"{op}: {name} must be a whole number, got {value!r}")
+        plain = value.item() if hasattr(value, "item") else value  # of numpy
+        raise TypeError(f"{op}: {name} must be a whole number, got {plain!r}")
 
 
 def check_range(op: str, name: str, value: float, low: float, high: float, *, closed: bool = True) -> None:

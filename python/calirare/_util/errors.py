@@ -6,6 +6,8 @@ from collections.abc import Sequence
 LONGEST = 300  # characters of a message: what is quoted from a file can be of any length
 LONG_WORD = re.compile(r"\S{61,}")  # a path, or what stood in a file
 GAP = "[..]"  # stands for what is left out
+# A scalar as numpy writes it in `repr`, but not where it begins a text in quotation marks.
+SCALAR = re.compile(r"""(?<!['"\w])np\.(?:\w+\(('[^']*'|"[^"]*"|[-+\w.]*)\)|(True|False)_)""")
 
 
 class InputError(ValueError):
@@ -41,12 +43,27 @@ class NotConvergedError(RuntimeError):
     """An iterative computation stopped before it reached its tolerance; the message carries the numbers."""
 
 
+def shown(value: object) -> str:
+    """Returns a value as a message shows it: text in quotation marks, numbers of numpy as Python writes them.
+
+    Example:
+        >>> import numpy as np
+        >>> print(shown(np.float64("inf")), shown([np.int64(2), np.str_("a")]), shown((np.True_, 0.5)))
+        inf [2, 'a'] (True, 0.5)
+    """
+    return _plain(repr(value))
+
+
+def _plain(text: str) -> str:
+    return SCALAR.sub(lambda found: found[1] if found[2] is None else found[2], text)
+
+
 def one_line(message: str) -> str:
-    """Returns a message with control characters escaped, of at most `LONGEST` characters.
+    """Returns a message with control characters escaped and plain numbers, of at most `LONGEST` characters.
 
     Where it is too long, first of long words the middle is left out, then of what remains.
     """
-    message = printable(_cut(message, 4 * LONGEST))
+    message = _plain(printable(_cut(message, 4 * LONGEST)))
     if len(message) > LONGEST:
         message = LONG_WORD.sub(lambda word: f"{word[0][:12]}{GAP}{word[0][-44:]}", message)
     return _cut(message, LONGEST)

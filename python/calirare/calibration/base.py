@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.arrays import all_finite, to_tensor
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, shown
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -255,5 +255,5 @@ def balance_of(target: Target) -> float:
     """Returns t in [0, 1] of a target, see `target_weights`; another one is a ValueError."""
     balance = EXPONENTS.get(target) if isinstance(target, str) else target
     if balance is None or not 0 <= balance <= 1:
-        raise ValueError(f"target must be one of {', '.join(EXPONENTS)}, or a number in [0, 1], got {target!r}")
+        raise ValueError(f"target must be one of {', '.join(EXPONENTS)}, or a number in [0, 1], got {shown(target)}")
     return balance

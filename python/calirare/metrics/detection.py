@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from calirare._util.arrays import Array
+from calirare._util.errors import shown
 from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import Scalar, read
 from calirare.metrics.predictions import Predictions, class_members, class_task, present_classes, single_label_tasks
@@ -157,7 +158,7 @@ def event_of(function: str, data: Predictions, cls: int, *, order: bool = False)
 def check_budget(function: str, budget: Budget) -> None:
     """Refuses what is neither a whole number >= 1 nor, as a float, a share in (0, 1]."""
     if isinstance(budget, bool) or not isinstance(budget, int | float | np.integer | np.floating):
-        raise TypeError(f"{function}: budget must be a whole number or a share, got {budget!r}")
+        raise TypeError(f"{function}: budget must be a whole number or a share, got {shown(budget)}")
     if isinstance(budget, int | np.integer):
         if budget < 1:
             raise ValueError(f"{function}: budget must be at least 1 sample, got {budget}")

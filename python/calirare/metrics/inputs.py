@@ -13,6 +13,7 @@ from typing import TypeAlias
 import torch
 
 from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_order, to_tensor
+from calirare._util.errors import shown
 from calirare.metrics.predictions import ROW_SUM_SLACK, Kind, Predictions
 
 Scalar: TypeAlias = float | torch.Tensor
@@ -73,6 +74,6 @@ def check_rows(function: str, p: torch.Tensor) -> None:
 def check_norm(function: str, norm: float) -> None:
     """Refuses p < 1 of an L_p norm; `math.inf` is the maximum."""
     if isinstance(norm, bool) or not isinstance(norm, Real):
-        raise TypeError(f"{function}: norm must be a number, 2 for the l2 norm, got {norm!r}")
+        raise TypeError(f"{function}: norm must be a number, 2 for the l2 norm, got {shown(norm)}")
     if not norm >= 1:
         raise ValueError(f"{function}: norm must be at least 1, got {norm}")

@@ -11,6 +11,8 @@ from typing import Literal
 
 import torch
 
+from calirare._util.errors import shown
+
 Kind = Literal["binary", "multiclass", "multilabel"]
 
 # Softmax rows in float32 sum to one within a few 1e-7; a table rounded to three digits still holds probabilities.
@@ -119,7 +121,7 @@ def check_class(function: str, cls: int, name: str = "cls") -> None:
     try:
         operator.index(cls)
     except TypeError:
-        raise TypeError(f"{function}: {name} must be an integer, got {cls!r}") from None
+        raise TypeError(f"{function}: {name} must be an integer, got {shown(cls)}") from None
 
 
 def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.arrays import Array, check_count
+from calirare._util.errors import shown
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
 from calirare.multilabel.estimator import canonical_calibration_error
@@ -280,7 +281,7 @@ def _kernel_means(name: str, f: Tensor, aim: Tensor, bandwidth: float | Rule) ->
         "regression": lambda means, likelihood: -float((means - aim).square().mean()),
     }
     if bandwidth not in quality:
-        raise ValueError(f'{name}: bandwidth must be positive, "likelihood" or "regression", got {bandwidth!r}')
+        raise ValueError(f'{name}: bandwidth must be positive, "likelihood" or "regression", got {shown(bandwidth)}')
     best: tuple[float, Tensor, float] | None = None
     for h in BANDWIDTHS:
         means, likelihood = _smooth(f, aim, h)

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from calirare._util.errors import shown
+
 CdfRule = Literal["printed", "empirical", "midrank"]
 SWAPS = 8  # rounds of swaps before an ordinary sort takes over
 CDF_RULES: tuple[CdfRule, ...] = ("printed", "empirical", "midrank")
@@ -236,7 +238,7 @@ def normal_score_dependence(z: Tensor, shrinkage: Shrinkage = "auto") -> Depende
     elif isinstance(shrinkage, float | int) and 0 <= shrinkage <= 1:
         weight = torch.as_tensor(float(shrinkage), dtype=z.dtype, device=z.device)
     else:
-        raise ValueError(f'normal_score_dependence: shrinkage must be "auto" or lie in [0, 1], got {shrinkage!r}')
+        raise ValueError(f'normal_score_dependence: shrinkage must be "auto" or lie in [0, 1], got {shown(shrinkage)}')
     correlation, factor, jitter = _factor((1 - weight) * off + eye)
     return Dependence(correlation, factor, standardised, weight, jitter)
 

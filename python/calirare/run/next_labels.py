@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare._util.errors import InputError, without_middle
+from calirare._util.errors import InputError, shown, without_middle
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Nodes, label_values, nodes_named, taken_together
 from calirare.run.deciding import nodes_to_decide
@@ -125,7 +125,7 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
         TypeError: k is no whole number.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"audit: --next must be a whole number of nodes, got {k!r}")
+        raise TypeError(f"audit: --next must be a whole number of nodes, got {shown(k)}")
     if by not in NEXT_BY:
         raise InputError(f"audit: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
     graph = explainer.subject.graph
