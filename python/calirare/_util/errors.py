@@ -7,7 +7,10 @@ LONGEST = 300  # characters of a message: what is quoted from a file can be of a
 LONG_WORD = re.compile(r"\S{61,}")  # a path, or what stood in a file
 GAP = "[..]"  # stands for what is left out
 # A scalar as numpy writes it in `repr`, but not where it begins a text in quotation marks.
-SCALAR = re.compile(r"""(?<!['"\w])np\.(?:\w+\(('[^']*'|"[^"]*"|[-+\w.]*)\)|(True|False)_)""")
+SCALAR = re.compile(
+    r"""(?<!['"\w])np\.(?:(?:(?:u?int|float|complex|datetime)\d+|longdouble|u?longlong|str_)"""
+    r"""\(('[^']*'|"[^"]*"|[-+\w.]*)\)|(True|False)_)"""
+)
 
 
 class InputError(ValueError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from calirare._util.errors import InputError
 
@@ -24,6 +25,11 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # where the header and the row below have as many words, else the table has one column.
 SEPARATORS = (",", ";", "\t", "|")
 BLANKS = r"\s+"
+MOST_LINES = 100  # of a row
+MOST_ROWS = 200  # of a table that are held against its first line
+USUAL = {"node", "id", "label", "y", "class", "split", "source", "target", "src", "dst", "from", "to", "weight"}
+WHOLE, DECIMAL, DATE, TEXT = "whole number", "decimal", "date", "text"
+LOOKS = {WHOLE: r"[-+]?\d+", DECIMAL: r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?", DATE: r"\d{4}-\d\d-\d\d.*"}
 
 
 def is_text(path: Path) -> bool:
@@ -36,7 +42,12 @@ def check_names(names: Sequence[str], where: str) -> None:
     number = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))  # of the first so called
     twice = next((name for i, name in enumerate(names) if number[name] < i), None)
     if twice is not None:
-        raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename or remove one")
+        row = (
+            "" if _kind(twice) == TEXT else ", or, if it is a row, write a line with the names of the columns above it"
+        )
+        raise InputError(
+            f"{where}: every column must have its own name, got {twice!r} twice: rename or remove one{row}"
+        )
 
 
 def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda names: ()) -> Any:
@@ -79,7 +90,7 @@ def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
         names = [str(name) or f"Unnamed: {i}" for i, name in enumerate(header)]
         check_names(names, str(path))
         types = dict.fromkeys(as_text(names), str)
-        return pd.read_csv(path, header=0, names=names, dtype=types, na_values=[""], low_memory=False, **options)
+        table = pd.read_csv(path, header=0, names=names, dtype=types, na_values=[""], low_memory=False, **options)
     except pd.errors.EmptyDataError as error:
         raise InputError(f"{path}: the file is empty: write a line with the names of the columns, and rows") from error
     except pd.errors.ParserError as error:
@@ -91,6 +102,60 @@ def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
             f"{path}: a row must have a cell for each of the {wanted} columns of the header, got {got} cells in line "
             f"{line}: remove the separators too many, or put text that contains one in quotes"
         ) from error
+    if _is_row(names, table):
+        raise InputError(
+            f"{path}: the first line must name the columns, got {', '.join(names)}, which is like the rows below: "
+            "write a line with the names of the columns above it"
+        )
+    return table
+
+
+def _is_row(names: Sequence[str], table: Any) -> bool:
+    """Returns whether what should name the columns is a row of cells, as those below it.
+
+    A name tells nothing where it is a whole number that does not stand below it, or text above text that is another in
+    every row. Otherwise it is like a cell (a date or a number with decimals above such, or it stands again below), or
+    not; a word above numbers, a usual name and numbers that count or ascend are names.
+    """
+    if USUAL & {name.lower() for name in names} or _count_up(names):
+        return False
+    like, words, other = 0, 0, 0
+    for name in names:
+        cells = table[name].iloc[:MOST_ROWS].dropna().astype(str)
+        if not len(cells) or name.startswith("Unnamed: "):
+            continue
+        kind, kinds, again = _kind(name), set(map(_kind, cells)), bool((cells == name).any())
+        if kind == TEXT and TEXT not in kinds:
+            return False
+        if kind != TEXT and kinds <= ({DATE} if kind == DATE else {WHOLE, DECIMAL}) and (again or kind != WHOLE):
+            like += 1
+        elif kind == TEXT and again:
+            words += 1
+        elif kind == TEXT and not cells.is_unique:
+            other += 1
+    return like + words >= max(2 * other, 1 if like else 2)
+
+
+def _kind(cell: str) -> str:
+    """Returns what a cell is by its looks."""
+    return next((kind for kind, looks in LOOKS.items() if re.fullmatch(looks, cell)), TEXT)
+
+
+def _count_up(names: Sequence[str]) -> bool:
+    """Returns whether names are the numbers of columns, or beside one in text ascending numbers, such as quantiles."""
+    numbers = [float(name) for name in names if _kind(name) in (WHOLE, DECIMAL)]
+    n = len(numbers)
+    counted = n > 1 and numbers == [numbers[0] + i for i in range(n)] and numbers[0] in (0, 1)
+    ascending = n > 1 and all(a < b for a, b in pairwise(numbers)) and all(_kind(name) != DATE for name in names)
+    return (counted and n in (len(names), max(n, 3))) or (ascending and n == len(names) - 1)
+
+
+def _row(file: TextIO) -> str:
+    """Returns the next row of a text, of several lines where quotation marks hold a line break."""
+    lines = [file.readline()]
+    while sum(line.count('"') for line in lines) % 2 and lines[-1] and len(lines) < MOST_LINES:
+        lines.append(file.readline())
+    return "".join(lines)
 
 
 def _separator(path: Path) -> str:
@@ -98,7 +163,7 @@ def _separator(path: Path) -> str:
     if name.endswith((".tsv", ".tsv.gz")):
         return "\t"
     with gzip.open(path, "rt", encoding="utf-8") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
-        header, row = (re.sub('"[^"]*"?', "_", file.readline()) for _ in range(2))
+        header, row = (re.sub('"[^"]*"?', "_", _row(file)) for _ in range(2))
     if re.fullmatch("sep=.?", header.strip().lstrip("\ufeff").lower()):
         raise InputError(
             f"{path}: the first line must name the columns, got {header.strip()!r}, which spreadsheets write: remove it"

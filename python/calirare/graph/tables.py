@@ -25,11 +25,11 @@ from calirare.graph.edge_features import not_read, with_carried
 from calirare.graph.edge_notes import mended, not_yet
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
-from calirare.graph.name_faults import lost_digits
+from calirare.graph.name_faults import check_total, names_of_nodes
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import WEIGHT, TableColumns, TableOptions
 from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
-from calirare.graph.table_files import as_names, as_of_words, is_empty, mixed_types, place, read_table
+from calirare.graph.table_files import as_of_words, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import check_parts, labels_of, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
@@ -197,7 +197,10 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     table = table[[name for name in table.columns if name not in options.leave_out]]
     roles = _roles(list(table.columns), options, path, faults)
     features = [name for name in table.columns if name not in roles]
-    ids = None if roles.ids is None else _ids(table[roles.ids], path, faults)
+    totals = list[str]()
+    ids = None if roles.ids is None else names_of_nodes(table[roles.ids], path, faults, totals)
+    for name in features if ids is None else ():
+        check_total(table[name], path, [], totals)
     faults += [
         f"{path}: there is no feature column {name!r} to read as names; the features are {listed(features)}"
         for name in options.one_hot
@@ -225,7 +228,9 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "feature_names": tuple(features),
         "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
     }
-    parts["notes"] = tuple(filter(None, (*cells.notes, *map(UNREAD.format, unread[:1]), *said, never_labelled(parts))))
+    parts["notes"] = tuple(
+        filter(None, (*totals, *cells.notes, *map(UNREAD.format, unread[:1]), *said, never_labelled(parts)))
+    )
     return _Nodes(parts, ids, len(table))
 
 
@@ -362,31 +367,6 @@ def _column(
             "(command line: --leave-out), or rename what is something else"
         )
     return found[0] if found else None
-
-
-def _ids(column: Any, path: Source, faults: list[str]) -> Any:
-    """Returns the names of the nodes, each there once."""
-    empty = np.flatnonzero(is_empty(column))
-    if len(empty):
-        faults.append(
-            f"{path}: every node must have a name, but {column.name!r} is empty in {place(int(empty[0]), path)}: fill "
-            "it in or remove the row"
-        )
-    lost = lost_digits(column, path, text=True)
-    faults += lost
-    twice = np.flatnonzero((column.duplicated() & column.notna()).to_numpy())
-    if len(twice) and not lost:
-        more = f" ({len(twice):,} such rows)" if len(twice) > 1 else ""
-        faults.append(
-            f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
-            f"{place(int(twice[0]), path)}{more}: keep one row of it"
-        )
-    types = mixed_types(column)
-    if types:
-        faults.append(
-            f"{path}: names of the nodes must be of one type, but {column.name!r} mixes {types}: make them text"
-        )
-    return as_names(column) if column.dtype.kind == "f" or column.dtype == object else column
 
 
 __all__ = ["TableColumns", "TableOptions", "read_tables"]

@@ -13,7 +13,7 @@ import pytest
 from calirare import Graph, InputError, load_dataset
 from calirare.datasets.label_table import with_label_table
 from calirare.explain import nodes_named
-from calirare.graph.name_faults import alike, lost_digits, why_unknown
+from calirare.graph.name_faults import alike, check_total, lost_digits, why_unknown
 from calirare.run.data_settings import Labels
 from calirare.run.groups import read_groups
 
@@ -142,3 +142,36 @@ def test_every_table_of_names_says_which_node_looks_the_same(tmp_path):
     for how in ("add", "drop"):
         notes = Graph.from_tables(edges, nodes, unknown_ends=how).notes
         assert any("looks like node 'Jos\u00e9'" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("last", "others", "fault"),
+    [
+        ("Total", ["1", "2"], True),
+        ("Grand total:", [1, 2], True),
+        ("SUMME", ["a", "2"], False),
+        ("Total", ["Total", "2"], None),
+        ("Totalitas", ["1", "2"], None),
+    ],
+)
+def test_a_last_row_called_as_a_sum_is_pointed_out(tmp_path, last, others, fault):
+    faults, notes = list[str](), list[str]()
+    check_total(pd.Series([*others, last], name="id", dtype=str), tmp_path / "n.csv", faults, notes)
+    assert (len(faults), len(notes)) == {True: (1, 0), False: (0, 1), None: (0, 0)}[fault]
+    for said in faults + notes:
+        assert f"'id' holds {last!r} in the last row, line 4" in said
+        assert "remove the row" in said
+
+
+def test_sums_are_pointed_out_in_every_table(tmp_path):
+    nodes = pd.DataFrame({"id": list("abc"), "a": [1, 2, 3], "kind": ["x", "x", "total"]})
+    edges = pd.DataFrame({"source": ["a", "Total"], "target": ["b", "c"], "weight": [1, 3]})
+    with pytest.raises(InputError, match="'Total' in row 1 has no row; it is a sum, by its name: remove the row"):
+        Graph.from_tables(edges, nodes)
+    for how in ("add", "drop"):
+        assert any("it is a sum" in note for note in Graph.from_tables(edges, nodes, unknown_ends=how).notes)
+    numbered = Graph.from_tables(pd.DataFrame({"source": [0], "target": [1]}), nodes.drop(columns="id"))
+    assert any("'kind' holds 'total' in the last row, row 2" in note for note in numbered.notes)
+    pd.DataFrame({"node": ["b", "Total"], "label": [0, 45]}).to_csv(tmp_path / "l.csv", index=False)
+    with pytest.raises(InputError, match="'Total', in line 3: it is a sum, by its name: remove the row"):
+        with_label_table(Graph.from_tables(edges.iloc[:1], nodes), tmp_path / "l.csv")

@@ -69,7 +69,7 @@ def test_no_refusal_shows_how_numpy_writes_a_number(call):
 
 
 def test_a_short_message_is_as_it_was():
-    said = "g.npz: x " + "y" * 80
+    said = "g.npz: x " + "y" * 80 + ": take np.flatnonzero(mask) or np.float64(x, y)"
     assert one_line(said) == said
 
 
