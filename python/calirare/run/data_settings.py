@@ -256,9 +256,10 @@ class Labels:
         table = read_rows(Path(path))
         node, label = (_column(table, names, Path(path)) for names in (NODE, LABEL))
         parts = cells_of(table["split"]) if "split" in table else [""] * len(table)
+        nodes = _nodes(table[node], graph, Path(path))
         y, absent = _classes(cells_of(table[label]), graph, Path(path), unknown)
         return cls(
-            _nodes(table[node], graph, Path(path)),
+            nodes,
             torch.tensor(y, dtype=torch.int64),
             torch.tensor(_parts(parts, Path(path)), dtype=torch.int64),
             absent,
