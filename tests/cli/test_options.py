@@ -186,3 +186,11 @@ def test_a_list_goes_on_where_it_is_typed_again():
     ]
     assert settings == {"one_hot": ("a", "b", "c"), "weight": "y"}
     assert parser_of("explain").values(["--run", "r", "--node", "1", "2", "--node", "3"])["node"] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a,b", ("a", "b")), ('"amount, EUR",kind', ("amount, EUR", "kind")), ('5",a', ('5"', "a")), ("a,,", ("a",))],
+)
+def test_a_word_with_a_comma_stands_in_quotes(text, words):
+    assert options.words(text) == words

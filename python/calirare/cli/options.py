@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 from collections.abc import Collection
@@ -122,8 +123,8 @@ def value_of(option: dict[str, Any], text: str, spelling: str) -> Any:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Returns a list of words with commas between them; the `type` of an option."""
-    return tuple(word for word in text.split(",") if word)
+    """Returns a list of words with commas between them, those with a comma in quotes; the `type` of an option."""
+    return tuple(word for row in csv.reader(text.splitlines(keepends=True)) for word in row if word)
 
 
 def whole(text: str) -> int:
