@@ -6,7 +6,7 @@ import torch
 
 from calirare._util.arrays import Array, check_count
 from calirare._util.keywords import known_keywords
-from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins
+from calirare.metrics.binning import BinStatistics, adaptive_statistics
 from calirare.metrics.inputs import Scalar, read
 from calirare.metrics.predictions import (
     Predictions,
@@ -27,11 +27,11 @@ def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = No
     further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
 
     In a multi-label task the classes are the labels, as in `classwise_ece`. A binary task has two classes: the ranges
-    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n or
-    probabilities are equal.
+    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n.
 
-    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf; equal
-    probabilities keep the order of the input. Takes, returns and raises what `ece` does.
+    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf. Samples of
+    equal probability share their labels and weights (`RankBins`): their order changes nothing. Takes, returns and
+    raises what `ece` does.
     """
     check_count("ace", "n_bins", n_bins)
     data = read("ace", y_true, p, weights)
@@ -66,7 +66,7 @@ def class_ace(
         min_count: as for `ece`.
 
     Returns:
-        As `ece`. Equal confidences keep the order of the input.
+        As `ece`. Samples of equal confidence share their outcomes and weights (`RankBins`).
 
     Raises:
         TypeError: dtype is wrong.
@@ -97,23 +97,6 @@ def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | Non
             statistics.warn_if_small("macro_ace", min_count)
         errors.append(torch.stack([statistics.error()[0] for statistics in parts]).mean())
     return data.result(torch.stack(errors).mean())
-
-
-def adaptive_statistics(
-    scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
-) -> BinStatistics:
-    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike.
-
-    Samples of weight 0 are left out: they would move the bins of the others.
-    """
-    if weights is not None and not bool((weights > 0).all()):
-        kept = weights > 0
-        scores, outcomes, weights = scores[kept], outcomes[kept], weights[kept]
-    order = torch.argsort(scores.detach(), dim=0, stable=True)
-    rank_bins = equal_frequency_bins(scores.shape[0], n_bins, scores.device)
-    source = rank_bins if scores.ndim == 1 else rank_bins[:, None].expand_as(order)
-    bins = torch.empty_like(order).scatter_(0, order, source)
-    return bin_sums(bins, scores, outcomes, n_bins, weights)
 
 
 def _of_class(

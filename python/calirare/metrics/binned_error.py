@@ -14,8 +14,7 @@ import torch
 
 from calirare._util.arrays import Array, as_weights, check_count, to_tensor
 from calirare._util.keywords import known_keywords
-from calirare.metrics.adaptive_error import adaptive_statistics
-from calirare.metrics.binning import BinStatistics, equal_width_statistics
+from calirare.metrics.binning import BinStatistics, adaptive_statistics, equal_width_statistics
 from calirare.metrics.inputs import Scalar, check_norm, read, read_event
 from calirare.metrics.predictions import ROW_SUM_SLACK, Predictions, confidence_and_correct
 from calirare_ext import confidence_bins

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import torch
 
 from calirare._util.arrays import Array, as_scores, check_count
@@ -79,8 +80,8 @@ def kde_calibration_error(
 def kde_bandwidth(points: Array, *, candidates: tuple[float, ...] = CANDIDATES, max_points: int = MAX_POINTS) -> float:
     """Returns which of the candidates, > 0, makes the points most likely, each under the kernels of all others.
 
-    The points are [n] in [0, 1], or [n, C] with rows that sum to one; of more than `max_points` >= 2 an evenly spaced
-    part is used. TypeError for a wrong dtype, ValueError for a wrong shape or range.
+    The points are [n] in [0, 1], or [n, C] with rows that sum to one; of more than `max_points` >= 2 so many are
+    drawn, the same in any order of the rows. TypeError for a wrong dtype, ValueError for a wrong shape or range.
     """
     x = as_scores("kde_bandwidth", "points", points, ndim=(1, 2)).detach()
     if x.ndim == 2:
@@ -161,7 +162,10 @@ def _log_kernel(points: torch.Tensor, rows: slice, bandwidth: float) -> torch.Te
 
 def _likeliest(points: torch.Tensor, candidates: tuple[float, ...], max_points: int) -> float:
     if len(points) > max_points:
-        points = points[torch.linspace(0, len(points) - 1, max_points, device=points.device).round().long()]
+        # The same part whatever the order of the rows: drawn from the sorted ones.
+        drawn = np.sort(np.random.default_rng(0).permutation(len(points))[:max_points])
+        order = np.lexsort(points.cpu().numpy().T)
+        points = points[torch.from_numpy(order[drawn]).to(points.device)]
     everything = slice(0, len(points))
     scores = [float(torch.logsumexp(_log_kernel(points, everything, h), dim=1).sum()) for h in candidates]
     return candidates[max(range(len(candidates)), key=scores.__getitem__)]

@@ -231,18 +231,22 @@ def _class_draws(
         members = members & (data.weights > 0)
     confidence, _ = confidence_and_correct(data)
     ordered = confidence.detach()[members].double().cpu().numpy()
-    order = np.argsort(ordered, kind="stable")
-    ordered = ordered[order]
-    share = np.full(len(order), 1 / len(order))
+    share = np.full(len(ordered), 1 / len(ordered))
     if data.weights is not None:
-        share = data.weights[members].cpu().numpy()[order]
+        share = data.weights[members].cpu().numpy()
         share = share / share.sum()
+    order = np.lexsort((share, ordered))
+    ordered, share = ordered[order], share[order]
+    ties = np.flatnonzero(np.diff(ordered, prepend=-1))
+    sizes = np.diff(ties, append=len(ordered))
     bins = equal_frequency_bins(len(ordered), n_bins, torch.device("cpu")).numpy()
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
     values = np.empty(n_draws)
     for draw in range(n_draws):
-        surplus = (rng.random(len(ordered)) < ordered) - ordered
-        values[draw] = np.abs(np.add.reduceat(share * surplus, starts)).sum()
+        surplus = share * ((rng.random(len(ordered)) < ordered) - ordered)
+        if len(ties) < len(ordered):  # equal confidences share what happened, as in `RankBins`
+            surplus = np.repeat(np.add.reduceat(surplus, ties) / sizes, sizes)
+        values[draw] = np.abs(np.add.reduceat(surplus, starts)).sum()
     return values
 
 

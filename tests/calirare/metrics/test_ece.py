@@ -33,6 +33,11 @@ def brute_error(scores, outcomes, n_bins: int, norm: float = 1, weights=None) ->
     return math.fsum(share * gap**norm for share, gap in terms) ** (1 / norm)
 
 
+def shared(scores, outcomes) -> np.ndarray:
+    """Returns the outcomes with the mean of its tie for each sample."""
+    return np.array([outcomes[scores == score].mean() for score in scores])
+
+
 def confidence_of(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     p = np.stack((1 - p, p), 1) if p.ndim == 1 else p
     return p.max(1), p.argmax(1) == y
@@ -130,7 +135,7 @@ def test_class_ace_against_the_definition(task, within_rounding):
     confidence, correct = confidence_of(p, y)
     values = []
     for cls in range(int(y.max()) + 1):
-        conf, right = confidence[y == cls], correct[y == cls]
+        conf, right = confidence[y == cls], shared(confidence[y == cls], correct[y == cls])
         expected = 0.0
         for part in np.array_split(np.argsort(conf, kind="stable"), 20):
             expected += len(part) / len(conf) * abs(right[part].mean() - conf[part].mean())
@@ -146,13 +151,33 @@ def test_class_ace_by_hand():
     assert metrics.class_ace(y, p, 1, n_bins=2) == pytest.approx(0.4 / 3, rel=1e-14, abs=0)
 
 
+def test_equal_probabilities_share_their_labels_by_hand():
+    # Two bins of two of [.2, .2, .2, .4]; each .2 has the label 1/3: |1/3 - .2| and |(1/3 + 0) / 2 - .3|.
+    y, p = np.array([1, 0, 0, 0]), np.array([0.2, 0.2, 0.2, 0.4])
+    expected = (abs(1 / 3 - 0.2) + abs(1 / 6 - 0.3)) / 2
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        assert metrics.ace(y[order], p[order], 2) == pytest.approx(expected, rel=1e-12)
+    # With weights 2, 1, 1, 4 each .2 has the weight 4/3 and of it 2/3 with label 1.
+    weighted = (abs(1 / 2 - 0.2) + abs((2 / 3) / (16 / 3) - (0.8 / 3 + 1.6) / (16 / 3))) / 2
+    assert metrics.ace(y, p, 2, weights=[2, 1, 1, 4]) == pytest.approx(weighted, rel=1e-12)
+
+
+def test_one_probability_that_is_right_reads_0():
+    y, p = np.repeat([1, 0], [200, 800]), np.full(1000, 0.2)
+    assert metrics.ace(y, p) < 1e-12
+    assert metrics.debiased_ece(y, p, equal_frequency=True) < 1e-12
+    # Class ACE takes the 200 rare ones alone, none of which is predicted.
+    assert metrics.class_ace(y, p, 1) == pytest.approx(0.8, rel=1e-12)
+
+
 def test_nixon_ace_against_the_definition(task, within_rounding):
     p, y = task
     columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
     gaps = []
     for c in range(columns.shape[1]):
-        order = np.argsort(columns[:, c], kind="stable")
-        gaps += [abs((y[part] == c).mean() - columns[part, c].mean()) for part in np.array_split(order, 20)]
+        right = shared(columns[:, c], y == c)
+        parts = np.array_split(np.argsort(columns[:, c], kind="stable"), 20)
+        gaps += [abs(right[part].mean() - columns[part, c].mean()) for part in parts]
     within_rounding(metrics.ace(y, p), np.mean(gaps), terms=4 * len(p))
 
 
@@ -292,9 +317,11 @@ def test_classwise_measures_of_labels_leave_the_complement_out():
             single = [measure(y[:, [k]], q[:, [k]], 5) for k in range(2)]
             assert measure(y, q, 5) == pytest.approx(np.mean(single), rel=1e-12)
         binary = np.mean([measure(y[:, k], p[:, k], 5) for k in range(2)])
-        assert measure(y, p, 5) == pytest.approx(binary, rel=1e-12)  # n is a multiple of R, no ties, nothing on an edge
-        binary = np.mean([measure(y[:, k], tied[:, k], 5) for k in range(2)])
-        assert measure(y, tied, 5) != pytest.approx(binary, rel=1e-6)
+        assert measure(y, p, 5) == pytest.approx(binary, rel=1e-12)  # n is a multiple of R, nothing on an edge
+    on_edges = np.mean([metrics.classwise_ece(y[:, k], tied[:, k], 5) for k in range(2)])
+    assert metrics.classwise_ece(y, tied, 5) != pytest.approx(on_edges, rel=1e-6)
+    shared_by_both = np.mean([metrics.ace(y[:, k], tied[:, k], 5) for k in range(2)])
+    assert metrics.ace(y, tied, 5) == pytest.approx(shared_by_both, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,24 @@ MEASURES = {
     "sharpness": lambda y, p, **more: metrics.sharpness(p, multilabel=y.ndim == 2, **more),
     "slope": lambda y, p, **more: metrics.calibration_lines(y, p, **more)[0].slope,
 }
+# Those that have bins of equal numbers, or draw among samples in the order of their confidence, too.
+WITH_TIES = {
+    "debiased_ece in equal numbers": lambda y, p, **more: metrics.debiased_ece(y, p, equal_frequency=True, **more),
+    "class_ace_noise_floor": lambda y, p, **more: metrics.class_ace_noise_floor(y, p, 1, n_draws=3, **more).mean,
+    "macro_ace_noise_floor": lambda y, p, **more: metrics.macro_ace_noise_floor(y, p, n_draws=3, **more).mean,
+    "kde_calibration_error": lambda y, p, **more: metrics.kde_calibration_error(y, p, kind="classwise", **more),
+    "precision_at a number": lambda y, p, **more: metrics.precision_at(y, p, 7, **more),
+    "equal_mass_ece": lambda y, p, **more: metrics.equal_mass_ece(*_rare(y, p), **more),
+    "population_check": lambda y, p, **more: metrics.population_check(*_rare(y, p), **more).low,
+    "share": lambda y, p, **more: metrics.calibration_in_the_large(*_rare(y, p), **more).upper,
+}
 # Bins of equal numbers of samples, effective numbers and left-out samples see weights, not copies.
 NOT_COPIES = ("ace", "class_ace", "macro_ace", "debiased_ece", "debiased_ece in L_1", "kde_calibration_error")
+
+
+def _rare(y, p):
+    """Returns labels and probabilities of class, or label, 1 alone."""
+    return (y[:, 1] if y.ndim == 2 else (y == 1) * 1, p[:, 1] if p.ndim == 2 else p)
 
 
 def example(kind: str, n: int = 150) -> tuple[np.ndarray, np.ndarray]:
@@ -71,6 +87,29 @@ def test_weights_are_copies_or_at_least_shares(name, kind):
         return
     copies = np.repeat(np.arange(len(y)), w.astype(int))
     assert weighted == pytest.approx(float(measure(y[copies], p[copies])), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [*MEASURES, *WITH_TIES])
+def test_the_order_of_rows_changes_nothing_where_probabilities_are_tied(name, kind):
+    measure, (p, y) = (MEASURES | WITH_TIES)[name], example(kind)
+    p = p.round(1)
+    p = p / p.sum(1, keepdims=True) if kind == "multiclass" else p
+    w = np.random.default_rng(0).integers(0, 4, len(y)) / 2
+    order = np.lexsort((w, y if y.ndim == 1 else y[:, 0]))  # the worst one: sorted by what happened
+    for as_kind in (np.asarray, torch.from_numpy):
+        for given in ({}, {"weights": w}):
+            rows = [{key: as_kind(each[kept]) for key, each in given.items()} for kept in (slice(None), order)]
+            values = (
+                measure(as_kind(y), as_kind(p), **rows[0]),
+                measure(as_kind(y[order]), as_kind(p[order]), **rows[1]),
+            )
+            assert float(values[1]) == pytest.approx(float(values[0]), rel=1e-9, abs=1e-12)
+
+
+def test_the_part_that_chooses_a_bandwidth_is_free_of_order():
+    p = np.random.default_rng(1).beta(1, 5, 900).round(2)
+    mixed = np.random.default_rng(2).permutation(p)
+    assert metrics.kde_bandwidth(mixed, max_points=60) == metrics.kde_bandwidth(np.sort(p), max_points=60)
 
 
 @pytest.mark.parametrize("name", ["debiased_ece", "debiased_ece in L_1", "kde_calibration_error"])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from calirare.metrics import BinStatistics, noise_floor
-from calirare.metrics.binning import bin_sums, equal_frequency_bins, equal_width_bins
+from calirare.metrics.binning import RankBins, adaptive_statistics, bin_sums, equal_width_bins
 from calirare.metrics.inputs import read
 from calirare.metrics.predictions import Predictions, confidence_and_correct, predicted_classes
 
@@ -103,11 +103,16 @@ def _adaptive(data: Predictions, n_bins: int) -> Error:
     """Returns `ace` as a function of the labels; samples of weight 0 are left out, as there."""
     kept = slice(None) if data.weights is None else data.weights > 0
     scores, weights = data.class_probabilities()[kept], None if data.weights is None else data.weights[kept]
-    order = torch.argsort(scores, dim=0, stable=True)
-    of_rank = equal_frequency_bins(len(scores), n_bins, scores.device)[:, None].expand_as(order)
-    filled = _filled(scores, torch.empty_like(order).scatter_(0, order, of_rank), n_bins, weights)
-    used = (filled.fixed[1] > 0).sum(1)
-    return lambda labels: float((filled.statistics(_one_hot(data, labels)[kept]).gap.sum(1) / used).mean())
+    bins = RankBins.of(scores, n_bins)
+    each = 1.0 if weights is None else weights[:, None]
+    fixed = adaptive_statistics(scores, torch.zeros_like(scores), n_bins, weights).sums[:3]
+    used = (fixed[1] > 0).sum(1)
+
+    def error(labels: torch.Tensor) -> float:
+        outcome = bins.sums(_one_hot(data, labels)[kept].double() * each)
+        return float((BinStatistics(torch.cat((fixed, outcome[None]))).gap.sum(1) / used).mean())
+
+    return error
 
 
 def _one_hot(data: Predictions, labels: torch.Tensor) -> torch.Tensor:
