@@ -14,8 +14,8 @@ from calirare.calibration.base import (
     check_prior,
     float64,
     softmax_after,
+    standard_of,
     target_weights,
-    unit_of,
 )
 from calirare.calibration.minimisers import newton_minimum
 
@@ -79,8 +79,8 @@ class AffineCalibrator(Calibrator):
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
         """Fits scale and biases by Newton's method in float64."""
-        unit = unit_of(logits)
-        z, k = logits.detach().double() / unit, logits.shape[1]
+        level, unit = standard_of(logits, centred=self.with_bias)
+        z, k = (logits.detach().double() - level) / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
 
         def bias_of(theta: Tensor) -> Tensor:
@@ -105,7 +105,8 @@ class AffineCalibrator(Calibrator):
 
         theta = newton_minimum(loss, start, derivatives)
         self.scale_ = float(theta[0].exp()) / unit
-        self.bias_ = bias_of(theta)
+        moved = bias_of(theta) - self.scale_ * level
+        self.bias_ = moved - moved[0]
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns scale z + bias, [n, k], in the dtype of the logits."""

@@ -23,6 +23,9 @@ Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")
 EXPONENTS = {"balanced": 1.0, "population": 0.0}
 USUAL_SPREAD = (0.1, 1e3)  # of logits between classes: the priors, which pull to the identity, are made for these
+SPREAD = 2.0  # what others are brought to
+USUAL_LEVEL = (0.1, 20.0)  # of a median logit, however little the logits differ
+APART = 2.0  # widths of the logits' range by which other medians must lie beyond 0 to be a level of their own
 
 
 class Calibrator(ABC):
@@ -233,10 +236,48 @@ def unit_of(logits: Tensor) -> float:
     nearer end: a map that starts at the identity would not find its way to a scale of thousands. Logits that differ by
     less than 1e-290 count as equal: their scale would be infinite.
     """
-    halves = logits.detach().double() / 2  # the difference of the largest numbers would be infinite
-    half_spread = float((halves.amax(1) - halves.amin(1)).median())
+    half_spread = _half_spread(logits.detach().double() / 2)
     low, high = USUAL_SPREAD
     return half_spread / min(max(half_spread, low / 2), high / 2) if half_spread > 1e-290 else 1.0
+
+
+def is_far(logits: Tensor) -> bool:
+    """Whether logits [n, k] lie at a level of their own, far from the 0 that usual ones are about.
+
+    A class's median is then `APART` times as far from 0 as the logits are wide, and outside `USUAL_LEVEL`. Equal logits
+    are not far: nothing tells what they are.
+    """
+    halves = logits.detach().double() / 2  # the difference of the largest numbers would be infinite
+    level, width = halves.median(0).values.abs().max(), (halves.amax(0) - halves.amin(0)).max()
+    low, high = USUAL_LEVEL
+    return bool(level > APART * width) and float(width) > 1e-290 and not low / 2 <= float(level) <= high / 2
+
+
+def standard_of(logits: Tensor, *, centred: bool = True) -> tuple[Tensor, float]:
+    """Returns a level to take off logits [n, k], float64 [k], and what to divide the rest by: usual logits follow.
+
+    A map with a weak prior gives nearly the same probabilities for z, z + 1000 and 1e9 z where it is fitted to these.
+    Usual logits stay as they are: level 0, unit 1. Where they are far from 0 (`is_far`), or spread by numbers outside
+    `USUAL_SPREAD` (see `unit_of`), the level is each class's median; what is left is brought to a spread of `SPREAD` if
+    it is not a usual one. Not `centred`: the level is 0.
+    """
+    halves = logits.detach().double() / 2
+    level = torch.zeros_like(halves[0])
+    if centred and (is_far(logits) or not _is_usual(_half_spread(halves))):
+        level = halves.median(0).values
+    half_spread = _half_spread(halves - level)
+    return 2 * level, 1.0 if _is_usual(half_spread) else half_spread / (SPREAD / 2)
+
+
+def _is_usual(half_spread: float) -> bool:
+    """Whether logits spread as usual, or not at all."""
+    return half_spread <= 1e-290 or USUAL_SPREAD[0] <= 2 * half_spread <= USUAL_SPREAD[1]
+
+
+def _half_spread(halves: Tensor) -> float:
+    """Returns the median difference of a row's largest and smallest number, and where that is 0 the mean one."""
+    spreads = halves.amax(1) - halves.amin(1)
+    return float(spreads.median()) or float((spreads / len(spreads)).sum())
 
 
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:

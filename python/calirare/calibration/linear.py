@@ -15,8 +15,8 @@ from calirare.calibration.base import (
     check_prior,
     float64,
     softmax_after,
+    standard_of,
     target_weights,
-    unit_of,
 )
 from calirare.calibration.minimisers import newton_minimum, quasi_newton_minimum
 
@@ -64,8 +64,8 @@ class LinearCalibrator(Calibrator):
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
         """Fits W and b in float64, see `FEW`."""
-        unit = unit_of(logits)
-        z, k = logits.detach().double() / unit, logits.shape[1]
+        level, unit = standard_of(logits)
+        z, k = (logits.detach().double() - level) / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
         size = k if self.diagonal else k * k
         start = torch.zeros(size + k, dtype=torch.float64, device=z.device)
@@ -83,8 +83,9 @@ class LinearCalibrator(Calibrator):
             share = (weights / len(z))[:, None]
             curvature = self._moments(_variance(z, share), z.square()) + 2 * prior
             theta = quasi_newton_minimum(lambda at: self._slope(at, z, labels, share, prior), start, curvature)
-        weight, self.bias_ = self._split(theta, k)
+        weight, bias = self._split(theta, k)
         self.weight_ = weight / unit
+        self.bias_ = bias - self.weight_ @ level
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns W z + b, [n, k], in the dtype of the logits."""

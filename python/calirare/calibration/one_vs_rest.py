@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.calibration.base import Calibrator, Target, target_weights
+from calirare.calibration.base import Calibrator, Target, float64, standard_of, target_weights
 
 FAR = 30.0  # log-odds beyond which probabilities differ by little more than float64 tells apart
 
@@ -48,10 +48,14 @@ class OneVsRestCalibrator(Calibrator):
 
     Attributes:
         maps_: plain numbers of each class's map; None before fitting.
+        level_: what is taken off the logits first, float64 [k], 0 but for logits of unusual level, see `standard_of`.
+        unit_: what the rest is divided by, 1 but for logits of unusual size.
     """
 
-    fitted: ClassVar = {"maps": list}
+    fitted: ClassVar = {"maps": list, "level": float64, "unit": float}
     maps_: list[dict[str, Any]] | None = None
+    level_: Tensor | None = None
+    unit_: float = 1.0
 
     def __init__(self, *, target: Target = "population") -> None:
         self.target: Target = target
@@ -60,6 +64,15 @@ class OneVsRestCalibrator(Calibrator):
     def n_classes(self) -> int | None:
         """Number of classes fitted; None before fitting."""
         return max(2, len(self.maps_)) if self.maps_ else None
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Returns the calibrator that `state` was taken from; one of an earlier release has no level and no unit."""
+        return super().from_state({"level": None, "unit": 1.0} | state)
+
+    def _standard(self, logits: Tensor) -> Tensor:
+        z = logits.detach().double()
+        return (z if self.level_ is None else z - self.level_.to(z)) / self.unit_
 
     @abstractmethod
     def fit_map(self, said: Said, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
@@ -75,14 +88,16 @@ class OneVsRestCalibrator(Calibrator):
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
         k = logits.shape[1]
-        every, y = _said(logits), labels.cpu().numpy()
+        level, self.unit_ = standard_of(logits)
+        self.level_ = level.cpu()
+        every, y = _said(self._standard(logits)), labels.cpu().numpy()
         weights = target_weights(labels, k, self.target).cpu().numpy()
         self.maps_ = [self.fit_map(said, (y == c).astype(np.float64), weights) for c, said in every.items()]
 
     def _transform(self, logits: Tensor) -> Tensor:
         assert self.maps_ is not None
-        k = logits.shape[1]
-        columns = [self.apply_map(m, said) for m, said in zip(self.maps_, _said(logits).values(), strict=True)]
+        k, said = logits.shape[1], _said(self._standard(logits)).values()
+        columns = [self.apply_map(m, said) for m, said in zip(self.maps_, said, strict=True)]
         if k == 2:
             out = np.stack([1 - columns[0], columns[0]], 1)
         else:
@@ -93,9 +108,8 @@ class OneVsRestCalibrator(Calibrator):
 
 
 def _said(logits: Tensor) -> dict[int, Said]:
-    """Returns what is said of each class that has a map, by its number."""
-    z = logits.detach().double()
-    p = torch.softmax(z, 1)
+    """Returns what float64 logits say of each class that has a map, by its number."""
+    z, p = logits, torch.softmax(logits, 1)
     if z.shape[1] == 2:
         odds = torch.stack([z[:, 0] - z[:, 1], z[:, 1] - z[:, 0]], 1)
     else:

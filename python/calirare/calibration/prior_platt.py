@@ -13,7 +13,8 @@ from torch import Tensor
 
 from calirare._util.arrays import as_weights
 from calirare._util.errors import InputError
-from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, softmax_after, unit_of
+from calirare.calibration.affine import AffineCalibrator
+from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, is_far, softmax_after, unit_of
 from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.platt_posterior import PlattPosterior, log_shares_of, residual_features, spread
 from calirare.calibration.sampling import Sampling
@@ -25,6 +26,8 @@ SINGLE_SLOPE, SINGLE_SLOPE_SD = 0.75, 0.75
 RATIO_SD = 0.5  # of each class's log-ratio: what a network that learnt in a balanced world may have wrong by itself
 FORM_SD = 0.5  # of the log-ratio of two classes' slopes, where each has its own
 RESIDUAL_SD = 1.0  # of what the form has wrong about log-odds, from one unit of them to the next
+# Standard deviations (of the usual prior, or of a wider one) beyond which labels show it was not made for such logits.
+CONTRADICTED = 5.0
 JEFFREYS = 0.5  # labels of each class that the prior of the shares is worth
 
 
@@ -69,6 +72,10 @@ class PriorPlattCalibrator(Calibrator):
     labels have not shown the form to be right, and moves those of numbers of nodes to where labels show it to be wrong
     (`move_`); the map itself it leaves as it is.
 
+    The priors are about logits of a network. Where the labels put s or alpha `CONTRADICTED` standard deviations from
+    what the prior expects, or logits are far from 0 (`is_far`), z is another score: of points, or of money. Platt's map
+    without these priors then turns it into log-odds, and the priors hold for those.
+
     Without one rare label the map is the analytic correction with the share that Jeffreys' prior leaves open; with
     hundreds it is free Platt scaling, or free beta calibration. The intercept's standard deviation is that of the
     logarithm of a binomial count, about 1 / sqrt(rare labels), in between: only labels, or a known prevalence, tell how
@@ -92,17 +99,22 @@ class PriorPlattCalibrator(Calibrator):
         covariance_: there, of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
         counted_: number of labels and other known nodes that tell how common the classes are, by weight; 0: pi is the
             prior's alone, as of labels that were all drawn per class. None: it was told, or by a run of before.
-        unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`.
+        unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`, and other scores.
+        level_: what is taken off another score over `unit_` in place of r, float64 [k]; None: logits of a network.
 
     Raises:
         ValueError: a setting is out of range.
     """
 
-    fitted: ClassVar = {"theta": float64, "covariance": float64, "move": float64, "unit": float, "counted": float}
+    fitted: ClassVar = dict.fromkeys(("theta", "covariance", "move", "level"), float64) | {
+        "unit": float,
+        "counted": float,
+    }
     theta_: Tensor | None = None
     covariance_: Tensor | None = None
     move_: Tensor | None = None
     unit_: float = 1.0
+    level_: Tensor | None = None
     counted_: float | None = None
 
     def __init__(
@@ -136,7 +148,7 @@ class PriorPlattCalibrator(Calibrator):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Returns the calibrator that `state` was taken from; one of an earlier release lacks some of it."""
-        return super().from_state({"move": None, "counted": None} | state)
+        return super().from_state({"move": None, "counted": None, "level": None} | state)
 
     @property
     def n_classes(self) -> int | None:
@@ -186,7 +198,9 @@ class PriorPlattCalibrator(Calibrator):
         return self.slopes_.to(logits.device) * log_shares_of(z)
 
     def pivot(self, k: int) -> Tensor:
-        """Returns r, the logits of a node that speaks for no class, relative to class 0: float64 [k]."""
+        """Returns r, the logits over `unit_` of a node that speaks for no class, relative to class 0: float64 [k]."""
+        if self.level_ is not None:
+            return self.level_
         if self.trained_shares is None:
             return _log_ratios((1.0,) * k)
         if len(self.trained_shares) != k:
@@ -232,31 +246,56 @@ class PriorPlattCalibrator(Calibrator):
         sampling = Sampling.at_random(m, k) if sampling is None else sampling
         w = logits.new_ones(m, dtype=torch.float64) if weights is None else weights
         w = w * (w.sum() / (w @ w))  # together as many labels as their effective number
-        unit = unit_of(logits)
-        posterior = PlattPosterior(
-            away=log_shares_of(logits.detach().double() / unit - self.pivot(k).to(logits.device)),
-            labels=labels,
-            weights=w,
-            offsets=sampling.offsets(labels, w),
-            representative=sampling.representative.to(w),
-            counts=JEFFREYS + sampling.elsewhere.to(w),
-            slope_precision=self.slope_sd**-2,
-            ratio_precision=self.ratio_sd**-2,
-            form_precision=None if self.form_sd is None else self.form_sd**-2,
-            log_slope=math.log(self.slope),
-        )
+        self.unit_, self.level_, self.covariance_ = unit_of(logits), None, None
+        if is_far(logits) and bool((labels != labels[0]).any()):
+            self._take_for_score(logits, labels)
+        posterior, theta = self._maximum(logits, labels, w, sampling)
+        if self.level_ is None and self._contradicted(theta, k):
+            self._take_for_score(logits, labels)
+            posterior, theta = self._maximum(logits, labels, w, sampling)
         self.counted_ = float((w * posterior.representative).sum() + sampling.elsewhere.sum())
-        theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
-        self.theta_, self.unit_, self.covariance_ = _as_counted(theta, posterior.log_shares()).cpu(), unit, None
+        self.theta_ = _as_counted(theta, posterior.log_shares()).cpu()
         move, information = posterior.likeliest(theta, self.residual(logits))
         factor, fault = torch.linalg.cholesky_ex(information)
         if int(fault):
             raise InputError(
                 f"{type(self).__name__}: logits must be of one order of magnitude, got numbers up to "
-                f"{float(logits.abs().max()):.3g} among others that spread by {unit:.3g} times what is usual: look for "
-                "a column of features with numbers far from all others"
+                f"{float(logits.abs().max()):.3g} among others that spread by {self.unit_:.3g} times what is usual: "
+                "look for a column of features with numbers far from all others"
             )
         self.covariance_, self.move_ = torch.cholesky_inverse(factor).cpu().contiguous(), move.cpu()
+
+    def _maximum(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, sampling: Sampling
+    ) -> tuple[PlattPosterior, Tensor]:
+        """Returns the posterior of logits over `unit_`, and the theta at its maximum."""
+        away = logits.detach().double() / self.unit_ - self.pivot(logits.shape[1]).to(logits.device)
+        posterior = PlattPosterior(
+            away=log_shares_of(away),
+            labels=labels,
+            weights=weights,
+            offsets=sampling.offsets(labels, weights),
+            representative=sampling.representative.to(weights),
+            counts=JEFFREYS + sampling.elsewhere.to(weights),
+            slope_precision=self.slope_sd**-2,
+            ratio_precision=self.ratio_sd**-2,
+            form_precision=None if self.form_sd is None else self.form_sd**-2,
+            log_slope=math.log(self.slope),
+        )
+        return posterior, newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
+
+    def _take_for_score(self, logits: Tensor, labels: Tensor) -> None:
+        """Sets unit_ and level_ so that what follows are Platt's log-odds, less those of the labels' own shares."""
+        line = AffineCalibrator(with_bias=True, target="population").fit(logits, labels)
+        assert line.bias_ is not None
+        seen = torch.bincount(labels, minlength=logits.shape[1]).cpu() + JEFFREYS
+        self.unit_, self.level_ = 1 / line.scale_, (seen / seen[0]).log() - line.bias_.cpu()
+
+    def _contradicted(self, theta: Tensor, k: int) -> bool:
+        """Whether the slope, or a ratio of classes, is further from its prior's mean than `CONTRADICTED` allows."""
+        ratios = torch.cat([theta.new_zeros(1), theta[1:k]])
+        slope = abs(float(theta[0]) - math.log(self.slope)) / max(self.slope_sd, SLOPE_SD)
+        return max(slope, float(ratios.max() - ratios.min()) / max(self.ratio_sd, RATIO_SD)) > CONTRADICTED
 
     def _theta(self) -> Tensor:
         if self.theta_ is None:

@@ -33,7 +33,7 @@ def test_log_odds_have_the_gradient_of_automatic_differentiation(k, size, target
 
     def odds_at(theta):
         moved = PriorPlattCalibrator(target=target, trained_shares=shares)
-        moved.unit_, moved.covariance_ = fitted.unit_, fitted.covariance_
+        moved.unit_, moved.level_, moved.covariance_ = fitted.unit_, fitted.level_, fitted.covariance_
         zero = theta.new_zeros(1)
         t = {"population": 0.0, "balanced": 1.0}.get(target, target)
         bias = torch.cat([zero, theta[1:k] + (1 - t) * theta[k:]]) - theta[0].exp() * moved.pivot(k)

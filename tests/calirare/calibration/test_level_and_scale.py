@@ -1,0 +1,83 @@
+"""A calibrator of a score is free of the score's level and unit: z, z + 1000 and 1e9 z give the same probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.calibration import CALIBRATORS, PriorPlattCalibrator, load_calibrator, make_calibrator, save_calibrator
+from calirare.calibration.base import is_far, standard_of
+from calirare.metrics import nll
+
+# What priors and a curve's shape leave of the unit; before, probabilities were off by .8.
+LEFT = 0.04
+FREE_OF_LEVEL = [name for name in CALIBRATORS if name not in ("temperature", "ets")]  # these have no intercept
+
+
+def scores(n: int = 400, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = (np.arange(n) < 0.13 * n).astype(int)
+    return rng.normal(size=n) + 2.5 * y, y
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_level_and_scale_change_nothing(name):
+    z, y = scores()
+    expected = make_calibrator(name).fit(z, y).transform(z)
+    for scale, level in ((1e-9, 0.0), (1e9, 0.0), (1.0, 1000.0), (1.0, -1000.0), (1e-9, -1000.0), (1e9, 1000.0)):
+        if level and name not in FREE_OF_LEVEL:
+            continue
+        moved = scale * (z + level)
+        found = make_calibrator(name).fit(moved, y).transform(moved)
+        assert np.abs(found - expected).max() < LEFT, (scale, level)
+        assert nll(y, found) == pytest.approx(nll(y, expected), abs=3e-3)
+
+
+@pytest.mark.parametrize("name", ["platt", "vector", "matrix", "beta", "prior-platt"])
+def test_so_it_is_with_three_classes_of_float32(name):
+    rng = np.random.default_rng(0)
+    y = torch.from_numpy(rng.integers(0, 3, 400))
+    z = torch.from_numpy(rng.normal(size=(400, 3))) + 1.5 * torch.nn.functional.one_hot(y, 3)
+    expected = make_calibrator(name).fit(z, y).transform(z)
+    for scale, level in ((1e9, 0.0), (1.0, 1000.0)):
+        moved = (scale * (z + level * torch.tensor([0.0, 1.0, -2.0]))).float()
+        assert float((make_calibrator(name).fit(moved, y).transform(moved) - expected).abs().max()) < LEFT
+
+
+@pytest.mark.parametrize("form_sd", [None, 0.5])
+def test_a_prior_stands_for_network_logits_and_gives_way_to_labels_that_contradict_it(form_sd, tmp_path):
+    z, y = scores(1000)
+    usual = PriorPlattCalibrator(form_sd=form_sd).fit(z, y)
+    assert usual.level_ is None, "logits of a network keep the priors' own unit"
+    for moved in (z + 1000, 1e9 * z, 10 * z - 300):
+        fitted = PriorPlattCalibrator(form_sd=form_sd).fit(moved, y)
+        assert np.abs(fitted.transform(moved) - usual.transform(z)).max() < LEFT
+        back = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
+        assert np.array_equal(back.transform(moved), fitted.transform(moved))
+    narrow = PriorPlattCalibrator(slope_sd=1e-3, ratio_sd=1e-3).fit(z + 5, y)
+    assert narrow.level_ is None, "a prior that you narrow is kept"
+    old = {key: value for key, value in usual.state().items() if key != "level"}
+    assert np.array_equal(PriorPlattCalibrator.from_state(old).transform(z), usual.transform(z))
+
+
+def test_usual_logits_and_equal_ones_stay_as_they_are():
+    z, _ = scores()
+    columns = torch.from_numpy(np.stack([np.zeros_like(z), z], 1))
+    equal = torch.tensor([[0.0, 60.0]]).double().expand(5, 2)
+    for logits in (columns, columns - 8, 100 * columns, equal):
+        level, unit = standard_of(logits)
+        assert not is_far(logits)
+        assert unit == 1.0
+        assert not level.any()
+    level, unit = standard_of(1e9 * (columns + torch.tensor([0.0, 1000.0])))
+    assert float(level[1]) == pytest.approx(1e12, rel=0.01)
+    assert 1e8 < unit < 1e9
+
+
+def test_a_map_of_an_earlier_release_is_read():
+    z, y = scores(200)
+    for name in ("beta", "isotonic"):
+        fitted = make_calibrator(name).fit(z, y)
+        old = {key: value for key, value in fitted.state().items() if key not in ("level", "unit")}
+        assert np.array_equal(type(fitted).from_state(old).transform(z), fitted.transform(z))
