@@ -74,11 +74,11 @@ def test_of_a_linear_model_they_are_weights_times_deviations(task):
 
 @pytest.mark.slow
 def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(task):
-    """By differentiation through the dense network at 4,000 points of the path."""
+    """By differentiation through the dense network at 1,000 points of the path."""
     fitted = GcnTraining(epochs=30, hops=2).fit(task, task.split.train)
     layers = [(w.detach().double(), b.detach().double()) for w, b in fitted.model.layers()]
     a = fitted.model.propagation(task).a_hat.to_dense().double()
-    x, steps, node = propagated_features(task, 1).double(), 4000, 21
+    x, steps, node = propagated_features(task, 1).double(), 1000, 21
     start, total = x.mean(0).expand_as(x), torch.zeros_like(x)
     for t in (torch.arange(steps) + 0.5) / steps:
         at = (start + t * (x - start)).requires_grad_()
