@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator
-from unittest import mock
 
 import pandas as pd
 import pytest
@@ -29,7 +28,7 @@ from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare.run import recalibrated
 from calirare_ext import Csr
 from tests.conftest import why_no_cuda
-from tests.helpers.command import call, rough_runs
+from tests.helpers.command import call, few_candidates, rough_runs
 from tests.helpers.pretend_gpu import PretendGpu
 from tests.helpers.tasks import rare_task
 
@@ -184,12 +183,6 @@ def test_the_pipeline(method, device):
     few = there.review()[:20].cpu()
     doubt = 1 - here.jackknife.uncertainty
     assert float(doubt[few].min()) > float(doubt[here.review()].sort(descending=True).values[20]) - TRAINED
-
-
-def few_candidates():
-    """Returns a context in which `auto` tries one network of each kind, for few epochs and in two folds."""
-    decays = {"LINEAR_DECAYS": (1e-2,), "HOPS_DECAYS": (5e-2,), "GCNS": ((2, 2e-3),)}
-    return mock.patch.multiple("calirare.pipeline.auto", FOLDS=2, EPOCHS=20, **decays)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import math
 import signal
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -66,6 +66,12 @@ def rough_runs(pictures: bool = False) -> Iterator[None]:
         if not pictures:
             stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
         yield
+
+
+def few_candidates() -> AbstractContextManager[object]:
+    """Meanwhile `auto` has one network of each kind, trained for few epochs, and two folds."""
+    settings = {"LINEAR_DECAYS": (1e-2,), "HOPS_DECAYS": (5e-2,), "GCNS": ((2, 2e-3),), "FOLDS": 2, "EPOCHS": 20}
+    return mock.patch.multiple("calirare.pipeline.auto", **settings)
 
 
 def _no_pictures(outcome: object, folder: Path) -> None:

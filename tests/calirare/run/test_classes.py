@@ -7,7 +7,9 @@ import csv
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -22,12 +24,23 @@ from calirare.models import streaming
 from calirare.page import Desk, Verdicts, html_of_classes
 from calirare.pipeline import update_classes
 from calirare.run import Labels, class_scoring, load_classes
+from calirare.run.class_judging import Judged
 from calirare.run.class_measures import measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
-from tests.helpers.command import call
+from tests.helpers.classes import without_pictures
+from tests.helpers.command import call, few_candidates, rough_runs
 from tests.helpers.graphs import random_graph
 
 NAMES = ("plain", "=odd", "rare, one")
+HOSTILE = ("<b>plain</b>", *NAMES[1:])
+DRAW = Judged.draw
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rough():
+    """Runs take the fewest samples and draw nothing, unless a test puts `DRAW` back."""
+    with rough_runs(), without_pictures():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +70,17 @@ def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.G
     assert outcome.own_logits.shape[0] == graph.split.train.numel() + graph.split.val.numel()
 
 
-def test_an_outcome_predicts_what_its_folder_does(outcome: ClassesOutcome, graph: calirare.Graph, tmp_path) -> None:
-    outcome.save(tmp_path / "run")
+@pytest.fixture(scope="module")
+def folder(outcome: ClassesOutcome, tmp_path_factory) -> Path:
+    """The outcome's run on disk, which tests read and do not change."""
+    path = tmp_path_factory.mktemp("classes") / "run"
+    outcome.save(path)
+    return path
+
+
+def test_an_outcome_predicts_what_its_folder_does(outcome: ClassesOutcome, graph: calirare.Graph, folder) -> None:
     said = outcome.predict(graph)
-    pd.testing.assert_frame_equal(said, load_classes(tmp_path / "run").predict(graph))
+    pd.testing.assert_frame_equal(said, load_classes(folder).predict(graph))
     own = outcome.to_frame()
     pd.testing.assert_frame_equal(said, own[said.columns], check_exact=False, rtol=0, atol=1e-12)
 
@@ -105,21 +125,20 @@ def test_rare_classes_are_named_the_rarest_first() -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, tmp_path, graph: calirare.Graph) -> None:
-    outcome.save(tmp_path / "run")
+def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, folder, graph: calirare.Graph) -> None:
     wanted = {"config.yaml", "metrics.json", "predictions.csv", "reliability.png", "classes.png", "files.json"}
     wanted |= {"classes.safetensors"}
-    assert wanted <= {path.name for path in (tmp_path / "run").iterdir()}
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert wanted <= {path.name for path in (folder).iterdir()}
+    metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["rare_classes"] == ["rare, one"]
-    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    table = pd.read_csv(folder / "predictions.csv")
     assert set(table.y) == {"plain", "'=odd", "rare, one"}  # no formula to a spreadsheet
-    settings = calirare.Settings.from_mapping(calirare.run.read_yaml(tmp_path / "run" / "config.yaml"))
+    settings = calirare.Settings.from_mapping(calirare.run.read_yaml(folder / "config.yaml"))
     assert settings.data.task == "classes"
     again = calirare.train_classes(graph, settings)
     assert torch.equal(again.probabilities("population"), outcome.probabilities("population"))
     with pytest.raises(InputError, match="trained with task classes"):
-        calirare.load(tmp_path / "run")
+        calirare.load(folder)
     with pytest.raises(InputError, match=r"take calirare\.train_classes"):
         calirare.train(graph, settings)
 
@@ -190,7 +209,8 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
         names = np.array([f"n{i}" for i in range(240)])
         graph = dataclasses.replace(graph, node_names=names)
     if model != "gcn":
-        outcome = calirare.train_classes(graph, model=model, epochs=20, folds=2)
+        with few_candidates():
+            outcome = calirare.train_classes(graph, model=model, folds=2)
     outcome.save(tmp_path / "run")
     order = torch.randperm(240, generator=torch.Generator().manual_seed(0))
     dense = graph.adjacency.to_dense()[order][:, order]
@@ -215,8 +235,8 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
         assert told["drift"]["verdict"] == "ok"
 
 
-def test_a_damaged_model_of_classes_is_refused(outcome: ClassesOutcome, tmp_path) -> None:
-    outcome.save(tmp_path / "run")
+def test_a_damaged_model_of_classes_is_refused(folder, tmp_path) -> None:
+    shutil.copytree(folder, tmp_path / "run")
     (tmp_path / "run" / "classes.safetensors").write_bytes(b"no")
     with pytest.raises(InputError, match=r"classes\.safetensors is damaged"):
         load_classes(tmp_path / "run")
@@ -224,13 +244,12 @@ def test_a_damaged_model_of_classes_is_refused(outcome: ClassesOutcome, tmp_path
         calirare.load(tmp_path / "run")
 
 
-def test_the_queue_begins_with_the_least_sure(outcome: ClassesOutcome, graph: calirare.Graph, tmp_path) -> None:
+def test_the_queue_begins_with_the_least_sure(outcome: ClassesOutcome, graph: calirare.Graph, folder) -> None:
     frame, order = outcome.to_frame(), outcome.review().tolist()
     assert frame.confidence[order].is_monotonic_increasing
     known = torch.cat([graph.split.train, graph.split.val]).tolist()
     assert sorted(order) == sorted(set(range(240)) - set(known))  # every node has a label: those that did not train
-    outcome.save(tmp_path / "run")
-    queue = pd.read_csv(tmp_path / "run" / "review.csv")
+    queue = pd.read_csv(folder / "review.csv")
     assert queue.node.tolist() == order[:100]
     unknown = graph.y.clone()
     unknown[torch.arange(0, 240, 7)] = -1
@@ -248,14 +267,25 @@ def apart() -> tuple[calirare.Graph, torch.Tensor]:
     made = random_graph(600, 3, seed=2, x=x)
     given = torch.where(torch.rand(600, generator=generator) < 0.1, (y + 1) % 3, y)
     names = np.array([f"n{i}" for i in range(600)])
-    graph = calirare.Graph(made.adjacency, made.x, given, class_names=NAMES, name="apart", node_names=names)
+    graph = calirare.Graph(made.adjacency, made.x, given, class_names=HOSTILE, name="<i>apart</i>", node_names=names)
     return dataclasses.replace(graph.with_split(share_split(given, 0)), original_y=None), given != y
 
 
+@pytest.fixture(scope="module")
+def of_trees(apart, tmp_path_factory) -> tuple[ClassesOutcome, Path]:
+    """Trees on that task, and a folder with their run, with pictures, and the task."""
+    folder = tmp_path_factory.mktemp("apart")
+    outcome = calirare.train_classes(apart[0], model="trees", folds=3)
+    with mock.patch.object(Judged, "draw", DRAW):
+        outcome.save(folder / "run")
+    apart[0].to_npz(folder / "apart.npz")
+    return outcome, folder
+
+
 @pytest.mark.slow
-def test_wrong_labels_of_many_classes_are_found(apart, tmp_path) -> None:
-    graph, wrong = apart
-    outcome = calirare.train_classes(graph, model="trees", folds=4)
+def test_wrong_labels_of_many_classes_are_found(apart, of_trees, tmp_path) -> None:
+    (graph, wrong), (outcome, folder) = apart, of_trees
+    shutil.copytree(folder / "run", tmp_path / "run")
     audit = outcome.audit()
     table = audit.to_frame()
     assert table.columns.tolist() == [
@@ -268,11 +298,9 @@ def test_wrong_labels_of_many_classes_are_found(apart, tmp_path) -> None:
     assert bool((table.other != table.given).all())
     assert "look-alikes" not in audit.summary(80)
     assert max(map(len, audit.summary(80).splitlines())) <= 80
-    outcome.save(tmp_path / "run")
-    graph.to_npz(tmp_path / "apart.npz")
     saved = calirare.load_classes(tmp_path / "run")
     pd.testing.assert_frame_equal(saved.audit(graph).to_frame(), table)
-    said = call("audit", "--run", tmp_path / "run", "--graph", tmp_path / "apart.npz")
+    said = call("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
     assert said.code == 0, said.err
     assert "probably wrong" in said.out
     assert pd.read_csv(tmp_path / "run" / "audit.csv").node.tolist() == table.node.tolist()
@@ -288,13 +316,12 @@ def formulas(path: Path) -> list[str]:
         return [cell for row in csv.reader(file) for cell in row if re.match(r"[=+@]|-(?![\d.])", cell)]
 
 
-def test_measures_find_classes_in_the_runs_own_table_in_any_order(outcome, tmp_path) -> None:
-    outcome.save(tmp_path / "run")
+def test_measures_find_classes_in_the_runs_own_table_in_any_order(folder, tmp_path) -> None:
     said = set[str]()
     for number, order in enumerate((NAMES, NAMES[::-1])):
         p = [word for name in order for word in ("--p", f"p_{name}")]
         out = tmp_path / f"measures{number}"
-        done = call("metrics", tmp_path / "run" / "predictions.csv", *p, "--out", out)
+        done = call("metrics", folder / "predictions.csv", *p, "--out", out)
         assert done.code == 0, done.err
         assert "note: the rare class is rare, one, that with fewest rows: --minority names another" in done.out
         found = json.loads((out / "metrics.json").read_text())
@@ -302,9 +329,8 @@ def test_measures_find_classes_in_the_runs_own_table_in_any_order(outcome, tmp_p
     assert len(said) == 1
 
 
-def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, tmp_path) -> None:
-    outcome.save(tmp_path / "run")
-    saved = calirare.load_classes(tmp_path / "run")
+def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, folder) -> None:
+    saved = calirare.load_classes(folder)
     assert saved.class_names == NAMES
     assert saved.summary() == outcome.summary()
     p = [f"p_{name}" for name in NAMES]
@@ -313,20 +339,29 @@ def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, 
     assert np.allclose(saved.predict(graph)[p], outcome.to_frame()[p], rtol=0, atol=1e-9)
     assert saved.review().node.tolist() == [str(node) for node in outcome.review()[:100].tolist()]
     with pytest.raises(InputError, match=r"model\.safetensors is missing|trained with task classes"):
-        calirare.load(tmp_path / "run")
+        calirare.load(folder)
+
+
+@pytest.fixture(scope="module")
+def half_labelled(apart, tmp_path_factory) -> tuple[calirare.Graph, Path]:
+    """The task with its first 200 labels hidden, and a folder with it and a run of trees on it."""
+    hidden = apart[0].y.clone()
+    hidden[:200] = -1
+    few = dataclasses.replace(apart[0], y=hidden, split=None).with_split(share_split(hidden, 0))
+    folder = tmp_path_factory.mktemp("half")
+    few.to_npz(folder / "few.npz")
+    train = ("--task", "classes", "--model", "trees", "--folds", "3", "--out", folder / "run")
+    said = call("train", "--dataset", folder / "few.npz", *train)
+    assert said.code == 0, said.err
+    return few, folder
 
 
 @pytest.mark.slow
-def test_an_update_of_many_classes(apart, tmp_path) -> None:
-    graph, _ = apart
-    hidden = graph.y.clone()
-    hidden[:200] = -1
-    few = dataclasses.replace(graph, y=hidden, split=None).with_split(share_split(hidden, 0))
-    few.to_npz(tmp_path / "few.npz")
-    train = ("--task", "classes", "--model", "trees", "--folds", "3", "--out", tmp_path / "run")
-    said = call("train", "--dataset", tmp_path / "few.npz", *train)
-    assert said.code == 0, said.err
-    answers = pd.DataFrame({"node": [f"n{i}" for i in range(60)], "label": [NAMES[c] for c in graph.y[:60].tolist()]})
+def test_an_update_of_many_classes(apart, half_labelled, tmp_path) -> None:
+    graph, (_, folder) = apart[0], half_labelled
+    shutil.copytree(folder / "run", tmp_path / "run")
+    labels = [HOSTILE[c] for c in graph.y[:60].tolist()]
+    answers = pd.DataFrame({"node": [f"n{i}" for i in range(60)], "label": labels})
     answers.loc[0, "label"] = "'=odd"  # as our own tables write it
     answers.to_csv(tmp_path / "new.csv", index=False)
     said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
@@ -346,18 +381,14 @@ def test_an_update_of_many_classes(apart, tmp_path) -> None:
     answers.to_csv(tmp_path / "bad.csv", index=False)
     said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "bad.csv", "--out", tmp_path / "three")
     assert said.code == 2
-    assert "a label must be one of plain, =odd and 'rare, one' or unknown, got 'no such'" in said.err
+    assert "a label must be one of <b>plain</b>, =odd and 'rare, one' or unknown, got 'no such'" in said.err
 
 
 @pytest.mark.slow
-def test_the_page_of_many_classes(apart, tmp_path) -> None:
-    graph, _ = apart
-    names = ("<b>plain</b>", "=odd", "rare, one")
-    graph = dataclasses.replace(graph, class_names=names, name="<i>apart</i>")
-    outcome = calirare.train_classes(graph, model="trees", folds=4)
-    outcome.save(tmp_path / "run")
-    graph.to_npz(tmp_path / "apart.npz")
-    said = call("report", "--run", tmp_path / "run", "--graph", tmp_path / "apart.npz")
+def test_the_page_of_many_classes(of_trees, tmp_path) -> None:
+    outcome, folder = of_trees
+    shutil.copytree(folder / "run", tmp_path / "run")
+    said = call("report", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
     assert said.code == 0, said.err
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<b>plain" not in page
@@ -367,7 +398,9 @@ def test_the_page_of_many_classes(apart, tmp_path) -> None:
     first = str(outcome.to_frame().iloc[outcome.review()[0].item()].node)
     assert re.search(rf"<strong>{first}</strong> P\(.*likeliest class", page)
     for name in ("reliability.png", "classes.png"):
-        assert base64.b64encode((tmp_path / "run" / name).read_bytes()).decode() in page
+        picture = (tmp_path / "run" / name).read_bytes()
+        assert picture.startswith(b"\x89PNG")
+        assert base64.b64encode(picture).decode() in page
     flagged = outcome.audit().to_frame().query("flag == 1").node
     assert all(f">{node}<" in page for node in flagged[:15])
     assert f">{outcome.to_frame().node[outcome.review()[0].item()]}<" in page
@@ -381,21 +414,21 @@ def test_the_page_of_many_classes(apart, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> None:
-    graph, _ = apart
-    hidden = graph.y.clone()
-    hidden[:200] = -1
-    few = dataclasses.replace(graph, y=hidden, split=None).with_split(share_split(hidden, 0))
-    outcome = calirare.train_classes(few, model="trees", folds=3)
-    outcome.save(tmp_path / "run")
-    few.to_npz(tmp_path / "few.npz")
+def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path) -> None:
+    few, folder = half_labelled
+    shutil.copytree(folder / "run", tmp_path / "run")
     saved = calirare.load_classes(tmp_path / "run")
-    with Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, NAMES) as verdicts:
+    with Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, HOSTILE) as verdicts:
         desk = Desk(saved, verdicts, lambda: saved.explainer(few))
         assert verdicts.answers == ("class 0", "class 1", "class 2", "unsure", "skip")
         first, second, third = desk.cases[:3]
         page = desk.page(first, "nonce")
-        queue = outcome.to_frame().iloc[outcome.review()[0].item()]
+        frame = saved.to_frame()
+        queue = (
+            frame[frame.node.isin([few.node_name(node) for node in few.unlabelled.tolist()])]
+            .sort_values("confidence")
+            .iloc[0]
+        )
         assert first.node == queue.node
         assert f"{queue.confidence:.2f}"[:4] in page
         assert all(f'value="class {c}"' in page for c in range(3))
@@ -422,7 +455,7 @@ def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> Non
     table = pd.read_csv(tmp_path / "new.csv")
     assert table.node.tolist() == [first.node, second.node]
     assert table.label.tolist() == ["'=odd", "rare, one"]
-    update = ("--graph", tmp_path / "few.npz", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
+    update = ("--graph", folder / "few.npz", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
     assert call("update", "--run", tmp_path / "run", *update).code == 0
     with pytest.raises(InputError, match=r"about the classes .* get them by --export"):
         Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, ("a", "b", "c"))
@@ -442,9 +475,8 @@ def test_names_of_classes_that_look_like_something_else_stay_names(graph, names,
     nodes = np.array([f"{i:04d}" for i in range(240)])
     given = dataclasses.replace(graph, y=y, class_names=names, node_names=nodes, split=None)
     given = given.with_split(share_split(y, 0))
-    outcome = calirare.train_classes(given, model="trees", folds=2)
+    outcome = calirare.train_classes(given, model="gcn", epochs=20, folds=0)
     outcome.save(tmp_path / "run")
-    given.to_npz(tmp_path / "given.npz")
     saved, frame = calirare.load_classes(tmp_path / "run"), outcome.to_frame()
     here = saved.to_frame()
     for column in ("node", "y", "prediction"):
