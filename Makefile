@@ -10,7 +10,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -na
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .DEFAULT_GOAL := setup
 
-.PHONY: setup demo check test fast-tests all-tests test-engines fuzz sanitize kill lint format docs options bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests test-portable test-engines fuzz sanitize kill lint format docs options bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
 # lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
@@ -54,6 +54,12 @@ fast-tests: setup
 
 all-tests: setup
 	$(PYTEST)
+
+# The whole suite as other processors run it: instruction sets of torch, MKL, OpenBLAS and numpy, one and two threads, in
+# random order. PORTABLE="default tests/ext" runs one of them on some folders; see .ci/portable.
+PORTABLE ?= all
+test-portable: setup
+	PYTEST="$(PYTEST)" .ci/portable $(PORTABLE)
 
 # The queries of `calirare export --sql` in DuckDB, SQLite, PostgreSQL and Spark. Debian's PostgreSQL and Java are installed
 # where they are missing (as root), and Spark, 450 MB, beside the other packages; `make test` skips what is not there.

@@ -324,7 +324,7 @@ def test_numbers_of_an_explanation_agree_with_each_other(name):
     found = own.explain(nodes)
     for each, row in zip(found, p, strict=True):
         assert each.of == each.prediction == own.subject.class_names[int(row.argmax())]
-        assert each.p == pytest.approx(float(row.max()), abs=1e-9)
+        assert each.p == pytest.approx(float(row.max()), abs=1e-6)
         assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
         assert all(label.without == each.p - label.effect for label in each.labels)
         assert each.needed is not None
@@ -332,7 +332,7 @@ def test_numbers_of_an_explanation_agree_with_each_other(name):
     other = own.explain(nodes, 2)
     for each, row in zip(other, p, strict=True):
         assert each.of == "rare, one"
-        assert each.p == pytest.approx(float(row[2]), abs=1e-9)
+        assert each.p == pytest.approx(float(row[2]), abs=1e-6)
         assert (each.needed is None) == (each.prediction != each.of)
         assert ("likelier is" in each.sentences[0]) == (each.prediction != each.of)
         around = own.probabilities(torch.tensor([edge.node for edge in each.edges]))[:, 2]
