@@ -27,6 +27,7 @@ class BudgetCurve:
         high: upper ends, [g].
         coverage: of each interval.
         order: the nodes by P(rare), the likeliest first, int64 [n].
+        ties: in that order the number of each node's tie, those that share its P(rare), int64 [n].
     """
 
     alerts: np.ndarray
@@ -35,11 +36,12 @@ class BudgetCurve:
     high: np.ndarray
     coverage: float
     order: np.ndarray
+    ties: np.ndarray
 
     __repr__ = brief
 
     def observed(self, rare: np.ndarray) -> np.ndarray:
-        """Returns how many rare nodes the alerts hold in truth, int64 [g].
+        """Returns how many rare nodes the alerts hold in truth, of a tie that they cut the expected part, float64 [g].
 
         Args:
             rare: which nodes are rare, bool [n].
@@ -49,7 +51,8 @@ class BudgetCurve:
         """
         if rare.shape != self.order.shape:
             raise InputError(f"budget curve: rare must have shape {list(self.order.shape)}, got {list(rare.shape)}")
-        return rare[self.order].astype(np.int64).cumsum()[self.alerts - 1]
+        share = np.bincount(self.ties, rare[self.order]) / np.bincount(self.ties)
+        return share[self.ties].cumsum()[self.alerts - 1]
 
 
 def budget_curve(
@@ -85,4 +88,5 @@ def budget_curve(
     groups = torch.from_numpy(step).to(logits.device)
     expected, draws = count_draws(fitted, logits, groups, len(alerts), of_class=of_class, seed=seed)
     low, high = np.quantile(draws.cumsum(1), [0.5 - coverage / 2, 0.5 + coverage / 2], axis=0)
-    return BudgetCurve(alerts, expected.cumsum(), low, high, coverage, order)
+    ties = np.cumsum(np.diff(p[order], prepend=p[order[0]]) < 0)
+    return BudgetCurve(alerts, expected.cumsum(), low, high, coverage, order, ties)

@@ -141,6 +141,8 @@ class Decided:
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""
         out = {name: getattr(self, name) for name in ("rule", "threshold", "alerts", "nodes", "on", "caveat")}
+        if self.expected is not None and self.expected.tied is not None:
+            out["tied"] = asdict(self.expected.tied)
         if self.undecided is not None:
             out["undecided"] = self.undecided.to_mapping()
         told = {} if self.expected is None else asdict(self.expected)
@@ -214,10 +216,11 @@ def decided(
 
 def threshold_on(
     deciding: Deciding, kept: float, graph: Graph, logits: Tensor, maps: dict[Target, Calibrator]
-) -> float:
+) -> tuple[float, str]:
     """Returns the threshold for another graph: the run's, but a budget's is chosen anew, for as many alerts there.
 
-    Nodes with a label count there as others do: which these are is not known where scores alone are made.
+    With it comes what to say of nodes at the cut that share a P(rare) (`Tie`), or nothing. Nodes with a label count as
+    others do: which these are is not known where scores alone are made.
 
     Args:
         deciding: of the run.
@@ -228,8 +231,16 @@ def threshold_on(
     """
     nodes = graph.scored_nodes
     if deciding.decide != "budget" or not nodes.numel():
-        return kept
-    return deciding.rule.threshold(p_rare(logits[nodes], maps).cpu().numpy(), None)
+        return kept, ""
+    return budget_of(deciding, p_rare(logits[nodes], maps))
+
+
+def budget_of(deciding: Deciding, p: Tensor) -> tuple[float, str]:
+    """Returns the threshold of a budget for nodes of P(rare) p, [n], and what to say of ties at the cut, or nothing."""
+    there, rule = p.cpu().numpy(), deciding.rule
+    threshold = rule.threshold(there, None)
+    tied = rule.tie(there, threshold)
+    return threshold, "" if tied is None else tied.sentence
 
 
 def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
@@ -253,6 +264,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
 
     The expected loss is that of the decision: P(rare) times the cost of a miss, of an alert 1 - P(rare) times that of a
     false alarm. What labels are worth the detector alone can tell, see `Outcome.review`: here these are in order of P.
+    Of equal ones the node comes first whose prediction is more likely wrong.
 
     Args:
         deciding: by what.
@@ -263,7 +275,11 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
     known = answered(graph)
     if by_uncertainty(deciding, said):
         return result.review(said.chosen, known)
-    nodes = torch.argsort(review_worth(deciding, said), descending=True, stable=True)
+    worth = review_worth(deciding, said)
+    nodes = torch.arange(len(worth), device=worth.device)
+    if len(result.nodes) == len(worth):
+        nodes = torch.argsort(result.about(said.chosen)[0].to(worth.device), stable=True)
+    nodes = nodes[torch.argsort(worth[nodes], descending=True, stable=True)]
     return nodes if known is None else left_of(nodes, known, graph.n_nodes)
 
 

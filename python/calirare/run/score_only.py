@@ -27,6 +27,7 @@ from calirare.calibration import (
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
+from calirare.run.deciding import budget_of
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, left_open, p_rare, prevailing, standing
 from calirare.run.row_groups import parquet_writer
 from calirare.run.scored import Scored
@@ -252,11 +253,11 @@ class ScoreOnly:
 
     def _decide(self, logits: Tensor, prevalence: Prevailing) -> _Decided:
         told, maps = prevailing(prevalence, self.scorer.calibrators, logits)
-        deciding, threshold = self.scorer.settings.decision, self.scorer.threshold
+        deciding, threshold, tied = self.scorer.settings.decision, self.scorer.threshold, ""
         if deciding.decide == "budget" and len(logits):  # of as many alerts here
             p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
-            threshold = deciding.rule.threshold(p.numpy(), None)
-        return _Decided(maps, threshold, told)
+            threshold, tied = budget_of(deciding, p)
+        return _Decided(maps, threshold, told, tied)
 
     def _collected(self, logits: Tensor) -> Tensor | None:
         """Returns the logits of all processes in the first, None in the others."""
@@ -286,6 +287,7 @@ class ScoreOnly:
             *standing(decided.maps),
             counted.undecided(deciding.abstain),
             self.scorer.doubt_at(decided.told),
+            decided.tied,
         )
 
 
@@ -296,6 +298,7 @@ class _Decided:
     maps: dict[Target, Calibrator]
     threshold: float
     told: Prevalence | None = None
+    tied: str = ""
 
 
 def together(parts: list[Graph]) -> Graph:

@@ -36,6 +36,7 @@ class Scored:
         assumed: what P(rare) rests on where rare nodes alone were labelled, or none at random, a sentence; else empty.
         at_best: the verdict that this leaves.
         doubt: what the run says against P(rare) of nodes without a label.
+        tied: how many nodes share a P(rare) at the cut of a budget, a sentence; empty where none do.
     """
 
     table: pd.DataFrame | None
@@ -52,6 +53,7 @@ class Scored:
     at_best: Verdict = "ok"
     undecided: Undecided | None = None
     doubt: Doubt = NO_DOUBT
+    tied: str = ""
 
     __repr__ = brief
 
@@ -71,6 +73,8 @@ class Scored:
         """Returns the table, and says what keeps its P(rare) from being relied on."""
         if self.assumed:
             say(f"the run has {self.assumed}")
+        if self.tied:
+            say(self.tied)
         if self.doubt.sentence:
             say(f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}")
         if self.drift is not None and self.drift.verdict != "ok":
@@ -93,6 +97,8 @@ class Scored:
         lines.append(
             f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
         )
+        if self.tied:
+            lines.append(f"ties: {self.tied}")
         if self.undecided is not None:
             lines.append(self.undecided.sentence)
         if self.assumed:
@@ -132,6 +138,7 @@ class Scored:
             "decision": self.rule,
             "prevalence": None if told is None else {name: getattr(told, name) for name in PREVALENCE},
             "undecided": None if self.undecided is None else self.undecided.to_mapping(),
+            "tied": self.tied,
             "assumed": self.assumed,
             "doubt": self.doubt.sentence,
             "verdict": self.verdict,

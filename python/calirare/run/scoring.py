@@ -170,7 +170,7 @@ class Scorer:
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
         told, corrected = prevailing(prevalence, self.calibrators, logits[prepared.scored_nodes])
         scorer = dataclasses.replace(self, fit=fit, calibrators=corrected)
-        threshold = threshold_on(self.settings.decision, self.threshold, prepared, logits, corrected)
+        threshold, tied = threshold_on(self.settings.decision, self.threshold, prepared, logits, corrected)
         said = scorer._said(logits, threshold)
         some = scorer._known(prepared, logits, said.threshold, wanted)
         if some is None and interval_nodes == "alerts" and graph.n_nodes:
@@ -194,6 +194,7 @@ class Scorer:
             *standing(corrected),
             _undecided(said, scored, self.settings.decision.abstain),
             self.doubt_at(told),
+            tied,
         )
 
     def note_on(self, say: Say) -> None:

@@ -243,6 +243,34 @@ def test_a_budgets_threshold_lies_between_two_nodes(dtype):
     assert int((tied >= Budget(alerts=2).threshold(tied, None)).sum()) == 2
 
 
+def test_a_budget_that_ends_in_a_tie_says_so_and_is_never_exceeded():
+    p = np.repeat([0.95, 0.6, 0.1], [86, 30, 400])
+    for budget, alerts, tied in ((10, 0, (86, 0.95)), (86, 86, None), (100, 86, (30, 0.6)), (0.25, 116, (400, 0.1))):
+        rule = Budget(alerts=budget)
+        threshold = rule.threshold(p, None)
+        tie = rule.tie(p, threshold)
+        assert int((p >= threshold).sum()) == alerts
+        assert (None if tie is None else (tie.nodes, tie.p)) == tied
+    assert Budget(alerts=1000).tie(p, 0.0) is None
+    assert Cost().tie(p, 0.5) is None
+    some = Precision(at_least=0.93)  # of the 30 at .6 a few could be taken, not all
+    assert some.tie(p, some.threshold(p, None)).nodes == 30
+    assert Precision(at_least=0.93, confidence=0.9).tie(p, 0.95) is None
+
+
+def test_a_decision_names_the_tie_at_its_cut():
+    z = torch.tensor([0.0] * 300 + [3.0] * 40).double()
+    y = torch.tensor([0] * 290 + [1] * 10 + [1] * 30 + [0] * 10)
+    logits = torch.stack([torch.zeros_like(z), z], 1)
+    fitted = PriorPlattCalibrator().fit(logits, y)
+    found = decide(Budget(alerts=10), fitted, logits)
+    assert found.alerts == 0
+    assert found.tied is not None
+    assert (found.tied.nodes, found.tied.wanted) == (40, 10)
+    assert "40 nodes share P(rare)" in found.sentence
+    assert decide(Budget(alerts=40), fitted, logits).tied is None
+
+
 @pytest.mark.parametrize("alerts", [1, 3, 10, 37])
 def test_no_more_hits_than_alerts_are_promised(alerts):
     rng = np.random.default_rng(0)

@@ -14,7 +14,8 @@ import calirare
 from calirare import InputError, Settings
 from calirare.graph import answered
 from calirare.run import ignored_settings
-from calirare.run.deciding import CAVEAT, HELD, nodes_to_decide, realised
+from calirare.run.deciding import CAVEAT, HELD, nodes_to_decide, realised, review_order
+from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -225,3 +226,36 @@ def test_the_pictures_operating_point_is_the_decision(outcome, tmp_path, monkeyp
     )
     assert int((p >= seen["threshold"]).sum()) == int((p >= p[3]).sum()), "a node at the threshold is an alert"
     assert np.array_equal(p, outcome.for_tables().rare[outcome.graph.split.test]), "as precise as the tables"
+
+
+@pytest.mark.slow
+def test_a_tie_at_the_cut_of_a_budget_is_named_by_the_run_and_by_a_score_of_its_graph(tmp_path):
+    rng, y = np.random.default_rng(3), rare_task(300).y.numpy()
+    kind = np.where(rng.random(300) < 0.6, y, rng.integers(0, 3, 300))  # three kinds of nodes, without an edge
+    graph = rare_task(
+        300,
+        x=torch.from_numpy(np.eye(3, dtype=np.float32)[kind]),
+        adjacency=Csr.from_dense(torch.zeros(300, 300)),
+    )
+    run = calirare.train(graph, model="forest", decide="budget", budget=5)
+    decision = run.decision.to_mapping()
+    assert decision["alerts"] == 0
+    assert decision["tied"]["wanted"] == 5
+    assert f"{decision['tied']['nodes']} nodes share P(rare)" in decision["sentence"]
+    run.save(tmp_path / "run")
+    assert f"{decision['tied']['nodes']} nodes share P(rare)" in (tmp_path / "run/metrics.json").read_text()
+    scored = calirare.load(tmp_path / "run").score(graph)
+    assert scored.alerts == 0
+    assert "share P(rare)" in scored.summary()
+    assert scored.to_mapping()["tied"] == scored.tied
+
+
+def test_nodes_of_one_p_are_looked_at_by_how_likely_they_are_wrong(outcome):
+    said = outcome.for_tables()
+    tied = dataclasses.replace(said, rare=said.rare.round(decimals=1))
+    order = review_order(outcome.settings.decision, outcome.graph, tied, outcome.jackknife)
+    right = outcome.jackknife.about(said.chosen)[0]
+    for p in torch.unique(tied.rare[order]):
+        group = right[order[tied.rare[order] == p]]
+        assert bool((group.diff() >= 0).all())
+    assert bool((tied.rare[order].diff() <= 0).all())

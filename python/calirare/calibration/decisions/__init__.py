@@ -2,7 +2,7 @@
 
 from calirare.calibration.decisions.decision import Counted, Decision, decide
 from calirare.calibration.decisions.guarantees import fewest_rare, precision_threshold, recall_threshold
-from calirare.calibration.decisions.rule import Labelled, Rule
+from calirare.calibration.decisions.rule import Labelled, Rule, Tie
 from calirare.calibration.decisions.rules import NONE, RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Precision",
     "Recall",
     "Rule",
+    "Tie",
     "decide",
     "fewest_rare",
     "make_rule",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import APART, PriorPlattCalibrator, are_apart, count_draws
-from calirare.calibration.decisions.rule import Labelled, Rule
+from calirare.calibration.decisions.rule import Labelled, Rule, Tie
 
 LEFT = "that of all nodes, of whose rare ones labels have used many up"
 
@@ -56,6 +56,7 @@ class Decision:
         hits_by_p: sum of the alerts' P(rare): where labels speak against the form of its map not the hits to expect.
         coverage: of the intervals.
         sentence: what was asked for and what to expect.
+        tied: nodes of one P(rare) that are no alerts since the rule would take only some of them; None: there are none.
     """
 
     threshold: float
@@ -68,6 +69,7 @@ class Decision:
     hits_by_p: float
     coverage: float
     sentence: str
+    tied: Tie | None = None
 
 
 def decide(
@@ -114,7 +116,9 @@ def decide(
     both = np.vstack(count_draws(counting or fitted, logits, groups, 2, of_class=of_class, seed=seed))
     sums = float(p[alert].sum()), float(p[~alert].sum())
     why = APART if counting is None else LEFT
-    return _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage, why)
+    found = _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage, why)
+    tied = rule.tie(p, threshold)
+    return found if tied is None else replace(found, sentence=f"{found.sentence}; {tied.sentence}", tied=tied)
 
 
 def _decision(

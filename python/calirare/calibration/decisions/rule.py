@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from calirare._util.amounts import amount
 from calirare._util.arrays import to_tensor
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
@@ -45,6 +46,32 @@ class Labelled:
             raise InputError("Labelled: rare must hold 0 and 1 or false and true: leave nodes without a label out")
 
 
+@dataclass(frozen=True)
+class Tie:
+    """Nodes of one P(rare) of which a rule takes some and not all: none of them is an alert.
+
+    Attributes:
+        nodes: how many share it.
+        p: their P(rare).
+        wanted: how many alerts the rule would make if no two P(rare) were equal.
+        alerts: how many it makes.
+    """
+
+    nodes: int
+    p: float
+    wanted: int
+    alerts: int
+
+    @property
+    def sentence(self) -> str:
+        """How many nodes share which P(rare), and what becomes of them."""
+        return (
+            f"{amount(self.nodes, 'node')} share P(rare) {self.p:.3g} at the cut, and only "
+            f"{self.wanted - self.alerts:,} of them would be alerts: nothing tells which, so that none is; "
+            f"{amount(self.alerts + self.nodes, 'alert')} would take all"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
     """Says which nodes are alerts: those whose P(rare) is at least the threshold.
@@ -61,6 +88,21 @@ class Rule(ABC):
 
         `labelled` is what a guarantee rests on; a rule without one does not look at it.
         """
+
+    def wanted(self, p: np.ndarray) -> int | None:
+        """Returns how many alerts there would be if no two P were equal; None: the rule asks for no number."""
+        return None
+
+    def tie(self, p: np.ndarray, threshold: float) -> Tie | None:
+        """Returns the nodes that are no alerts since only some of them could be; None where there are none.
+
+        `threshold` is that of the rule for nodes with P(rare) = p, [n].
+        """
+        wanted, below = self.wanted(p), p[p < threshold]
+        alerts = len(p) - len(below)
+        if wanted is None or wanted <= alerts or not len(below):
+            return None
+        return Tie(int((below == below.max()).sum()), float(below.max()), wanted, alerts)
 
     @property
     @abstractmethod

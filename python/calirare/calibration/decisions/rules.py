@@ -70,7 +70,9 @@ class Cost(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Rule):
-    """Alerts are the nodes with the largest P(rare), as many as can be looked at.
+    """Alerts are the nodes with the largest P(rare), as many as can be looked at, and never more.
+
+    Nodes that share a P(rare) are all alerts, or none where the budget ends among them (`Rule.tie`).
 
     Attributes:
         alerts: how many, a whole number >= 1, or a share of the nodes in (0, 1).
@@ -89,12 +91,16 @@ class Budget(Rule):
 
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
         """Returns a P with at most so many nodes above it, half way to the next: tied ones are all alerts or none."""
-        k = int(self.alerts if self.alerts >= 1 else self.alerts * len(p))
+        k = self.wanted(p)
         if k >= len(p):
             return 0.0
         above = np.sort(p)[len(p) - k - 1]  # the first node that must be left out
         kept = p[p > above]
         return _below(p, kept.min()) if len(kept) else NONE
+
+    def wanted(self, p: np.ndarray) -> int:
+        """Returns the budget, of a share the whole number of nodes below it."""
+        return int(self.alerts if self.alerts >= 1 else self.alerts * len(p))
 
     @property
     def sentence(self) -> str:
@@ -130,15 +136,22 @@ class Precision(Rule):
         """Returns the lowest threshold at which the mean P of the alerts is the target, or that labels prove."""
         if self.confidence is not None:
             return precision_threshold(_needed(labelled), self.at_least, self.confidence)
-        largest = -np.sort(-p)
-        enough = np.flatnonzero(largest.cumsum() >= self.at_least * np.arange(1, len(p) + 1))
-        if not len(enough):
+        wanted = self._most(p)
+        if not wanted:
             return NONE
-        last = largest[enough[-1]]
-        if (p >= last).sum() > enough[-1] + 1:  # tied nodes would bring it below the target
+        last = -np.sort(-p)[wanted - 1]
+        if (p >= last).sum() > wanted:  # tied nodes would bring it below the target
             above = p[p > last]
             return _below(p, above.min()) if len(above) else NONE
         return _below(p, last)
+
+    def wanted(self, p: np.ndarray) -> int | None:
+        """Returns the largest number of nodes, from the highest P down, whose mean P is the target."""
+        return self._most(p) if self.confidence is None else None
+
+    def _most(self, p: np.ndarray) -> int:
+        enough = (-np.sort(-p)).cumsum() >= self.at_least * np.arange(1, len(p) + 1)
+        return int(np.flatnonzero(np.append(True, enough))[-1])
 
     @property
     def sentence(self) -> str:
