@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 from calirare._util.array_files import NumpyArray
 
@@ -29,6 +28,8 @@ def screened(columns: NumpyArray, targets: NumpyArray, parts: Sequence[NumpyArra
     m, d = columns.shape
     if d <= WIDE:
         return [None] * len(parts)
+    from scipy.stats import rankdata  # late: it takes most of a second to import
+
     contrasts = [_contrasts(targets, rows) for rows in parts]
     telling = np.empty((len(parts), d))
     step = max(1, BLOCK // m)
