@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -75,45 +75,52 @@ class PlattPosterior:
 
     def loss(self, theta: Tensor) -> Tensor:
         """Returns the loss; its unit is one label, so that rounding does not grow with their number."""
-        of_labels = F.cross_entropy(self._logits(theta), self.labels, reduction="none")
-        of_shares = torch.log_softmax(self._vectors(theta)[2], 0)
+        _, logits, shares = self._parts(theta)
+        of_labels, of_shares = F.cross_entropy(logits, self.labels, reduction="none"), torch.log_softmax(shares, 0)
         away = self._from_prior(theta)
-        prior = self._precision() @ away @ away / 2 - self.counts @ of_shares
-        return (self.weights @ of_labels + prior) / self._total()
+        prior = self._precision @ away @ away / 2 - self.counts @ of_shares
+        return (self.weights @ of_labels + prior) / self._total
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Returns gradient [q] and Hessian [q, q] of the loss."""
-        p, t = self._p(theta), self._sloped(theta)
-        share, spread = torch.softmax(self._vectors(theta)[2], 0), self._spread()
-        error = self.weights[:, None] * (p - F.one_hot(self.labels, p.shape[1]))
+        spread, at = self._spread, self._at(theta)
+        t, p, share = at
+        error = self.weights[:, None] * (p - self._targets)
         slopes = (t * error).sum(0)
-        of_lambda = (self.representative @ error) + self.counts.sum() * share - self.counts
+        of_lambda = (self.representative @ error) + self._counted * share - self.counts
         gradient = spread @ torch.cat([slopes, error.sum(0), of_lambda])
-        gradient = gradient + self._precision() @ self._from_prior(theta)
+        gradient = gradient + self._precision @ self._from_prior(theta)
         bent = spread[:, : len(slopes)]  # a slope is exp(u), so that the Hessian is more than the information
-        hessian = self.information(theta) + (bent * slopes) @ bent.T
-        return gradient / self._total(), hessian / self._total()
+        hessian = self._information(*at) + (bent * slopes) @ bent.T
+        return gradient / self._total, hessian / self._total
 
     def information(self, theta: Tensor) -> Tensor:
         """Returns the expected information of the labels plus that of the priors, positive definite [q, q].
 
         With P_i = diag(p_i) - p_i p_i^T it is sum_i w_i J_i^T P_i J_i, J_i = [diag(t_i), I, representative_i I].
         """
-        p, spread = self._p(theta), self._spread()
-        k, ones = p.shape[1], torch.ones_like(p)
-        factors = torch.stack([self._sloped(theta), ones, self.representative[:, None] * ones])  # [3, m, k]
+        return self._information(*self._at(theta))
+
+    def _at(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns sloped logits t [m, k], probabilities [m, k] and the population's shares [k]."""
+        t, logits, shares = self._parts(theta)
+        return t, torch.softmax(logits, 1), torch.softmax(shares, 0)
+
+    def _information(self, t: Tensor, p: Tensor, share: Tensor) -> Tensor:
+        k, spread, (ones, representative) = p.shape[1], self._spread, self._constant_factors
+        factors = torch.stack([t, ones, representative])  # [3, m, k]
         likely = p * factors  # first: a logit may be as far away as its class is unlikely
         squares = torch.einsum("amk,bmk->abk", self.weights[:, None] * likely, factors)
         means = likely.transpose(0, 1).reshape(len(p), 3 * k)
         full = torch.diag_embed(squares).permute(0, 2, 1, 3).reshape(3 * k, 3 * k)
         full = full - (self.weights[:, None] * means).T @ means
-        return spread @ full @ spread.T + self._of_priors(theta)
+        return spread @ full @ spread.T + self._of_priors(share)
 
-    def _of_priors(self, theta: Tensor) -> Tensor:
-        """Returns the curvature of the priors, [q, q]."""
-        share, of_lambda = torch.softmax(self._vectors(theta)[2], 0), self._spread()[:, -self.away.shape[1] :]
-        counted = self.counts.sum() * (torch.diag(share) - torch.outer(share, share))
-        return of_lambda @ counted @ of_lambda.T + self._precision()
+    def _of_priors(self, share: Tensor) -> Tensor:
+        """Returns the curvature of the priors where the population has these shares, [q, q]."""
+        of_lambda = self._spread[:, -self.away.shape[1] :]
+        counted = self._counted * (torch.diag(share) - torch.outer(share, share))
+        return of_lambda @ counted @ of_lambda.T + self._precision
 
     def likeliest(self, theta: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Returns where theta and a residual of the log-odds of class 1 are likeliest together, and the information.
@@ -132,55 +139,64 @@ class PlattPosterior:
         r, q = residual.shape[1], len(theta)
         if not r:
             return torch.zeros_like(theta), self.information(theta)
-        sign, (below, above) = self.away.new_tensor([-1.0, 1.0]), self._logits(theta).T
-        parts = [sign * self._sloped(theta), sign.expand_as(self.away), self.representative[:, None] * sign]
-        rows = torch.cat([torch.cat(parts, 1) @ self._spread().T, residual], 1)
+        t, logits, shares = self._parts(theta)
+        sign, (below, above) = self.away.new_tensor([-1.0, 1.0]), logits.T
+        parts = [sign * t, sign.expand_as(self.away), self.representative[:, None] * sign]
+        rows = torch.cat([torch.cat(parts, 1) @ self._spread.T, residual], 1)
         odds, y = above - below, self.labels.to(theta)
-        prior = torch.block_diag(self._of_priors(theta), torch.eye(r).to(theta))
+        prior = torch.block_diag(self._of_priors(torch.softmax(shares, 0)), torch.eye(r).to(theta))
         pull = rows.T @ (self.weights * (torch.sigmoid(odds) - y))
         pull[q:] = 0  # at its maximum theta's prior pulls as the labels do, the other way
 
         def loss(move: Tensor) -> Tensor:
             at = odds + rows @ move
-            return (self.weights @ (F.softplus(at) - y * at) - pull @ move + move @ prior @ move / 2) / self._total()
+            return (self.weights @ (F.softplus(at) - y * at) - pull @ move + move @ prior @ move / 2) / self._total
 
         def derivatives(move: Tensor) -> tuple[Tensor, Tensor]:
             p = torch.sigmoid(odds + rows @ move)
             gradient = rows.T @ (self.weights * (p - y)) - pull + prior @ move
             hessian = rows.T @ ((self.weights * p * (1 - p))[:, None] * rows) + prior
-            return gradient / self._total(), hessian / self._total()
+            return gradient / self._total, hessian / self._total
 
         move = newton_minimum(loss, theta.new_zeros(q + r), derivatives)
-        return move, self._total() * derivatives(move)[1]
+        return move, self._total * derivatives(move)[1]
 
+    @cached_property
+    def _counted(self) -> Tensor:
+        return self.counts.sum()
+
+    @cached_property
     def _total(self) -> float:
-        return float(self.weights.sum() + self.counts.sum())
+        return float(self.weights.sum() + self._counted)
 
-    def _vectors(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the log-slopes, alpha and lambda, each [k]."""
-        slopes, alpha, shares = (theta @ self._spread()).split(self.away.shape[1])
-        return slopes, alpha, shares
+    @cached_property
+    def _targets(self) -> Tensor:
+        return F.one_hot(self.labels, self.away.shape[1])
 
-    def _sloped(self, theta: Tensor) -> Tensor:
-        return self._vectors(theta)[0].exp() * self.away
+    @cached_property
+    def _constant_factors(self) -> tuple[Tensor, Tensor]:
+        """Derivatives of each label's logits by alpha and by lambda, [m, k]."""
+        ones = torch.ones_like(self.away)
+        return ones, self.representative[:, None] * ones
 
-    def _logits(self, theta: Tensor) -> Tensor:
-        _, alpha, shares = self._vectors(theta)
-        return self._sloped(theta) + alpha + self.representative[:, None] * shares + self.offsets
+    def _parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns sloped logits t [m, k], the logits that they become [m, k], and lambda [k]."""
+        slopes, alpha, shares = (theta @ self._spread).split(self.away.shape[1])
+        t = slopes.exp() * self.away
+        return t, t + alpha + self.representative[:, None] * shares + self.offsets, shares
 
-    def _p(self, theta: Tensor) -> Tensor:
-        return torch.softmax(self._logits(theta), 1)
-
+    @cached_property
     def _spread(self) -> Tensor:
-        """Returns the matrix by which theta makes (u, alpha, lambda), [q, 3 k]."""
+        """The matrix by which theta makes (u, alpha, lambda), [q, 3 k]."""
         return spread(self.away.shape[1], self.form_precision is not None).to(self.away)
 
     def _from_prior(self, theta: Tensor) -> Tensor:
         """Returns theta less the mean of its prior, that of lambda aside."""
         return torch.cat([theta[:1] - self.log_slope, theta[1:]])
 
+    @cached_property
     def _precision(self) -> Tensor:
-        """Returns the inverse of the priors' covariance, [q, q]; (I + 1 1^T) / 2 is for those to class 0."""
+        """The inverse of the priors' covariance, [q, q]; (I + 1 1^T) / 2 is for those to class 0."""
         k = self.away.shape[1]
         to_first = 2 * (torch.eye(k - 1).to(self.away) - 1 / k)
         parts = [self.away.new_full((1, 1), self.slope_precision), self.ratio_precision * to_first]
