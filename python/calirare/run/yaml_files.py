@@ -7,30 +7,19 @@ from typing import Any
 
 import yaml
 
+try:
+    from yaml import CSafeLoader as SafeLoader  # the same by libyaml, ten times as fast
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 from calirare._util.errors import InputError
 from calirare._util.files import read_text
 
 MAX_CONFIG, MAX_DEPTH = 1 << 18, 20  # bytes of a file of settings, and how deep it may nest; ours: 2 kB, 2
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Reads YAML without anchors, with which a few lines stand for more than memory holds, and of bounded depth."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.MarkedYAMLError(
-                problem="*aliases are not read, write the value out", problem_mark=event.start_mark
-            )
-        if self.depth >= MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"it is nested more than {MAX_DEPTH} deep")
-        self.depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+class _PlainLoader(SafeLoader):
+    """Reads YAML in which no name stands twice."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -39,6 +28,18 @@ class _PlainLoader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
+
+
+def _check_structure(text: str) -> None:
+    """Refuses aliases, with which a few lines stand for more than memory holds, and nesting beyond reason."""
+    depth = 0
+    for event in yaml.parse(text, _PlainLoader):
+        if isinstance(event, yaml.AliasEvent):
+            mark: Any = event.start_mark
+            raise yaml.MarkedYAMLError(problem="*aliases are not read, write the value out", problem_mark=mark)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"it is nested more than {MAX_DEPTH} deep")
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -55,7 +56,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     where = f"config {path}"
     try:
-        values = yaml.load(read_text(Path(path), where, MAX_CONFIG), _PlainLoader)  # a SafeLoader
+        text = read_text(Path(path), where, MAX_CONFIG)
+        _check_structure(text)
+        values = yaml.load(text, _PlainLoader)  # a SafeLoader
     except OSError as error:
         raise InputError(f"{where}: cannot be read: {error.strerror or error}") from error
     except yaml.MarkedYAMLError as error:
