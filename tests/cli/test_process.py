@@ -237,7 +237,9 @@ def test_a_program_whose_reader_has_gone_ends_as_others_do():
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as pipe:
-        done = subprocess.run([*COMMAND, "--help"], stdout=pipe, stderr=subprocess.PIPE, text=True, env=SILENT, timeout=120)
+        done = subprocess.run(
+            [*COMMAND, "--help"], stdout=pipe, stderr=subprocess.PIPE, text=True, env=SILENT, timeout=120
+        )
     assert (done.returncode, done.stderr) == (141, "")
 
 
