@@ -6,12 +6,10 @@ import random
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPException
 from urllib.parse import urlencode
 
@@ -21,27 +19,21 @@ from calirare.page import Desk, Verdicts
 from calirare.run import load
 from tests.cli.test_review import served
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at, run
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_one_sentence, call, forked
 from tests.helpers.hostile import HOSTILE
 
 pytestmark = pytest.mark.slow
 DESK, PHONE, READABLE = 1280, 390, 4.5
 
 
+@contextmanager
 def started(folder):
-    """Starts a review and returns the process, what it said, and its page's address."""
-    words = [sys.executable, "-m", "calirare", "review", "--run", str(folder)]
-    process = subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job of a shell ignores it
-    )
-    said = [process.stdout.readline() for _ in range(3)]
-    found = re.search(r"http://\S+", said[-1])
-    assert found is not None, (said, process.stderr.read())
-    return process, said, found[0]
+    """Starts a review and yields the process, what it said, and its page's address."""
+    with forked("review", "--run", folder) as process:
+        said = [process.stdout.readline() for _ in range(3)]
+        found = re.search(r"http://\S+", said[-1])
+        assert found is not None, (said, process.stderr.read())
+        yield process, said, found[0]
 
 
 def answered(address, saved):
@@ -60,33 +52,28 @@ def answered(address, saved):
 def test_a_kill_loses_nothing_that_was_saved_and_the_next_review_goes_on(quick_run):
     """Every answer that was told of is there, in order; at most one more had been written."""
     path = quick_run.with_name(f"{quick_run.name}.review.sqlite")
-    process, said, address = started(quick_run)
     saved: list[int] = []
-    thread = threading.Thread(target=answered, args=(address, saved))
-    thread.start()
-    while len(saved) < 5:
-        time.sleep(0.01)
-    time.sleep(random.uniform(0, 0.3))  # any moment will do
-    process.kill()
-    thread.join()
-    process.communicate()
+    with started(quick_run) as (process, _, address):
+        thread = threading.Thread(target=answered, args=(address, saved))
+        thread.start()
+        while len(saved) < 5:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.3))  # any moment will do
+        process.end(signal.SIGKILL)
+        thread.join()
     with closing(sqlite3.connect(path)) as base:
         assert base.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         rows = [row[0] for row in base.execute("SELECT answer FROM said ORDER BY id")]
     assert len(saved) <= len(rows) <= len(saved) + 1
     assert rows == [("rare", "rest", "unsure", "skip")[i % 4] for i in range(len(rows))]
 
-    process, said, address = started(quick_run)
-    assert not said[0].startswith("review 0 of"), "it goes on"
-    second = assert_one_sentence(call("review", "--run", quick_run))
-    assert f"another process is writing there (process {process.pid}" in second
-    process.send_signal(signal.SIGINT)
-    try:
-        out, err = process.communicate(timeout=20)
-    finally:
-        process.kill()
-    assert (process.returncode, err) == (0, "")
-    assert f"saved in {path}: " in out
+    with started(quick_run) as (process, said, _):
+        assert not said[0].startswith("review 0 of"), "it goes on"
+        second = assert_one_sentence(call("review", "--run", quick_run))
+        assert f"another process is writing there (process {process.pid}" in second
+        assert process.end(signal.SIGINT) == 0
+        assert f"saved in {path}: " in process.stdout.read()
+        assert process.stderr.read() == ""
 
 
 KEYS = """<script>

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import math
+import os
 import signal
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 from unittest import mock
 
 from calirare.cli import main
@@ -54,6 +63,7 @@ def call(*arguments: object, pictures: bool = False, closed: Collection[str] = (
 
 
 PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png")
+PICTURES_OF_CLASSES = ("reliability.png", "classes.png")
 _rough_report = functools.partial(calibration_report, n_draws=3)
 
 
@@ -65,6 +75,8 @@ def rough_runs(pictures: bool = False) -> Iterator[None]:
         stack.enter_context(mock.patch.multiple("calirare._util.draws", RESAMPLES=0, DRAWS=0, LEAST=3))
         if not pictures:
             stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
+            stack.enter_context(mock.patch("calirare.run.class_judging.Judged.draw", _no_pictures_of_classes))
+            stack.enter_context(mock.patch("calirare.plots.canvas.save", _empty_picture))
         yield
 
 
@@ -77,6 +89,66 @@ def few_candidates() -> AbstractContextManager[object]:
 def _no_pictures(outcome: object, folder: Path) -> None:
     for name in PICTURES:
         (folder / name).write_bytes(b"")
+
+
+def _no_pictures_of_classes(judged: object, folder: Path, *_: object) -> None:
+    for name in PICTURES_OF_CLASSES:
+        (folder / name).write_bytes(b"")
+
+
+def _empty_picture(figure: object, path: str | Path, *_: object) -> Path:
+    Path(path).write_bytes(b"")
+    return Path(path)
+
+
+@contextmanager
+def forked(*arguments: object) -> Iterator[Forked]:
+    """Runs `calirare ARGUMENTS` in a copy of this process, where all is imported; it is killed at the end."""
+    out, err = os.pipe(), os.pipe()
+    number = os.fork()
+    if number == 0:
+        code = 1
+        try:
+            for (read, write), stream in ((out, 1), (err, 2)):
+                os.close(read)
+                os.dup2(write, stream)
+            sys.stdout, sys.stderr = (open(stream, "w", buffering=1) for stream in (1, 2))  # noqa: SIM115
+            for signals in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(signals, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.argv = ["calirare", *map(str, arguments)]
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        finally:
+            with suppress(OSError):
+                sys.stdout.flush()
+            os._exit(code)
+    for _, write in (out, err):
+        os.close(write)
+    with open(out[0]) as said, open(err[0]) as noted:
+        process = Forked(number, said, noted)
+        try:
+            yield process
+        finally:
+            process.end(signal.SIGKILL)
+
+
+@dataclasses.dataclass
+class Forked:
+    """A command in a process of its own: its number, what it writes, and its exit code once it has ended."""
+
+    pid: int
+    stdout: TextIO
+    stderr: TextIO
+    code: int | None = None
+
+    def end(self, number: int) -> int:
+        """Sends a signal, unless the process has ended, and returns its exit code."""
+        if self.code is None:
+            os.kill(self.pid, number)
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
 
 
 def assert_one_sentence(said: Said, code: int = 2) -> str:
