@@ -33,10 +33,17 @@ def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(graph_file, tmp_path_factory.mktemp("runs") / "gcn", "--abstain", "0.9")
 
 
-def learnt(model: str, folder: Path, **how: int) -> None:
+def learnt(model: str, folder: Path, **how: int) -> Path:
     """Writes a run of another detector."""
     with rough_runs():
-        calirare.train(rare_task(), model=model, folds=2, **how).save(folder)
+        calirare.train(rare_task(), model=model, **how).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of trees. Read only."""
+    return learnt("trees", tmp_path_factory.mktemp("runs") / "trees", folds=2)
 
 
 @pytest.fixture
@@ -105,11 +112,9 @@ def test_names_of_nodes_stay(run, tmp_path):
 @pytest.mark.parametrize(
     ("model", "stage"), [("gcn", "pass2"), pytest.param("trees", "logits", marks=pytest.mark.slow)]
 )
-def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp_path, monkeypatch):
+def test_what_was_stopped_goes_on_with_equal_bytes(request, model, stage, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
-    if model != "gcn":
-        run = tmp_path / "run"
-        learnt(model, run)
+    run = request.getfixturevalue("run" if model == "gcn" else "trees")
     scored(run, later, tmp_path / "whole.parquet")
 
     def stop(*_, **__):
@@ -128,13 +133,13 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["trees", "auto"])
-def test_trees_and_the_default_model_are_scored_by_blocks_too(model, later, tmp_path, monkeypatch):
+def test_trees_and_the_default_model_are_scored_by_blocks_too(request, model, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
     monkeypatch.setattr(stream_run, "BLOCK", 70)
-    learnt(model, tmp_path / "run")
-    table, told, _ = scored(tmp_path / "run", later, tmp_path / "s.parquet")
+    run = request.getfixturevalue("trees") if model == "trees" else learnt(model, tmp_path / "run", folds=0, epochs=12)
+    table, told, _ = scored(run, later, tmp_path / "s.parquet")
     rare_task(seed=1).to_npz(tmp_path / "later.npz")
-    wanted, all_told, _ = scored(tmp_path / "run", tmp_path / "later.npz", tmp_path / "m.parquet")
+    wanted, all_told, _ = scored(run, tmp_path / "later.npz", tmp_path / "m.parquet")
     assert (table["alert"] == wanted["alert"]).all()
     for name in ("p_rare", "p_balanced", "p_raw"):
         np.testing.assert_allclose(table[name], wanted[name], rtol=0, atol=0 if model == "trees" else 1e-6)
@@ -170,7 +175,7 @@ def test_what_cannot_be_read_by_blocks_is_scored_in_memory(run, how, later, grap
     folder, graph = run, graph_file
     if how != "a file":
         folder, graph = tmp_path / "run", later
-        learnt("gin", folder, epochs=5)
+        learnt("gin", folder, epochs=2, folds=0, hidden=4)
     said = call("predict", "--run", folder, "--graph", graph, "--scores-only", "--out", tmp_path / "s.parquet")
     assert said.code == 0, said.err
     why = "it is not in a folder" if how == "a file" else "its detector is no graph convolution"

@@ -23,19 +23,35 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"y": y, "p": p, "q": q, "p0": 1 - p, "w": 1.0, "split": split})
 
 
-@pytest.mark.slow
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures are made, but not drawn: it saves seconds."""
+
+    def save(figure, path, *_):
+        path.write_text("drawn")
+        return path
+
+    monkeypatch.setattr("calirare.plots.canvas.save", save)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "parquet"])
-def test_same_numbers_as_the_library(frame, tmp_path, suffix):
+def test_tables_of_every_kind_hold_the_same(frame, tmp_path, suffix):
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
     path = tmp_path / f"preds.{suffix}"
-    writers = {
-        "csv": lambda: frame.to_csv(path, index=False),
-        "csv.gz": lambda: frame.to_csv(path, index=False),
-        "tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
-        "parquet": lambda: frame.to_parquet(path),
-    }
-    writers[suffix]()
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == "tsv" else ",")
+    table = load_table(path)
+    assert table.labels.tolist() == frame["y"].tolist()
+    assert table.probabilities.tolist() == frame["p"].tolist()
+
+
+@pytest.mark.slow
+def test_same_numbers_as_the_library(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
     report = evaluate_table(path, n_draws=20)
     expected = metrics.calibration_report(frame["y"].to_numpy(), frame["p"].to_numpy(), n_draws=20)
     assert {key: report.values[key] for key in expected} == expected
@@ -75,7 +91,7 @@ def test_writes_numbers_and_pictures(frame, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_classes(frame, tmp_path):
+def test_several_classes(frame, tmp_path, undrawn):
     path = tmp_path / "preds.csv"
     frame.to_csv(path, index=False)
     table = load_table(path, TableColumns(probabilities=("p0", "p"), minority="0", weights="w"))
@@ -88,7 +104,7 @@ def test_several_classes(frame, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_labels(frame, tmp_path):
+def test_several_labels(frame, tmp_path, undrawn):
     path = tmp_path / "preds.csv"
     frame["z"] = 1 - frame["y"]
     frame.to_csv(path, index=False)
@@ -335,17 +351,20 @@ def test_bins_out_of_range(frame, tmp_path, n_bins):
         evaluate_table(path, n_bins=n_bins)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["metrics.json", "classes.png"])
-def test_files_are_not_replaced_unless_asked(frame, tmp_path, name):
-    path = tmp_path / "preds.csv"
+def test_files_are_not_replaced_unless_asked(frame, tmp_path, undrawn):
+    path, names = tmp_path / "preds.csv", ("metrics.json", "classes.png")
     frame.to_csv(path, index=False)
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(InputError, match=f"{name} exists already: take another folder"):
-        evaluate_table(path, out=tmp_path, n_draws=2)
-    assert (tmp_path / name).read_text() == "mine"
+    for name in names:
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(InputError, match=f"{name} exists already: take another folder"):
+            evaluate_table(path, out=tmp_path, n_draws=2)
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).unlink()
+    for name in names:
+        (tmp_path / name).write_text("mine")
     evaluate_table(path, out=tmp_path, n_draws=2, overwrite=True)
-    assert (tmp_path / name).read_bytes() != b"mine"
+    for name in names:
+        assert (tmp_path / name).read_text() != "mine"
 
 
 def test_a_full_disk_leaves_nothing(frame, tmp_path, monkeypatch):
