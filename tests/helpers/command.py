@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import io
@@ -64,19 +65,22 @@ def call(*arguments: object, pictures: bool = False, closed: Collection[str] = (
 
 PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png")
 PICTURES_OF_CLASSES = ("reliability.png", "classes.png")
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
+)  # a picture of one black dot
 _rough_report = functools.partial(calibration_report, n_draws=3)
 
 
 @contextmanager
 def rough_runs(pictures: bool = False) -> Iterator[None]:
-    """Meanwhile runs take noise floors and intervals from the fewest draws, and without `pictures` draw empty ones."""
+    """Meanwhile runs take noise floors and intervals from the fewest draws, and without `pictures` draw a dot at most."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
         stack.enter_context(mock.patch.multiple("calirare._util.draws", RESAMPLES=0, DRAWS=0, LEAST=3))
         if not pictures:
             stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
             stack.enter_context(mock.patch("calirare.run.class_judging.Judged.draw", _no_pictures_of_classes))
-            stack.enter_context(mock.patch("calirare.plots.canvas.save", _empty_picture))
+            stack.enter_context(mock.patch("calirare.plots.canvas.save", _dot))
         yield
 
 
@@ -93,11 +97,11 @@ def _no_pictures(outcome: object, folder: Path) -> None:
 
 def _no_pictures_of_classes(judged: object, folder: Path, *_: object) -> None:
     for name in PICTURES_OF_CLASSES:
-        (folder / name).write_bytes(b"")
+        (folder / name).write_bytes(DOT)
 
 
-def _empty_picture(figure: object, path: str | Path, *_: object) -> Path:
-    Path(path).write_bytes(b"")
+def _dot(figure: object, path: str | Path, *_: object) -> Path:
+    Path(path).write_bytes(DOT)
     return Path(path)
 
 
