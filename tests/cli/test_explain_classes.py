@@ -18,22 +18,38 @@ from tests.helpers.tasks import rare_task
 NAMES = ["card", "loan", "ring, big"]
 
 
-@pytest.fixture(scope="module", params=["gcn", "trees"])
-def run(request, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on two tables with names, of a network or of trees with the nodes nearby."""
-    folder = tmp_path_factory.mktemp("classes")
+def trained(model: str, folder: Path) -> Path:
+    """Trains on two tables with names: a network, or trees with the nodes nearby."""
     edges, out = tables(folder), folder / "run"
     words = ("train", "--dataset", edges, "--features", folder / "nodes.csv", "--symmetrize", "--task", "classes")
-    model = {"gcn": ("--epochs", "20", "--folds", "0"), "trees": ("--folds", "2")}[request.param]
-    said = call(*words, "--label-rate", "5", "--model", request.param, *model, "--out", out)
+    settings = {"gcn": ("--epochs", "20", "--folds", "0"), "trees": ("--folds", "2")}[model]
+    said = call(*words, "--label-rate", "5", "--model", model, *settings, "--out", out)
     assert said.code == 0, said.err
     return out
 
 
-def test_it_says_the_probabilities_of_the_runs_table(run):
-    table = pd.read_csv(run / "predictions.csv").set_index("node")
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a network. Read only."""
+    return trained("gcn", tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of trees. Read only."""
+    return trained("trees", tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(params=["gcn", "trees"])
+def either(request) -> Path:
+    """Each of the two in turn."""
+    return request.getfixturevalue({"gcn": "run"}.get(request.param, request.param))
+
+
+def test_it_says_the_probabilities_of_the_runs_table(either):
+    table = pd.read_csv(either / "predictions.csv").set_index("node")
     names = list(table.index[[3, 40, 77]])
-    said = call("explain", "--run", run, "--node", *names, "--json")
+    said = call("explain", "--run", either, "--node", *names, "--json")
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
     assert [each["name"] for each in found["explanations"]] == names
@@ -53,7 +69,7 @@ def test_it_says_the_probabilities_of_the_runs_table(run):
         assert set(each["needed"]) == {"names", "without", "enough", "instead"}
         assert f"P({each['class']}) of {each['name']} is" in each["sentences"][0]
     assert "rare" not in said.out.replace("p_rare", "")
-    of = call("explain", "--run", run, "--node", names[0], "--class", "ring, big", "--json")
+    of = call("explain", "--run", either, "--node", names[0], "--class", "ring, big", "--json")
     each = json.loads(of.out)["explanations"][0]
     assert (each["class"], each["name"]) == ("ring, big", names[0])
     assert abs(each["p"] - table.loc[names[0], "p_ring, big"]) < 1e-6
@@ -85,13 +101,13 @@ def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
     assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["explain_n3.png", "explain_n4.png"]
 
 
-def test_labels_are_left_out_by_whole_new_runs_too(run, tmp_path):
-    name = pd.read_csv(run / "predictions.csv")["node"][3]
-    said = call("explain", "--run", run, "--node", name, "--class", "ring, big", "--retrain", 1, "--json")
+def test_labels_are_left_out_by_whole_new_runs_too(either, tmp_path):
+    name = pd.read_csv(either / "predictions.csv")["node"][3]
+    said = call("explain", "--run", either, "--node", name, "--class", "ring, big", "--retrain", 1, "--json")
     assert said.code == 0, said.err
     strongest = json.loads(said.out)["explanations"][0]["labels"][0]
     pd.DataFrame({"node": [strongest["name"]]}).to_csv(tmp_path / "gone.csv", index=False)
-    forgot = call("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "new")
+    forgot = call("update", "--run", either, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "new")
     assert forgot.code == 0, forgot.err
     table = pd.read_csv(tmp_path / "new" / "predictions.csv").set_index("node")
     assert strongest["retrained"] == pytest.approx(table.loc[name, "p_ring, big"], abs=1e-6)

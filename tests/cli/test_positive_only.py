@@ -273,7 +273,7 @@ def test_an_explanation_begins_with_the_p_that_tables_show(run, tables):
 
 def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
     graph = calirare.load_dataset(tables / "edges.csv", labels="positive-only")
-    outcome = calirare.train(graph, labels="positive-only", model="gcn", epochs=60, folds=0, prevalence=0.1)
+    outcome = calirare.train(graph, labels="positive-only", model="gcn", epochs=30, folds=0, prevalence=0.1)
     p = outcome.probabilities("population")[:, 1]
     nodes = torch.tensor([3, 5, 8, 13])
     for node, found in zip(nodes.tolist(), outcome.explain(nodes), strict=True):

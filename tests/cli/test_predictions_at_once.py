@@ -20,12 +20,10 @@ from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
 
-@pytest.fixture(scope="module")
-def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def run(trained_quickly: Path) -> Path:
     """A run. Read only."""
-    folder = tmp_path_factory.mktemp("runs") / "gcn"
-    assert call("train", "--dataset", graph_file, *QUICK, "--out", folder).code == 0
-    return folder
+    return trained_quickly
 
 
 @pytest.fixture
@@ -57,28 +55,16 @@ def test_scores_and_intervals_of_one_name_are_not_written_at_once(run, folder, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [("--scores-only", "--out", "s.parquet"), ("--out", "s.csv")])
-def test_nor_are_two_predictions_of_every_class(how, tmp_path, monkeypatch):
+def test_nor_are_two_predictions_of_every_class(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     edges = ("--features", tmp_path / "nodes.csv", tables(tmp_path))
-    quick = (
-        "--task",
-        "classes",
-        "--label-rate",
-        "5",
-        "--model",
-        "gcn",
-        "--epochs",
-        "5",
-        "--folds",
-        "0",
-        "--symmetrize",
-    )
+    quick = ("--task", "classes", "--label-rate", 5, "--model", "gcn", "--epochs", 5, "--folds", 0, "--symmetrize")
     assert call("train", *edges[:2], "--dataset", edges[2], *quick, "--out", tmp_path / "run").code == 0
-    with claimed(tmp_path / how[-1], "predict"):
-        said = call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how)
-        assert "another process is writing there" in assert_one_sentence(said)
-    assert call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how).code == 0
+    for how in (("--scores-only", "--out", "s.parquet"), ("--out", "t.csv")):
+        with claimed(tmp_path / how[-1], "predict"):
+            said = call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how)
+            assert "another process is writing there" in assert_one_sentence(said)
+        assert call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how).code == 0
 
 
 def test_what_appeared_before_the_place_was_free_is_not_replaced(run, folder, tmp_path, monkeypatch):

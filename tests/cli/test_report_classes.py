@@ -27,7 +27,7 @@ def place(tmp_path_factory) -> Path:
     """Three runs: of one graph, with fewer epochs and other test nodes, and recalibrated from the first. Read only."""
     folder = tmp_path_factory.mktemp("two")
     graph = file_of(blocks(500, labelled=350), folder, "own")
-    for name, how in (("one", ("--epochs", 60)), ("two", ("--epochs", 3, "--seed", 1))):
+    for name, how in (("one", ("--epochs", 40)), ("two", ("--epochs", 3, "--seed", 1))):
         said = call("train", "--dataset", graph, *FAST, *how, "--out", folder / name, pictures=True)
         assert said.code == 0, said.err
     shifted = file_of(blocks(400, (0.1, 0.1, 0.1, 0.7), seed=1), folder, "shifted")
@@ -70,7 +70,7 @@ def test_two_runs_of_many_classes_stand_side_by_side(place, page):
     known = differ & (one.y != "")
     right = [int((known & (table.y == table.prediction)).sum()) for table in (one, two)]
     assert f"Of those with a label ({known.sum()}) it is right here for {right[0]}, there for {right[1]}" in text
-    for words in ("Beside another run: two", "Settings that differ", "training.epochs 60 3", "Two runs"):
+    for words in ("Beside another run: two", "Settings that differ", "training.epochs 40 3", "Two runs"):
         assert words in text
     assert "The runs are judged on different nodes" in text
     assert "loo.damping" not in text.partition("How to make it again")[0], "a setting that is the same"
@@ -157,7 +157,7 @@ def test_what_cannot_stand_beside_a_run_is_refused(place, quick_run, tmp_path):
     assert "--against must be a run of a rare class" in refused(quick_run, place / "one")
     assert "there is no such folder" in refused(place / "one", tmp_path / "gone")
     fewer = file_of(blocks(300, (0.5, 0.3, 0.2)), tmp_path, "fewer")
-    assert call("train", "--dataset", fewer, *FAST, "--epochs", 3, "--out", tmp_path / "fewer").code == 0
+    assert call("train", "--dataset", fewer, *FAST, "--epochs", 2, "--out", tmp_path / "fewer").code == 0
     said = refused(place / "one", tmp_path / "fewer")
     assert "of the same classes as" in said
     assert "has no 'rare, one': name another run" in said

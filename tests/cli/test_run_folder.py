@@ -14,7 +14,7 @@ import yaml
 from safetensors import safe_open
 
 from calirare.graph import Graph
-from tests.helpers.command import QUICK, call
+from tests.helpers.command import QUICK, call, few_candidates
 
 FILES = {
     "files.json",
@@ -215,18 +215,18 @@ def test_another_seed_gives_another_run(quick_run, graph_file, tmp_path):
     "options",
     [
         ("--model", "gcn", "--epochs", "auto", "--folds", "0", "--target", "population"),
-        ("--model", "gcn", "--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "10", "--folds", "2"),
         ("--model", "gcn", "--label-rate", "21", "--seed", "5", "--epochs", "10", "--method", "ts"),
         ("--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "auto", "--folds", "2"),
     ],
-    ids=["auto epochs", "random split", "higher label rate", "average"],
+    ids=["auto epochs", "higher label rate", "average of a random split"],
 )
 def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 30)
     monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
-    assert call("train", "--dataset", graph_file, *options, "--out", tmp_path / "a").code == 0
-    monkeypatch.undo()
-    said = call("train", "--config", tmp_path / "a" / "config.yaml", "--out", tmp_path / "b")
+    with few_candidates():
+        assert call("train", "--dataset", graph_file, *options, "--out", tmp_path / "a").code == 0
+        monkeypatch.undo()
+        said = call("train", "--config", tmp_path / "a" / "config.yaml", "--out", tmp_path / "b")
     assert said.code == 0, said.err
     for name in SAME:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name

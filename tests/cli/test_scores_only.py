@@ -15,7 +15,7 @@ import calirare
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import stream_run, streaming
 from calirare.run import score_only
-from tests.helpers.command import assert_one_sentence, call, rough_runs
+from tests.helpers.command import assert_one_sentence, call, few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 
 GCN = ("--model", "gcn", "--epochs", "30", "--folds", "0")
@@ -136,7 +136,8 @@ def test_what_was_stopped_goes_on_with_equal_bytes(request, model, stage, later,
 def test_trees_and_the_default_model_are_scored_by_blocks_too(request, model, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
     monkeypatch.setattr(stream_run, "BLOCK", 70)
-    run = request.getfixturevalue("trees") if model == "trees" else learnt(model, tmp_path / "run", folds=0, epochs=12)
+    with few_candidates():
+        run = request.getfixturevalue("trees") if model == "trees" else learnt(model, tmp_path / "run", folds=0)
     table, told, _ = scored(run, later, tmp_path / "s.parquet")
     rare_task(seed=1).to_npz(tmp_path / "later.npz")
     wanted, all_told, _ = scored(run, tmp_path / "later.npz", tmp_path / "m.parquet")
