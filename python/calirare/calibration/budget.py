@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.arrays import equal_to
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare.calibration.posterior import count_draws
@@ -88,5 +89,6 @@ def budget_curve(
     groups = torch.from_numpy(step).to(logits.device)
     expected, draws = count_draws(fitted, logits, groups, len(alerts), of_class=of_class, seed=seed)
     low, high = np.quantile(draws.cumsum(1), [0.5 - coverage / 2, 0.5 + coverage / 2], axis=0)
-    ties = np.cumsum(np.diff(p[order], prepend=p[order[0]]) < 0)
+    falls = np.diff(p[order], prepend=p[order[0]])
+    ties = np.cumsum(falls < -equal_to(p[order]))
     return BudgetCurve(alerts, expected.cumsum(), low, high, coverage, order, ties)

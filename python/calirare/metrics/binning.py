@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from calirare._util.arrays import EQUAL
+
 # Numbers handled at a time: torch's own limit below which it stays on one thread.
 BLOCK = 32768
 
@@ -60,8 +62,9 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
 class RankBins:
     """Samples in the order of their score, cut into bins of equal numbers.
 
-    A tie (samples of equal score) may be cut by the end of a bin. Each of its samples then counts with the tie's mean
-    value: the expected value over random orders of the tie, so that no result depends on the order of the rows.
+    A tie (samples of equal score, in float64 but for rounding) may be cut by the end of a bin. Each of its samples then
+    counts with the tie's mean value: the expected value over random orders of the tie, so that no result depends on
+    the order of the rows.
 
     Attributes:
         order: the samples from the lowest score up, int64 [n, G].
@@ -80,7 +83,8 @@ class RankBins:
         """Returns the bins of scores [n, G], of each column by itself."""
         ordered, order = torch.sort(scores.detach(), dim=0, stable=True)
         first = torch.ones_like(order)
-        first[1:] = ordered[1:] != ordered[:-1]
+        rounding = EQUAL if ordered.dtype == torch.float64 else 0.0
+        first[1:] = ordered[1:] > ordered[:-1] + rounding * ordered[:-1].abs()
         ties = None if bool(first.all()) else first.T.reshape(-1).cumsum(0).view(first.T.shape).T - 1
         return cls(order, ties, equal_frequency_bins(len(scores), n_bins, scores.device), n_bins)
 

@@ -239,8 +239,11 @@ def test_a_budgets_threshold_lies_between_two_nodes(dtype):
         last, following = np.sort(p)[::-1][alerts - 1 : alerts + 1]
         assert following < threshold < last
         assert abs((float(last) - threshold) - (threshold - float(following))) < 1e-9
-    tied = np.array([0.2, 0.2, np.nextafter(0.2, 1), 0.9], dtype=np.float64)
-    assert int((tied >= Budget(alerts=2).threshold(tied, None)).sum()) == 2
+    tied = np.array([0.2, 0.2, np.nextafter(0.2, 1), 0.9], dtype=np.float64)  # but for rounding
+    assert int((tied >= Budget(alerts=2).threshold(tied, None)).sum()) == 1
+    assert Budget(alerts=2).tie(tied, 0.5).nodes == 3
+    certain = 1 - np.array([1e-11, 1e-12, 1e-13])  # whose odds are far apart
+    assert int((certain >= Budget(alerts=2).threshold(certain, None)).sum()) == 2
 
 
 def test_a_budget_that_ends_in_a_tie_says_so_and_is_never_exceeded():

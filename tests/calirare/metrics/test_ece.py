@@ -157,6 +157,8 @@ def test_equal_probabilities_share_their_labels_by_hand():
     expected = (abs(1 / 3 - 0.2) + abs(1 / 6 - 0.3)) / 2
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
         assert metrics.ace(y[order], p[order], 2) == pytest.approx(expected, rel=1e-12)
+        rounded = np.where(np.arange(4) == 1, np.nextafter(p, 1), p)[order]
+        assert metrics.ace(y[order], rounded, 2) == pytest.approx(expected, rel=1e-12)
     # With weights 2, 1, 1, 4 each .2 has the weight 4/3 and of it 2/3 with label 1.
     weighted = (abs(1 / 2 - 0.2) + abs((2 / 3) / (16 / 3) - (0.8 / 3 + 1.6) / (16 / 3))) / 2
     assert metrics.ace(y, p, 2, weights=[2, 1, 1, 4]) == pytest.approx(weighted, rel=1e-12)

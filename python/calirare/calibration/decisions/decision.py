@@ -144,9 +144,8 @@ def _decision(
     rare = hits + misses
     recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
     missed = counted(misses)
-    what = (
-        f"P(rare) of at least {threshold:.3g} makes {amount(alerts, 'alert')}; expect {found} hits and {missed} misses"
-    )
+    makes = f"P(rare) of at least {threshold:.3g} makes {amount(alerts, 'alert')}"
+    what = f"{makes if threshold <= 1 else 'no node is an alert'}; expect {found} hits and {missed} misses"
     pairs = zip(sums, (found, missed), strict=True)
     if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
         what += f" (sums of P(rare) are {said(sums[0])} and {said(sums[1])}: {why})"

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from calirare._util.amounts import amount
-from calirare._util.arrays import to_tensor
+from calirare._util.arrays import equal_to, to_tensor
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 
@@ -66,9 +66,9 @@ class Tie:
     def sentence(self) -> str:
         """How many nodes share which P(rare), and what becomes of them."""
         return (
-            f"{amount(self.nodes, 'node')} share P(rare) {self.p:.3g} at the cut, and only "
-            f"{self.wanted - self.alerts:,} of them would be alerts: nothing tells which, so that none is; "
-            f"{amount(self.alerts + self.nodes, 'alert')} would take all"
+            f"{amount(self.nodes, 'node')} share P(rare) {self.p:.3g} at the cut and only "
+            f"{self.wanted - self.alerts:,} of them would fit: none of them is an alert; "
+            f"{amount(self.alerts + self.nodes, 'alert')} would include them all"
         )
 
 
@@ -102,7 +102,7 @@ class Rule(ABC):
         alerts = len(p) - len(below)
         if wanted is None or wanted <= alerts or not len(below):
             return None
-        return Tie(int((below == below.max()).sum()), float(below.max()), wanted, alerts)
+        return Tie(int((below >= below.max() - equal_to(below.max())).sum()), float(below.max()), wanted, alerts)
 
     @property
     @abstractmethod

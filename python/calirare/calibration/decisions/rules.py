@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calirare._util.amounts import amount
+from calirare._util.arrays import equal_to
 from calirare._util.errors import InputError
 from calirare.calibration.decisions.guarantees import precision_threshold, recall_threshold
 from calirare.calibration.decisions.rule import Labelled, Rule
@@ -95,7 +96,7 @@ class Budget(Rule):
         if k >= len(p):
             return 0.0
         above = np.sort(p)[len(p) - k - 1]  # the first node that must be left out
-        kept = p[p > above]
+        kept = p[p > above + equal_to(above)]
         return _below(p, kept.min()) if len(kept) else NONE
 
     def wanted(self, p: np.ndarray) -> int:
@@ -140,8 +141,8 @@ class Precision(Rule):
         if not wanted:
             return NONE
         last = -np.sort(-p)[wanted - 1]
-        if (p >= last).sum() > wanted:  # tied nodes would bring it below the target
-            above = p[p > last]
+        if (p >= last - equal_to(last)).sum() > wanted:  # tied nodes would bring it below the target
+            above = p[p > last + equal_to(last)]
             return _below(p, above.min()) if len(above) else NONE
         return _below(p, last)
 
