@@ -14,7 +14,7 @@ from calirare.run import Choice, Row
 from calirare.run.outcome import draw
 from calirare.training import class_weights
 from calirare_ext import Csr
-from tests.helpers.command import rough_runs
+from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -72,7 +72,8 @@ def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
 
 
 def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
-    outcome.save(tmp_path / "run")
+    with rough_runs():
+        outcome.save(tmp_path / "run")
     here = outcome.explain(top=2)
     again = calirare.load(tmp_path / "run").explain(top=2, graph=graph)
     for one, other in zip(here, again, strict=True):
@@ -95,7 +96,7 @@ def test_a_run_draws_what_every_budget_buys(outcome, tmp_path):
 def test_a_graph_without_edges_is_one_of_rows(graph):
     no_end = torch.empty(0, dtype=torch.int64)
     none = Csr.from_coo(no_end, no_end, None, (graph.n_nodes, graph.n_nodes))
-    with rough_runs():
+    with rough_runs(), few_candidates():
         found = calirare.train(dataclasses.replace(graph, adjacency=none))
     assert "spreading" not in [row.name for row in found.choice.rows]
     assert bool(found.probabilities("population").isfinite().all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,8 @@ def graph():
 
 @pytest.fixture(scope="module")
 def outcome(graph):
-    with rough_runs():
+    few_trees = mock.patch("calirare.models.trees.TreesTraining._most", 20)  # linear models are looked at
+    with rough_runs(), few_trees:
         return calirare.train(graph)
 
 

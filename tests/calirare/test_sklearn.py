@@ -6,7 +6,8 @@ import dataclasses
 import doctest
 import pickle
 import re
-from functools import reduce
+from contextlib import nullcontext
+from functools import cache, reduce
 from operator import getitem
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from calirare._util.errors import InputError
 from calirare.leave_one_out import ALO
 from calirare.run.schema import options_of
 from calirare.sklearn import GraphClassifier
+from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +63,12 @@ EXPECTED_FAILURES = {
     "feeds negative numbers": "check_positive_only_tag_during_fit",
 }
 REASONS = {name: reason for reason, names in EXPECTED_FAILURES.items() for name in names.split()}
+
+
+@cache
+def plain():
+    """The quick classifier that tests compare with, and do not change."""
+    return fitted()
 
 
 def fitted(graph=GRAPH, y=Y, nodes=SEEN, **settings):
@@ -96,7 +104,9 @@ def test_with_a_graph_those_checks_fail_that_feed_no_node_numbers():
     ],
 )
 def test_the_default_passes_checks_of_scikit_learn(check):
-    check("GraphClassifier", GraphClassifier())
+    few = nullcontext() if check is check_methods_subset_invariance else few_candidates()  # its bound is rounding
+    with rough_runs(), few:
+        check("GraphClassifier", GraphClassifier())
 
 
 def test_defaults_are_those_of_the_library():
@@ -112,9 +122,10 @@ def test_defaults_are_those_of_the_library():
 
 @pytest.mark.slow
 def test_the_default_is_what_train_makes_of_the_same_labels():
-    classifier = GraphClassifier(GRAPH).fit(SEEN, Y[SEEN])
     none = torch.zeros(0, dtype=torch.int64)
-    outcome = calirare.train(GRAPH.with_split(Split(torch.from_numpy(SEEN), none, none)))
+    with rough_runs(), few_candidates():
+        classifier = GraphClassifier(GRAPH).fit(SEEN, Y[SEEN])
+        outcome = calirare.train(GRAPH.with_split(Split(torch.from_numpy(SEEN), none, none)))
     want = outcome.probabilities("population").numpy()
     assert np.abs(classifier.predict_proba(np.arange(260)) - want).max() < 1e-12
     assert classifier.outcome_.settings.training.model == "auto"
@@ -135,7 +146,7 @@ def test_the_prevalence_of_a_table_is_that_of_the_population_it_was_drawn_from(m
         return x, np.r_[np.zeros(common, int), np.ones(rare, int)]
 
     (x, y), (all_x, all_y) = drawn(200, 200), drawn(9500, 500)
-    how = {"model": model} | ({"folds": 0, "epochs": 60, "hidden": 8} if model == "gcn" else {})
+    how = {"model": model} | ({"folds": 0, "epochs": 40, "hidden": 8} if model == "gcn" else {})
     p = GraphClassifier(prevalence=0.05, **how).fit(x, y).predict_proba(all_x)[:, 1]
     plain = GraphClassifier(**how).fit(x, y)
     as_drawn = plain.predict_proba(all_x)[:, 1]
@@ -144,6 +155,8 @@ def test_the_prevalence_of_a_table_is_that_of_the_population_it_was_drawn_from(m
     odds = p / (1 - p) * (1 - as_drawn) / as_drawn
     assert odds == pytest.approx(np.full(10_000, 0.05 / 0.95), rel=1e-9)
     assert average_precision_score(all_y, p) == pytest.approx(average_precision_score(all_y, as_drawn))
+    if model == "trees":
+        return  # the rest is calibration, whatever the model
     told = GraphClassifier(prevalence=0.05, target="balanced", **how).fit(x, y).predict_proba(all_x)
     of_none = GraphClassifier(target="balanced", **how).fit(x, y).predict_proba(all_x)
     assert np.array_equal(told, of_none)
@@ -211,7 +224,7 @@ def test_labels_of_held_out_nodes_have_no_effect():
     other = torch.from_numpy(np.concatenate([Y[SEEN], np.random.default_rng(0).permutation(Y[HELD_OUT])]))
     assert not torch.equal(other, GRAPH.y)
     blind = dataclasses.replace(GRAPH, y=None, original_y=None, minority=None, split=None)
-    want = fitted().predict_proba(HELD_OUT)
+    want = plain().predict_proba(HELD_OUT)
     for graph in (dataclasses.replace(GRAPH, y=other), blind):
         assert np.array_equal(fitted(graph).predict_proba(HELD_OUT), want)
     y = Y.copy()
@@ -242,7 +255,7 @@ def test_a_grid_search_by_pr_auc_takes_numpys_numbers_and_refits():
 
 
 def test_the_check_of_the_leave_one_out_moves_probabilities_and_no_order():
-    checked, quick = fitted(folds=2), fitted()
+    checked, quick = fitted(folds=2), plain()
     assert checked.outcome_.agreement is not None
     a, b = checked.decision_function(HELD_OUT), quick.decision_function(HELD_OUT)
     assert np.array_equal(np.argsort(a), np.argsort(b))
@@ -260,13 +273,13 @@ def test_a_clone_shares_the_graph_and_not_what_was_learned():
 
 
 def test_a_pickled_classifier_predicts_the_same():
-    classifier = fitted()
+    classifier = plain()
     other = pickle.loads(pickle.dumps(classifier))
     assert np.array_equal(other.predict_proba(HELD_OUT), classifier.predict_proba(HELD_OUT))
 
 
 def test_a_classifier_mapped_from_a_file_predicts_the_same_without_a_warning(tmp_path):
-    classifier = fitted()
+    classifier = plain()
     joblib.dump(classifier, tmp_path / "it")
     read = joblib.load(tmp_path / "it", mmap_mode="r")  # arrays that must not be written to
     assert np.array_equal(read.predict_proba(HELD_OUT), classifier.predict_proba(HELD_OUT))
@@ -281,7 +294,7 @@ def test_tensors_of_any_precision_with_a_gradient_or_without(dtype):
     got = GraphClassifier(**QUICK).fit(X.requires_grad_(), torch.from_numpy(y)).predict_proba(X)
     assert np.array_equal(got, want)
     nodes = torch.from_numpy(HELD_OUT)
-    assert np.array_equal(fitted().predict_proba(nodes.to(torch.int32)), fitted().predict_proba(HELD_OUT))
+    assert np.array_equal(plain().predict_proba(nodes.to(torch.int32)), plain().predict_proba(HELD_OUT))
 
 
 def test_columns_of_a_frame_keep_their_names_in_the_run():
@@ -303,13 +316,13 @@ def test_a_setting_that_cannot_be_left_out_is_not_none(setting):
 
 @pytest.mark.parametrize(("rest", "rare"), [("genuine", "theft"), ("honest", "fraud"), (2, -1), (True, False)])
 def test_labels_of_any_kind_rare_class_first_or_last(rest, rare):
-    classifier, plain = fitted(y=np.where(Y == 1, rare, rest)), fitted()
+    classifier, numbered = fitted(y=np.where(Y == 1, rare, rest)), plain()
     assert classifier.classes_.tolist() == sorted([rest, rare])
     order = [0, 1] if rest < rare else [1, 0]
-    assert np.array_equal(classifier.predict_proba(HELD_OUT), plain.predict_proba(HELD_OUT)[:, order])
+    assert np.array_equal(classifier.predict_proba(HELD_OUT), numbered.predict_proba(HELD_OUT)[:, order])
     sign = 1 if rest < rare else -1
-    assert np.array_equal(classifier.decision_function(HELD_OUT), sign * plain.decision_function(HELD_OUT))
-    assert np.array_equal(classifier.predict(HELD_OUT), np.where(plain.predict(HELD_OUT) == 1, rare, rest))
+    assert np.array_equal(classifier.decision_function(HELD_OUT), sign * numbered.decision_function(HELD_OUT))
+    assert np.array_equal(classifier.predict(HELD_OUT), np.where(numbered.predict(HELD_OUT) == 1, rare, rest))
     assert classifier.outcome_.graph.class_names == (str(rest), str(rare))
 
 
@@ -325,7 +338,7 @@ def test_three_classes():
 
 @pytest.mark.slow
 def test_nodes_come_as_a_vector_a_column_a_list_or_whole_floats_in_any_order():
-    want = fitted().predict_proba(HELD_OUT)
+    want = plain().predict_proba(HELD_OUT)
     backwards = SEEN[::-1]
     for X in (backwards.tolist(), backwards[:, None], backwards.astype(float), pd.DataFrame({"node": backwards})):
         classifier = GraphClassifier(GRAPH, **QUICK).fit(X, Y[backwards])
@@ -397,4 +410,5 @@ def test_a_table_dense_or_sparse_is_learned_and_new_rows_are_predicted():
 def test_the_page_shows_what_happens():
     page = ROOT / "docs" / "sklearn.md"
     assert re.search(r"^>>> ", page.read_text(), re.MULTILINE)
-    assert doctest.testfile(str(page), module_relative=False).failed == 0
+    with rough_runs(), few_candidates():
+        assert doctest.testfile(str(page), module_relative=False).failed == 0

@@ -11,14 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    redirect_stderr,
-    redirect_stdout,
-    suppress,
-)
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 from unittest import mock
@@ -84,10 +77,15 @@ def rough_runs(pictures: bool = False) -> Iterator[None]:
         yield
 
 
-def few_candidates() -> AbstractContextManager[object]:
-    """Meanwhile `auto` has one network of each kind, trained for few epochs, and two folds."""
+@contextmanager
+def few_candidates() -> Iterator[None]:
+    """Meanwhile `auto` has one network of each kind, trained for few epochs, 20 trees of each kind, and two folds."""
     settings = {"LINEAR_DECAYS": (1e-2,), "HOPS_DECAYS": (5e-2,), "GCNS": ((2, 2e-3),), "FOLDS": 2, "EPOCHS": 20}
-    return mock.patch.multiple("calirare.pipeline.auto", **settings)
+    with (
+        mock.patch.multiple("calirare.pipeline.auto", **settings),
+        mock.patch("calirare.models.trees.TreesTraining._most", 20),
+    ):
+        yield
 
 
 def _no_pictures(outcome: object, folder: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 import calirare
 from calirare.calibration import giveaway
 from calirare.graph import Column, Graph
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 NONE: tuple[str, ...] = ()
@@ -85,7 +86,7 @@ def test_a_copy_of_the_labels_is_named_whatever_nodes_without_one_have(name):
 
 @pytest.mark.parametrize("drawn_as", ["at random", "more of the rare ones", "by the column"])
 def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as):
-    for seed in range(60):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         n = int(rng.integers(300, 4000))
         rare = rng.random(n) < rng.uniform(0.02, 0.1)
@@ -121,22 +122,29 @@ def case_numbers(task: Graph, known: torch.Tensor) -> Graph:
     return dataclasses.replace(task, x=x, y=y, split=split, columns=columns, feature_names=names)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def rough():
+    with rough_runs():
+        yield
+
+
 def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     task = rare_task(800)
     known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:250]
     graph = case_numbers(task, known)
-    outcome = calirare.train(graph, model="hops", epochs=30)
+    quick = {"model": "hops", "epochs": 30, "folds": 2}
+    outcome = calirare.train(graph, **quick)
     check = outcome.metrics["population_check"]
     assert check["verdict"] == "do not trust"
     assert "the column 'case' gives the labels away: where it is filled, " in check["reason"]
-    told = calirare.train(graph, model="hops", epochs=30, prevalence=0.3)
+    told = calirare.train(graph, **quick, prevalence=0.3)
     for each in (outcome, told):
         assert any("gives the labels away" in note for note in each.metrics["notes"])
     assert told.metrics["population_check"]["verdict"] == "do not trust"
     without = dataclasses.replace(
         graph, x=graph.x[:, 1:], columns=graph.columns[1:], feature_names=graph.feature_names[1:]
     )
-    other = calirare.train(without, model="hops", epochs=30)
+    other = calirare.train(without, **quick)
     assert not other.check.doubt
 
     told.save(tmp_path / "told")

@@ -11,6 +11,7 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare.pipeline.maps import check_told, used_up
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 
@@ -71,6 +72,12 @@ def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest,
     assert (said in check.sentence) == (verdict == "caution")
     if verdict:
         assert check.verdict == verdict
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rough():
+    with rough_runs():
+        yield
 
 
 @pytest.mark.slow

@@ -81,8 +81,14 @@ SETTINGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("name", "n_classes", "n_layers"),
+    [
+        *((name, 3, 2) for name in SETTINGS),
+        *((name, 2, 2) for name in ("alo", "alo, primal", "influence, ggn", "newton, dense")),
+        *((name, 3, 1) for name in ("alo", "influence, cg", "official")),
+    ],
+)
 def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes: int, n_layers: int) -> None:
     fit, graph, module = both(n_classes, n_layers)
     before = copy.deepcopy(module.model.state_dict())

@@ -66,7 +66,7 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
     train(module, x, edges, nodes, targets, weights)
     fitted = ModuleFit(module, (x, edges), nodes, targets, weights, MU)
     found = leave_one_out(fitted)
-    again = leave_one_out(fitted, method=Retrain(n_models=5, seed=1))
+    again = leave_one_out(fitted, method=Retrain(n_models=4, seed=1))
     before = module(x, edges).detach()
     chosen, own, elsewhere = again.samples()[0].tolist(), [], []
     for i in chosen:
@@ -89,12 +89,12 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
 def test_two_layers_agree_with_retraining_in_direction(kind: str) -> None:
     graph = synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
     options = {"heads": 2} if kind == "gat" else {}
-    settings = DETECTORS[kind](epochs=150, hidden=4, dropout=0.0, weight_decay=0.02, **options)
+    settings = DETECTORS[kind](epochs=100, hidden=4, dropout=0.0, weight_decay=0.02, **options)
     start = settings.fit(graph, torch.arange(0, 240, 6))
     module, end = converge(start, max_steps=100)
     assert end.loss <= start.penalised_loss()[0] + 1e-6
     methods = {"alo": ALO(), "paper": Influence(convention="paper", solver="dense")}
-    found = compare(module, None, torch.arange(0, 40, 8), torch.arange(1, 240, 7), methods, max_steps=10)
+    found = compare(module, None, torch.arange(0, 40, 10), torch.arange(1, 240, 7), methods, max_steps=8)
     rows = {row.method: row for row in found.rows}
     assert rows["alo"].correlation > 0.97
     assert rows["alo"].elsewhere_correlation > 0.8

@@ -49,7 +49,7 @@ def test_a_label_is_not_seen_by_the_network_that_answers_for_it(graph, kind):
 
 @pytest.mark.parametrize("kind", PYG)
 def test_what_other_threads_draw_changes_no_number(graph, kind):
-    detector, nodes = PygDetector(PYG[kind](epochs=12, hidden=4), choose=False), graph.split.train
+    detector, nodes = PygDetector(PYG[kind](epochs=5, hidden=4), choose=False), graph.split.train
     alone, done = detector.fit(graph, nodes), Event()
 
     def draw() -> None:
@@ -108,7 +108,7 @@ def test_a_state_gives_the_same_networks_again(graph, kind):
 
 def test_a_saved_run_scores_as_the_outcome_does(graph, tmp_path, monkeypatch):
     with rough_runs():
-        outcome = calirare.train(graph, model="sage", epochs=30, hidden=8)
+        outcome = calirare.train(graph, model="sage", epochs=10, hidden=8)
         outcome.save(tmp_path / "run")
     loaded = calirare.load(tmp_path / "run")
     assert outcome.metrics["detection"], "measured as any other"

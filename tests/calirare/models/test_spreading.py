@@ -28,6 +28,7 @@ from calirare.models import (
 from calirare.models.joined import JoinedRows
 from calirare.models.known_nodes import edges_of, mark, sums_of
 from calirare.models.spreading import labels_of
+from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, sum_bound
 
@@ -285,7 +286,8 @@ def test_p_rare_of_graphs_whose_nodes_the_run_does_not_know_is_that_of_the_law()
         return dataclasses.replace(graph, node_names=np.array([f"{seed}-{i}" for i in range(n)])), int(y.sum())
 
     graph, _ = month(1, labels=True)
-    outcome = calirare.train(graph.rare(1))
+    with rough_runs(), few_candidates():
+        outcome = calirare.train(graph.rare(1))
     assert outcome.fit.weight_of("spreading") > 0.1
     others = [month(seed, labels=False) for seed in (2, 3, 4)]
     told = [outcome.score(other).expected.expected for other, _ in others]
@@ -307,7 +309,8 @@ def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_
     def trained(x):
         graph = Graph.from_edges(edges, x, y, symmetrize=True, duplicates="drop").rare(1)
         graph = graph.with_split(calirare.graph.share_split(graph.y, 0, test_share=0.0))
-        return calirare.train(graph, epochs=30)
+        with rough_runs(), few_candidates():
+            return calirare.train(graph)
 
     outcome = trained(noise)
     assert outcome.fit.weight_of("spreading") > 0.5
@@ -325,5 +328,6 @@ def test_what_would_be_kept_is_counted(graph, fitted):
 
 def test_auto_does_without_labels_nearby_where_they_would_take_too_much(monkeypatch):
     monkeypatch.setattr("calirare.pipeline.auto.MOST_KEPT", 0)
-    outcome = calirare.train(rare_task())
+    with few_candidates():
+        outcome = calirare.train(rare_task())
     assert "spreading" not in {row.name for row in outcome.choice.rows}

@@ -243,7 +243,7 @@ def test_a_run_of_an_earlier_release_finds_its_own_table_however_it_spelled_the_
     graph = dataclasses.replace(graph, x=x, columns=then, feature_names=("code", "word"))
     with rough_runs():
         outcome = calirare.train(graph, model="trees", folds=0)
-    outcome.save(tmp_path / "run")
+        outcome.save(tmp_path / "run")
     saved, table = calirare.load(tmp_path / "run"), dataclasses.replace(graph, x=read, columns=now)
     assert torch.equal(saved.graph(table).x, x)
     scored = saved.score(table)

@@ -98,7 +98,7 @@ def test_of_a_large_graph_alerts_alone_get_one_when_it_is_scored(graph, tmp_path
     monkeypatch.setattr(interval_nodes, "REVIEWED", 5)
     with rough_runs():
         outcome = calirare.train(graph, model="gcn", **QUICK)
-    outcome.save(tmp_path / "run")
+        outcome.save(tmp_path / "run")
     graph.to_npz(tmp_path / "g.npz")
     said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", "--out", tmp_path / "some.csv")
     assert "nodes have an interval" in said.err

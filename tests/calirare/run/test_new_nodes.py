@@ -17,7 +17,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph, GraphLog, Relation
 from calirare_ext import Csr
-from tests.helpers.command import rough_runs
+from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 
 LEVEL = 1e-5  # of logits in float32: sums in another order
@@ -73,7 +73,7 @@ def test_several_new_nodes_are_scored_as_in_the_whole_graph(graph, how):
 
 @pytest.mark.slow
 def test_auto_scores_them_so_too_and_from_a_folder(graph, tmp_path):
-    with rough_runs():
+    with rough_runs(), few_candidates():
         outcome = calirare.train(graph)
         outcome.save(tmp_path / "run")
     check(outcome, graph)

@@ -32,10 +32,15 @@ def beside(task: Graph, share: float = 0.3) -> Graph:
     return dataclasses.replace(task, y=y, original_y=original, split=split, scored=~(draw & (y < 0)))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def rough():
+    with rough_runs():
+        yield
+
+
 @pytest.fixture(scope="module")
 def outcome() -> calirare.Outcome:
-    with rough_runs():
-        return calirare.train(beside(rare_task()), model="hops", folds=2, epochs=40)
+    return calirare.train(beside(rare_task()), model="hops", folds=2, epochs=40)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +203,7 @@ def test_an_update_tells_of_scored_nodes_alone(outcome, tmp_path):
     graph, saved = outcome.graph, calirare.load(tmp_path / "run")
     fresh = graph.unlabelled[:8].cpu()
     changed = Labels(fresh, torch.arange(8) % 2, torch.full((8,), NO_PART))
-    with rough_runs():
-        found = update(saved, graph, changed)
+    found = update(saved, graph, changed)
     before, after = outcome.to_frame()["alert"], found.outcome.to_frame()["alert"]
     alerts = found.to_mapping()["alerts"]
     assert (alerts["before"], alerts["after"]) == (int(before.sum()), int(after.sum()))
