@@ -66,7 +66,7 @@ _rough_report = functools.partial(calibration_report, n_draws=3)
 
 @contextmanager
 def rough_runs(pictures: bool = False) -> Iterator[None]:
-    """Meanwhile runs take noise floors and intervals from the fewest draws; without `pictures` these are a dot."""
+    """Meanwhile runs take noise floors and intervals from the fewest draws; without `pictures` none is drawn."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
         stack.enter_context(mock.patch.multiple("calirare._util.draws", RESAMPLES=0, DRAWS=0, LEAST=3))
