@@ -215,12 +215,16 @@ def include_faults(folder: str, includes: list[str]) -> list[str]:
     return faults
 
 
-def dependencies(command: list[str], path: Path) -> list[Path]:
-    """Returns every header that compiling `path` reads."""
-    done = subprocess.run([*command, "-M", str(path)], capture_output=True, text=True)
-    assert done.returncode == 0, f"{path.name} needs a header that is not there:\n{done.stderr}"
-    names = done.stdout.replace("\\\n", " ").partition(":")[2].split()
-    return [Path(os.path.normpath(path.parent / name)) for name in names]
+def dependencies(command: list[str], paths: list[Path]) -> dict[Path, list[Path]]:
+    """Returns every header that compiling each of `paths` reads."""
+    done = subprocess.run([*command, "-M", *map(str, paths)], capture_output=True, text=True)
+    assert done.returncode == 0, f"a source needs a header that is not there:\n{done.stderr}"
+    rules = re.split(r"^\S+ ?:", done.stdout.replace("\\\n", " "), flags=re.MULTILINE)[1:]
+    names = [rule.split() for rule in rules]
+    return {
+        path: [Path(os.path.normpath(path.parent / name)) for name in listed]
+        for path, listed in zip(paths, names, strict=True)
+    }
 
 
 def dependency_faults(folder: str, headers: list[Path]) -> list[str]:
@@ -344,30 +348,33 @@ def test_no_header_of_ours_is_called_like_one_of_the_cuda_toolkit():
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to compile with")
-@pytest.mark.parametrize("name", ["message_interval.cu", "jackknife_interval.cu"])
-def test_nvcc_and_its_host_compiler_have_nothing_to_warn_of(name, tmp_path):
-    command = ["nvcc", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-Wall,-Wextra", "-c", str(CSRC / "cuda" / name)]
-    done = subprocess.run([*command, "-o", str(tmp_path / "out.o")], capture_output=True, text=True)
+def test_nvcc_and_its_host_compiler_have_nothing_to_warn_of(tmp_path):
+    """All kernels at once, and no machine code: what warns is the reading of the source."""
+    kernels = [path for path in sources("cuda") if path.suffix == ".cu"]
+    (tmp_path / "all.cu").write_text("".join(f'#include "{path}"\n' for path in kernels))
+    command = ["nvcc", "-std=c++17", "-arch=compute_90", "-code=compute_90", "-Xcicc", "-O0"]
+    command += ["-Xcompiler", "-Wall,-Wextra", "-c", str(tmp_path / "all.cu"), "-o", str(tmp_path / "all.o")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to list the headers")
 def test_cpu_sources_need_neither_torch_nor_python():
-    for folder in ("core", "ops", "cpu"):
-        for path in sources(folder):
-            headers = dependencies(["g++", "-std=c++20", "-x", "c++"], path)
-            assert headers
-            assert dependency_faults(folder, headers) == [], path.name
+    found = dependencies(["g++", "-std=c++20", "-x", "c++"], sources("core", "ops", "cpu"))
+    for path, headers in found.items():
+        assert headers
+        assert dependency_faults(path.parent.name, headers) == [], path.name
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to list the headers")
-@pytest.mark.parametrize("path", [p for p in sources("cuda") if p.suffix == ".cu"], ids=lambda p: p.name)
-def test_cuda_sources_need_neither_torch_nor_python(path):
-    headers = dependencies(["nvcc", "-std=c++17"], path)
-    assert any(h.name == "cuda_runtime.h" for h in headers)
-    assert dependency_faults("cuda", headers) == []
+def test_cuda_sources_need_neither_torch_nor_python():
+    for path, headers in dependencies(
+        ["nvcc", "-std=c++17"], [p for p in sources("cuda") if p.suffix == ".cu"]
+    ).items():
+        assert any(h.name == "cuda_runtime.h" for h in headers)
+        assert dependency_faults("cuda", headers) == [], path.name
 
 
 def test_a_wrong_dependency_is_found():

@@ -19,6 +19,11 @@
 #include "../core/views.h"
 #include "../cuda/gpu_portable.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+// Undefined behaviour ends the process; UBSAN_OPTIONS=halt_on_error=0 tells it alone.
+extern "C" const char* __ubsan_default_options() { return "halt_on_error=1"; }
+#endif
+
 #if defined(__CUDACC__)
 namespace calirare::emulator {
 inline unsigned schedule_seed = 1;  // a GPU has schedules of its own

@@ -1,7 +1,8 @@
 """The CUDA sources, run on the CPU by the thread-block emulator: right as they are, caught with a bug planted.
 
 The emulator (csrc/tests) runs each kernel with fibers for threads, shuffled schedules and the address and
-undefined-behaviour sanitizers, and compares it with the CPU twin. docs/kernels.md says what it cannot see.
+undefined-behaviour sanitizers, and compares it with the CPU twin. docs/kernels.md says what it cannot see. A source is
+compiled once, with every bug of `kernel_mutants.py` behind a switch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ OPS = sorted({mutant.op for mutant in kernel_mutants.MUTANTS})
 PLANTED = [(op, k) for op in OPS for k in range(1, len(kernel_mutants.of_op(op)) + 1)]
 # Fibers of a kernel that is given up are never unwound, so what they hold would be reported as leaked.
 ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+LENIENT = {"UBSAN_OPTIONS": "halt_on_error=0"}  # undefined behaviour alone does not catch a planted bug
 
 
 def tool(name: str) -> str:
@@ -34,8 +36,8 @@ def tool(name: str) -> str:
     return found
 
 
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT)
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT | environment)
 
 
 def source_of(op: str) -> str:
@@ -82,18 +84,11 @@ def test_kernels_agree_with_the_cpu_twins(built, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", OPS)
-def test_sources_with_every_bug_switched_off_are_right(built, op):
-    done = run(built / f"{op}_mutants")
-    assert (done.returncode, cases(done.stdout) > 100) == (0, True), done.stdout + done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "number"), PLANTED, ids=[f"{op}: {kernel_mutants.of_op(op)[k - 1].name}" for op, k in PLANTED]
 )
 def test_planted_bugs_are_caught(built, op, number):
-    done = run(built / f"{op}_mutants", "--mutant", number)
+    done = run(built / f"{op}_test", "--mutant", number, **LENIENT)
     assert done.returncode != 0, f"not caught:\n{done.stdout}"
 
 
