@@ -8,6 +8,7 @@ import json
 import re
 import runpy
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import yaml
 import calirare
 from calirare.leave_one_out import METHODS, leave_one_out
 from tests.calirare.leave_one_out.cases import trained
-from tests.helpers.command import call, rough_runs
+from tests.helpers.command import call, empty_pictures, rough_runs
 from tests.test_layering import FLOORS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,12 +42,18 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def unrendered() -> Iterator[None]:
+    """Nothing looks at pictures or at the digits of intervals."""
+    with rough_runs(), empty_pictures():
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_of_the_gallery_runs(example: Path, elsewhere: Path) -> None:
+def test_an_example_of_the_gallery_runs(example: Path, elsewhere: Path, unrendered: None) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) <= 40
-    with rough_runs():
-        runpy.run_path(str(example))
+    runpy.run_path(str(example))
     if example.stem == "plot_1_first_run":
         assert_the_embedded_digits_improve(json.loads((elsewhere / "digits-run" / "metrics.json").read_text()))
 
@@ -60,12 +67,11 @@ def assert_the_embedded_digits_improve(metrics: dict) -> None:
 
 
 @pytest.mark.slow
-def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path) -> None:
+def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: None) -> None:
     names, shown = dict[str, Any](), (DOCS / "guide.md").read_text(encoding="utf-8")
     for language, text in fences(DOCS / "guide.md"):
         if language == "python":
-            with rough_runs():
-                exec(compile(text, "guide.md", "exec"), names)
+            exec(compile(text, "guide.md", "exec"), names)
         elif language == "console":
             for line in text.splitlines():
                 program, *words = shlex.split(line.removeprefix("$ "))

@@ -254,6 +254,7 @@ def configure(tmp_path_factory):
         if found := shutil.which(name):
             (tools / name).symlink_to(found)
     hidden = {name: value for name, value in os.environ.items() if "CUDA" not in name} | {"PATH": str(tools)}
+    folder = tmp_path_factory.mktemp("build")  # what was found out about the compiler holds for every choice
 
     def run_cmake(choice: str) -> subprocess.CompletedProcess[str]:
         options = [
@@ -261,7 +262,6 @@ def configure(tmp_path_factory):
             f"-DCMAKE_MAKE_PROGRAM={ninja}",
             f"-DCALIRARE_CUDA={choice}",
         ]
-        folder = tmp_path_factory.mktemp("build")
         return run([cmake, "-S", ROOT, "-B", folder, "-G", "Ninja", *options], env=hidden)
 
     return run_cmake

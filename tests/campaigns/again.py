@@ -1,29 +1,28 @@
 """Every command in fresh processes: the same bytes with another hash seed, the same digits on more threads.
 
 `python -m tests.campaigns.again ROOT [quick]` does every command once and prints what each left, as JSON; "quick" draws
-no pictures.
+no pictures and computes on two threads.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from calirare.cli import main
 from calirare.multilabel.data import save_multilabel
 from tests.campaigns.jobs import JOBS, Job, command, contents, fresh
 from tests.campaigns.works import TABLE, tiny_tables
-from tests.helpers.command import rough_runs
+from tests.helpers.command import call, empty_pictures
 from tests.helpers.multilabel import small_data
 
 AUTO = ("train", "--dataset", "{root}/g.npz", "--model", "auto", "--epochs", "4", "--folds", "2")
@@ -52,24 +51,13 @@ def done(root: Path, quick: bool) -> dict[str, Any]:
     """Returns of every command its exit code, what it said and the checksums of what it left."""
     found = {}
     save_multilabel(small_data(200), root / "labels.npz")
-    with rough_runs(pictures=not quick), tiny_tables():
+    with tiny_tables(), empty_pictures() if quick else nullcontext():
         for name, job in (JOBS | MORE).items():
             run = fresh(root, f"{name}-again")
-            code, said = _called(job, root, run)
-            found[name] = {"code": code, "said": said, "files": contents(run)}
+            said = call(*command(job, root, run)[3:], pictures=not quick)
+            words = said.err[-300:] if said.code else hashlib.sha256(said.out.encode()).hexdigest()
+            found[name] = {"code": said.code, "said": words, "files": contents(run)}
     return found
-
-
-def _called(job: Job, root: Path, run: Path) -> tuple[int, str]:
-    sys.argv = ["calirare", *command(job, root, run)[3:]]
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-            said = hashlib.sha256(out.getvalue().encode()).hexdigest() if not code else err.getvalue()[-300:]
-            return code, said
-    raise AssertionError("main() must end with an exit code")
 
 
 def process(root: Path, quick: bool = False, **changes: str) -> dict[str, Any]:
@@ -123,4 +111,6 @@ def determinism(root: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(done(Path(sys.argv[1]), "quick" in sys.argv[2:])))
+    if quick := "quick" in sys.argv[2:]:
+        torch.set_num_threads(2)
+    print(json.dumps(done(Path(sys.argv[1]), quick)))

@@ -102,7 +102,8 @@ def test_a_network_compiles_without_a_graph_break(backend, network):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # a GPU's, which `cuda_device` turns off
-def test_a_network_compiles_by_inductor(network, device):
+@pytest.mark.parametrize("dtype", [torch.float32], ids=["float32"])  # the backends above take both
+def test_a_network_compiles_by_inductor(network):
     model, x = network
     logits, grads = gradients(torch.compile(model, fullgraph=True), x)
     want, expected = gradients(model, x)

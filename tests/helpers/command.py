@@ -88,6 +88,18 @@ def few_candidates() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def empty_pictures() -> Iterator[None]:
+    """Meanwhile every picture is drawn, but its file is written empty: rendering takes longer than drawing."""
+    with mock.patch("calirare.plots.canvas.save", _saved_empty):
+        yield
+
+
+def _saved_empty(figure: object, path: str | Path, marks: object = ()) -> Path:
+    Path(path).write_bytes(b"")
+    return Path(path)
+
+
 def _no_pictures(outcome: object, folder: Path) -> None:
     for name in PICTURES:
         (folder / name).write_bytes(b"")
