@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -338,7 +338,7 @@ class PriorPlattCalibrator(Calibrator):
         return softmax_after(self.calibrated_logits, logits)
 
 
-@cache
+@lru_cache(maxsize=32)
 def _log_ratios(shares: tuple[float, ...]) -> Tensor:
     """Returns logarithms of shares to the first one, float64 [k]."""
     return torch.tensor([math.log(share / shares[0]) for share in shares], dtype=torch.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -168,7 +168,7 @@ def missing(x: Tensor) -> Tensor:
     return gaps
 
 
-@cache
+@lru_cache(maxsize=32)
 def numbered(n_features: int) -> tuple[str, ...]:
     """Returns what features without names are called."""
     return tuple(f"feature {i}" for i in range(n_features))
@@ -179,7 +179,7 @@ def nameless(names: Sequence[str]) -> bool:
     return tuple(names) == numbered(len(names))
 
 
-@cache
+@lru_cache(maxsize=32)
 def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
     """Returns columns of numbers."""
     return tuple(Column(name) for name in names)

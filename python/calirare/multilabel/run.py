@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import yaml
-from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
+from calirare._util.tensor_files import write_tensors
 from calirare.graph import PARTS
 from calirare.multilabel.data import MultilabelData
 from calirare.multilabel.evaluate import multilabel_report
@@ -134,9 +134,8 @@ def write_run(
         metrics = json.dumps(_metrics(outcome), indent=2, sort_keys=True) + "\n"
         (folder / "metrics.json").write_text(metrics, encoding="utf-8")
         _write_predictions(data, scores, folder / "predictions.csv")
-        tensors = {name: value.contiguous() for name, value in model.network.state_dict().items()}
-        save_file(tensors, str(folder / "model.safetensors"), {"labels": json.dumps(data.label_names)})
-        (folder / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
+        names_of_labels = json.dumps(data.label_names)
+        write_tensors(model.network.state_dict(), folder / "model.safetensors", {"labels": names_of_labels})
         part = "test" if "test" in outcome.reports else "val"
         rows, labels = data.part(part)
         _draw_reliability(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
+from calirare._util.tensor_files import write_tensors
 from calirare.calibration import KINDS, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
@@ -75,14 +75,7 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         "weighted": scorer.weighted,
         "relations": None if scorer.relations is None else list(scorer.relations),
     }
-    # Copies: safetensors refuses tensors that share memory.
-    owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
-    try:
-        # One entry: safetensors writes several in random order.
-        save_file(owned, str(path), {METADATA: json.dumps(facts, sort_keys=True)})
-        path.chmod(0o644)  # safetensors leaves it to its owner alone
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+    write_tensors(tensors, path, {METADATA: json.dumps(facts, sort_keys=True)})
 
 
 def damaged(path: Path, error: Exception, version: object = None) -> InputError:
