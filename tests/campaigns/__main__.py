@@ -41,7 +41,7 @@ def main() -> int:
                 root, seconds * SHARES["kills"], rng, asked.kills, asked.work or tuple(WORKS)
             ),
             "faults": lambda: faults.campaign(root, seconds * SHARES["faults"], asked.way or tuple(faults.WAYS)),
-            "soak": lambda: soak.soak(root, seconds * SHARES["soak"]),
+            "soak": lambda: soak.soak(root, seconds * SHARES["soak"], asked.seed),
         }
         found = {}
         for name in asked.only or ways:

@@ -2,62 +2,92 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import gc
 import io
-import threading
+import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import calirare
 from calirare.graph import NO_PART, Graph
 from calirare.pipeline import update
 from calirare.run import Labels
+from tests.campaigns import growth
+from tests.campaigns.growth import Reading
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 MODELS = ("gcn", "trees", "hops", "forest", "auto")
 WARM = 2 * len(MODELS)  # jobs before memory is looked at
+BLOCK = 32  # bytes counted per block of Python's allocator, which tells only their number: an int, a short tuple
+PROC = Path("/proc/self")
 
 
-def soak(root: Path, seconds: float) -> dict[str, Any]:
+def soak(root: Path, seconds: float, seed: int) -> dict[str, Any]:
     """Trains, saves, scores, updates, explains and audits changing graphs; memory, files and threads must stay."""
-    until, rows, jobs = time.monotonic() + seconds, [], 0
     saved = calirare.load(root / "base")
+
+    def job(number: int, model: str) -> None:
+        graph = rare_task(n_nodes=200 + number % 40, seed=1_000_000 * seed + number)
+        _one(saved, graph, root / f"soak-{model}", model)
+
     with rough_runs():
-        while time.monotonic() < until:
-            model = MODELS[jobs % len(MODELS)]
-            _one(saved, rare_task(n_nodes=200 + jobs % 40, seed=jobs), root / f"soak-{model}", model)
-            jobs += 1
-            gc.collect()
-            if jobs >= WARM:
-                rows.append((_rss(), len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
-    if len(rows) < WARM:
-        return {"jobs": jobs, "findings": ["too few jobs to tell"]}
-    rss = np.array([row[0] for row in rows], dtype=float)
-    half = len(rss) // 2
-    per_100 = float((np.median(rss[half:]) / np.median(rss[:half]) - 1) * 100 / half)
-    findings = [
-        f"{what} grew from {rows[0][i]} to {rows[-1][i]}"
-        for i, what in ((1, "files"), (2, "threads"))
-        if rows[-1][i] > rows[0][i]
-    ]
-    if per_100 > 0.01:
-        findings.append(f"memory grows by {per_100:.1%} per 100 jobs")
-    return {
-        "jobs": jobs,
-        "seconds": seconds,
-        "rss_mib_first": rows[0][0] >> 20,
-        "rss_mib_last": rows[-1][0] >> 20,
-        "rss_growth_per_100_jobs": round(per_100, 5),
-        "files": [rows[0][1], rows[-1][1]],
-        "threads": [rows[0][2], rows[-1][2]],
-        "findings": findings,
-    }
+        readings = watched(job, seconds)
+    return {"jobs": WARM + len(readings), "seconds": seconds, **growth.judge(readings)}
+
+
+def watched(job: Callable[[int, str], None], seconds: float) -> list[Reading]:
+    """Runs jobs for so long, and until there are enough to judge; returns a reading after each but the first `WARM`."""
+    until, readings, number = time.monotonic() + seconds, list[Reading](), 0
+    while time.monotonic() < until or len(readings) < growth.LEAST * len(MODELS):
+        model = MODELS[number % len(MODELS)]
+        job(number, model)
+        number += 1
+        if number > WARM:
+            readings.append(reading(model))
+    return readings
+
+
+def reading(kind: str) -> Reading:
+    """Returns what this process holds, without garbage, caches that have a bound, and memory that is free already."""
+    for one in gc.get_objects():
+        if type(one) is type(_cached) and one.cache_parameters()["maxsize"] is not None:
+            one.cache_clear()
+    gc.collect()
+    library = ctypes.CDLL(None)
+    library.malloc_trim(0)
+    library.mallinfo2.restype = _Mallinfo2  # glibc 2.33 and later
+    heap = library.mallinfo2()
+    resident = next(line for line in (PROC / "status").read_text().splitlines() if line.startswith("RssAnon"))
+    return Reading(
+        kind,
+        heap.uordblks + heap.hblkhd + BLOCK * sys.getallocatedblocks(),
+        1024 * int(resident.split()[1]),
+        len(list((PROC / "fd").iterdir())),
+        len(list((PROC / "task").iterdir())),
+    )
+
+
+@functools.lru_cache
+def _cached() -> None:
+    """Is here for its type, which functools does not export."""
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
 
 
 def _one(saved: Any, graph: Graph, folder: Path, model: str) -> None:
@@ -73,8 +103,3 @@ def _one(saved: Any, graph: Graph, folder: Path, model: str) -> None:
     outcome.audit().summary()
     with redirect_stdout(io.StringIO()):
         print(outcome.summary())
-
-
-def _rss() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
