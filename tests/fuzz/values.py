@@ -132,7 +132,7 @@ class Values:
     def fuzz_cells(self, rng: np.random.Generator) -> bool:
         column = pd.Series([some(rng, CELLS) for _ in range(8)], name="c").replace({"": None})
         faults: list[str] = []
-        y, names = labels_of(column, Path("n.csv"), faults)
+        y, names, *_ = labels_of(column, Path("n.csv"), faults, some(rng, ((), ("2",), ("?", "-1"))))
         if y is not None and int(y.max()) >= len(names):
             raise AssertionError("a label without a class")
         split_of(column, Path("n.csv"), faults)

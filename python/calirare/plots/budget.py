@@ -89,7 +89,7 @@ def _marks(axes: Axes, curve: BudgetCurve, rare: np.ndarray | None) -> Marks:
         words.append(
             f"{amount(int(curve.alerts[i]), 'alert')} of {of}\nexpected: {curve.expected[i]:,.3g} rare\n"
             f"{curve.coverage:.0%} interval: {curve.low[i]:,.4g} to {curve.high[i]:,.4g}"
-            + ("" if found is None else f"\nobserved: {found[i]:,}")
+            + ("" if found is None else f"\nobserved: {found[i]:,.6g}")
         )
     title = "Rare nodes among the likeliest alerts"
     return marks_of(axes, title, curve.alerts[chosen], np.maximum(curve.expected[chosen], LEAST), words)
