@@ -152,7 +152,8 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
         assert "alerts: 20" in (tmp_path / f"{name}0" / "out").read_text()
         assert not list(tmp_path.glob(f"{name}?/.*"))
 
-    assert (moved[1], moved[0], as_four) == (-9, 1, [0] * 4)  # what two processes finished four go on from, on disks of their own
+    # What two processes finished four go on from, on disks of their own.
+    assert (moved[1], moved[0], as_four) == (-9, 1, [0] * 4)
     assert_alike(table(tmp_path, "moved", 4), wanted)
     assert made(tmp_path, "moved").count("pass1") == 14
     assert not list(tmp_path.glob("moved?/.*"))
