@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 # Threads that wait for each other leave the core to the tests beside them: spinning took most of a test on two threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def _on_one_thread() -> None:
+    """In a forked process: threads that waited for work are not copied, and a region of two would wait for them."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_on_one_thread)
 
 # Derandomised: a failure in CI is the failure at home. No deadline: the machines that run this are shared.
 hypothesis.settings.register_profile("calirare", derandomize=True, deadline=None, database=None)
