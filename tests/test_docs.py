@@ -50,12 +50,12 @@ def unrendered() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_of_the_gallery_runs(example: Path, elsewhere: Path, unrendered: None) -> None:
-    assert len(example.read_text(encoding="utf-8").splitlines()) <= 40
-    runpy.run_path(str(example))
-    if example.stem == "plot_1_first_run":
-        assert_the_embedded_digits_improve(json.loads((elsewhere / "digits-run" / "metrics.json").read_text()))
+def test_the_first_example_of_the_gallery_runs(elsewhere: Path, unrendered: None) -> None:
+    """`make docs` runs all of them, this one too; here what it writes is looked at."""
+    assert max(len(example.read_text(encoding="utf-8").splitlines()) for example in EXAMPLES) <= 40
+    (first,) = [example for example in EXAMPLES if example.stem == "plot_1_first_run"]
+    runpy.run_path(str(first))
+    assert_the_embedded_digits_improve(json.loads((elsewhere / "digits-run" / "metrics.json").read_text()))
 
 
 def assert_the_embedded_digits_improve(metrics: dict) -> None:
