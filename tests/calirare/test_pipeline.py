@@ -23,7 +23,7 @@ from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
-from tests.helpers.tolerance import assert_identical
+from tests.helpers.tolerance import assert_alike, assert_identical
 
 QUICK = {"preset": "paper", "epochs": 12, "folds": 0}
 NONE = torch.zeros(0, dtype=torch.int64)
@@ -428,4 +428,10 @@ def test_a_run_that_has_explained_can_be_pickled(saved, tmp_path):
     graph = {"graph": rare_task()} if saved else {}
     want = run.explain([0], **graph)[0]
     again = pickle.loads(pickle.dumps(run))
-    assert again.explain([0], **graph)[0] == want
+    found = again.explain([0], **graph)[0]
+    assert_alike(torch.tensor(found.p_rare), torch.tensor(want.p_rare))
+    for kind in ("labels", "edges", "features"):
+        one, other = (getattr(each, kind) for each in (found, want))
+        size = "share" if kind == "features" else "effect"
+        assert {each.name for each in one} == {each.name for each in other}
+        assert_alike(torch.tensor([getattr(x, size) for x in one]), torch.tensor([getattr(x, size) for x in other]))

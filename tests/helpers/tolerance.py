@@ -60,6 +60,18 @@ def assert_within(actual: Tensor, expected: Tensor, bound: Tensor, what: str = "
         )
 
 
+TWICE = 1e-5  # of 1 + |expected|: rounding of float32 that training has carried on
+
+
+def assert_alike(actual: Tensor | np.ndarray, expected: Tensor | np.ndarray, what: str = "result") -> None:
+    """Asserts that what was trained or computed twice is the same but for rounding.
+
+    Equal bits cannot be had: sums of a library depend on the address of a matrix and on the number of threads.
+    """
+    want = torch.as_tensor(expected).detach().cpu().double()
+    assert_within(torch.as_tensor(actual), want, TWICE * (1 + want.abs()), what)
+
+
 def assert_telling(expected: Tensor, bound: Tensor) -> None:
     """Asserts that the bound is a small part of the result, so that passing it proves something."""
     assert float(bound.norm()) <= 0.05 * float(expected.norm()), "the bound is too wide to judge by"
