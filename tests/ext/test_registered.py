@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -103,7 +106,10 @@ def test_a_network_compiles_without_a_graph_break(backend, network):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # a GPU's, which `cuda_device` turns off
 @pytest.mark.parametrize("dtype", [torch.float32], ids=["float32"])  # the backends above take both
-def test_a_network_compiles_by_inductor(network):
+def test_a_network_compiles_by_inductor(network, monkeypatch):
+    # Torch would take what it compiled for other vectors out of its cache: their length is no part of the key.
+    cache = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}_{torch.backends.cpu.get_cpu_capability()}"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
     model, x = network
     logits, grads = gradients(torch.compile(model, fullgraph=True), x)
     want, expected = gradients(model, x)
