@@ -23,6 +23,7 @@ Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")
 EXPONENTS = {"balanced": 1.0, "population": 0.0}
 USUAL_SPREAD = (0.1, 1e3)  # of logits between classes: the priors, which pull to the identity, are made for these
+ROUNDING = 1e-9  # of the largest spread: a smaller median is that of equal scores, which rounding tells apart
 SPREAD = 2.0  # what others are brought to
 USUAL_LEVEL = (0.1, 20.0)  # of a median logit, however little the logits differ
 APART = 2.0  # widths of the logits' range by which other medians must lie beyond 0 to be a level of their own
@@ -275,9 +276,10 @@ def _is_usual(half_spread: float) -> bool:
 
 
 def _half_spread(halves: Tensor) -> float:
-    """Returns the median difference of a row's largest and smallest number, and where that is 0 the mean one."""
+    """Returns the median difference of a row's largest and smallest number; the mean one where that is rounding."""
     spreads = halves.amax(1) - halves.amin(1)
-    return float(spreads.median()) or float((spreads / len(spreads)).sum())
+    median = float(spreads.median())
+    return median if median > ROUNDING * float(spreads.max()) else float((spreads / len(spreads)).sum())
 
 
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:

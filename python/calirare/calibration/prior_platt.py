@@ -198,7 +198,7 @@ class PriorPlattCalibrator(Calibrator):
         return self.slopes_.to(logits.device) * log_shares_of(z)
 
     def pivot(self, k: int) -> Tensor:
-        """Returns r, the logits over `unit_` of a node that speaks for no class, relative to class 0: float64 [k]."""
+        """Returns r, the logits over `unit_` without evidence for a class, relative to class 0: float64 [k]."""
         if self.level_ is not None:
             return self.level_
         if self.trained_shares is None:

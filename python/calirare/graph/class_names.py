@@ -13,7 +13,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.text_tables import INERT
 from calirare.graph.category_names import TRUTH
 
-# Whole numbers up to this one are told apart in float64; the next one, 2^53, is also what 2^53 + 1 becomes.
+# The largest whole number that no other one is rounded to in float64: 2^53 is also what 2^53 + 1 becomes.
 MAX_WHOLE = 2**53 - 1
 NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?(e[-+]?[0-9]+)?")  # 007 is a name
 

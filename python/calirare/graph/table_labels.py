@@ -125,7 +125,7 @@ def _is_class(number: float) -> bool:
 def _no_class(column: Any, row: int, cell: str, path: Source | str) -> str:
     return (
         f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column {column.name!r} "
-        f"holds {cell} in {place(row, path)}: mend the cell, name another label column, or, where it stands for "
+        f"holds {cell} in {place(row, path)}: fix the cell, name another label column, or, where it stands for "
         f"no label, pass {as_option([cell])}"
     )
 

@@ -372,7 +372,7 @@ def _classes(words: list[str], graph: Graph, path: Path, unknown: Sequence[str])
         classes = named(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
         none = "nothing" if named_so else NO_LABEL
         raise InputError(
-            f"{path}: a label must be one of {classes} or {none}, got {words[wrong]!r} in row {wrong + 1}: mend it, or "
+            f"{path}: a label must be one of {classes} or {none}, got {words[wrong]!r} in row {wrong + 1}: fix it, or "
             f"where it stands for no label, pass {as_option([words[wrong]])}"
         )
     values, met = list(known.values()), set(place_of.values())

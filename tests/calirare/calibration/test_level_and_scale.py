@@ -75,6 +75,16 @@ def test_usual_logits_and_equal_ones_stay_as_they_are():
     assert 1e8 < unit < 1e9
 
 
+@pytest.mark.parametrize("name", ["platt", "prior-platt", "vector", "matrix"])
+def test_scores_of_which_most_are_equal_but_for_rounding(name):
+    z, y = scores()
+    draw = np.random.default_rng(0)
+    z[draw.random(len(z)) < 0.7] = 0.0
+    moved = np.where(draw.random(len(z)) < 0.5, np.nextafter(z + 1000, 2000), z + 1000)
+    expected = make_calibrator(name).fit(z, y).transform(z)
+    assert np.abs(make_calibrator(name).fit(moved, y).transform(moved) - expected).max() < LEFT
+
+
 def test_a_map_of_an_earlier_release_is_read():
     z, y = scores(200)
     for name in ("beta", "isotonic"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OF_CLASS = "p_"  # what stands before the name of a class in the columns of predictions.csv
-UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv and in node tables
+UNKNOWN = "-1"  # stands for an unknown label in predictions.csv and in node tables
 
 
 def read_labels(
