@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import all_finite, to_tensor
+from calirare._util.arrays import EQUAL, all_finite, to_tensor
 from calirare._util.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")
 EXPONENTS = {"balanced": 1.0, "population": 0.0}
 USUAL_SPREAD = (0.1, 1e3)  # of logits between classes: the priors, which pull to the identity, are made for these
-ROUNDING = 1e-9  # of the largest spread: a smaller median is that of equal scores, which rounding tells apart
 SPREAD = 2.0  # what others are brought to
 USUAL_LEVEL = (0.1, 20.0)  # of a median logit, however little the logits differ
 APART = 2.0  # widths of the logits' range by which other medians must lie beyond 0 to be a level of their own
@@ -266,7 +265,7 @@ def standard_of(logits: Tensor, *, centred: bool = True) -> tuple[Tensor, float]
     level = torch.zeros_like(halves[0])
     if centred and (is_far(logits) or not _is_usual(_half_spread(halves))):
         level = halves.median(0).values
-    half_spread = _half_spread(halves - level)
+    half_spread = _half_spread(halves - level, EQUAL * float(level.abs().max()))
     return 2 * level, 1.0 if _is_usual(half_spread) else half_spread / (SPREAD / 2)
 
 
@@ -275,11 +274,11 @@ def _is_usual(half_spread: float) -> bool:
     return half_spread <= 1e-290 or USUAL_SPREAD[0] <= 2 * half_spread <= USUAL_SPREAD[1]
 
 
-def _half_spread(halves: Tensor) -> float:
+def _half_spread(halves: Tensor, rounding: float = 0.0) -> float:
     """Returns the median difference of a row's largest and smallest number; the mean one where that is rounding."""
     spreads = halves.amax(1) - halves.amin(1)
     median = float(spreads.median())
-    return median if median > ROUNDING * float(spreads.max()) else float((spreads / len(spreads)).sum())
+    return median if median > rounding else float((spreads / len(spreads)).sum())
 
 
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:

@@ -212,7 +212,7 @@ def test_names_of_labels_are_taken_as_a_table_takes_them(data_class):
     assert note.startswith("nodes: read as a class: 'unknown' (1 node); ")
     with pytest.raises(InputError, match="graph 'data': column 'labels' must name a class in one way, but holds"):
         Graph.from_data(plain(data_class, y=["ok", "fraud", "OK", "ok", "ok"]))
-    with pytest.raises(InputError, match=r"labels must be names or whole numbers .* holds 0.5 in row 1: mend"):
+    with pytest.raises(InputError, match=r"labels must be names or whole numbers .* holds 0.5 in row 1: fix"):
         Graph.from_data(plain(data_class, y=["1", "0.5", "1", "0", "0"]))
     with pytest.raises(InputError, match=r"labels must be one name per node, got shape \(5, 2\): keep one"):
         Graph.from_data(plain(data_class, y=[["ok", "fraud"]] * 5))
