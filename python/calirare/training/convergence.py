@@ -88,6 +88,7 @@ def converge(
 HISTORY = 60  # curvature pairs; at kinks few are not enough
 GROWTH = 3  # of the steps that each new preconditioner serves
 ARMIJO, CURVATURE = 1e-4, 0.9  # constants of the line search (Nocedal & Wright 2006, section 3.1)
+LOSS_ROUNDING = 1e-15  # share of the loss below which a rise is rounding: there the slope alone judges the descent
 TRIALS = 40  # evaluations of one line search
 WINDOW, RELATIVE_GAIN = 25, 1e-7  # steps over which the loss must fall by this share of itself, or it is a stall
 
@@ -176,7 +177,11 @@ def _quasi_newton(gradient: Tensor, pairs: deque[tuple[Tensor, Tensor, float]], 
 def _weak_wolfe(
     objective: Objective, x: Tensor, loss: float, gradient: Tensor, direction: Tensor
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Returns a point with enough descent and a slope that has risen, or None (Lewis & Overton 2013, algorithm 2.6)."""
+    """Returns a point with enough descent and a slope that has risen, or None (Lewis & Overton 2013, algorithm 2.6).
+
+    Next to a minimum the loss is the same to rounding and its slope still tells: the approximate Wolfe conditions (Hager
+    & Zhang 2005, "A new conjugate gradient method with guaranteed descent and an efficient line search", section 3).
+    """
     slope = float(gradient @ direction)
     if slope >= 0:
         return None
@@ -184,9 +189,11 @@ def _weak_wolfe(
     for _ in range(TRIALS):
         trial = x + length * direction
         value, there = objective(trial)
-        if not value <= loss + ARMIJO * length * slope:
+        along = float(there @ direction)
+        flat = value <= loss + LOSS_ROUNDING * abs(loss) and along <= (2 * ARMIJO - 1) * slope
+        if not (value <= loss + ARMIJO * length * slope or flat):
             high = length
-        elif float(there @ direction) < CURVATURE * slope:
+        elif along < CURVATURE * slope:
             low = length
         else:
             return trial, value, there
