@@ -179,8 +179,8 @@ def _weak_wolfe(
 ) -> tuple[Tensor, float, Tensor] | None:
     """Returns a point with enough descent and a slope that has risen, or None (Lewis & Overton 2013, algorithm 2.6).
 
-    Next to a minimum the loss is the same to rounding and its slope still tells: the approximate Wolfe conditions (Hager
-    & Zhang 2005, "A new conjugate gradient method with guaranteed descent and an efficient line search", section 3).
+    Next to a minimum the loss is the same to rounding, and the slope alone judges: the approximate Wolfe conditions
+    (Hager & Zhang 2005, "A new conjugate gradient method with guaranteed descent", section 3).
     """
     slope = float(gradient @ direction)
     if slope >= 0:
