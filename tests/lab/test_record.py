@@ -14,9 +14,9 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.metrics import debiased_ece, ece, nll
-from calirare.models import GatTraining, GcnTraining
+from calirare.models import GcnTraining
 from calirare_ext import Csr
-from calirare_lab.baselines import LossAndAccuracy
+from calirare_lab.baselines import GatTraining, LossAndAccuracy
 from calirare_lab.studies import record
 from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
 from calirare_lab.studies.record.measures import judge

@@ -1,4 +1,4 @@
-"""Methods the paper compares with: losses, mixup, node-wise temperatures, the authors' own recipe."""
+"""Methods the paper compares with: GAT and GIN, losses, mixup, node-wise temperatures, the authors' own recipe."""
 
 from calirare_lab.baselines.cagcn import CaGCN
 from calirare_lab.baselines.dropout_reading import dropout_probabilities, dropout_probabilities_of_module
@@ -11,6 +11,7 @@ from calirare_lab.baselines.losses import (
     train_with_loss,
 )
 from calirare_lab.baselines.mixup import train_mixup
+from calirare_lab.baselines.networks import GAT, GatTraining, GinTraining, NetworkTraining
 from calirare_lab.baselines.official import (
     OFFICIAL_TRAINING,
     OfficialSettings,
@@ -20,10 +21,14 @@ from calirare_lab.baselines.official import (
 )
 
 __all__ = [
+    "GAT",
     "GATS",
     "OFFICIAL_TRAINING",
     "CaGCN",
+    "GatTraining",
+    "GinTraining",
     "LossAndAccuracy",
+    "NetworkTraining",
     "OfficialSettings",
     "class_weighted_smoothing_loss",
     "dropout_probabilities",

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from calirare.calibration import Target, make_calibrator
 from calirare.intervals.eice import train_calirare
-from calirare.models import DETECTORS, GatTraining, GinTraining
 from calirare.training import Loss
 from calirare_lab.baselines import (
     GATS,
     OFFICIAL_TRAINING,
     CaGCN,
+    GatTraining,
+    GinTraining,
     OfficialSettings,
     class_weighted_smoothing_loss,
     dropout_probabilities,
@@ -146,9 +147,9 @@ def _official_settings(context: Context) -> OfficialSettings:
     return OfficialSettings(rare_weight=(N_TEST - rare) / rare)
 
 
-def _pyg(context: Context, *, kind: str, nodes: str) -> Outcome:
-    settings = DETECTORS[kind](seed=context.place.seed)
-    return _softmax(settings.fit(context.graph, _labels(context, nodes)).logits_of(None), context)
+def _network(context: Context, *, kind: str, nodes: str) -> Outcome:
+    settings = GatTraining(seed=context.place.seed) if kind == "gat" else GinTraining(seed=context.place.seed)
+    return _softmax(settings.fit(context.graph, _labels(context, nodes)).logits(), context)
 
 
 def _narrow_gat(context: Context) -> Outcome:
@@ -240,14 +241,15 @@ def _methods_of_others() -> list[Method]:
         known = nodes == "train"
         smooth = partial(_with_loss, nodes=nodes, loss=label_smoothing_loss)
         focal = partial(_with_loss, nodes=nodes, loss=focal_loss)
+        gat, gin = (partial(_network, kind=kind, nodes=nodes) for kind in ("gat", "gin"))
         row = partial(Method, trains_on=labels, calibrates_on="-")
         rows += [
             row(f"label_smoothing{suffix}", f"Label smoothing{note}", run=smooth, published="label_smoothing" * known),
             row(f"mixup{suffix}", f"Mixup{note}", run=partial(_mixup, nodes=nodes), published="mixup" * known),
             row(f"focal{suffix}", f"Focal loss{note}", run=focal),
             row(f"calirare{suffix}", f"CaliRare, Algorithm 2{note}", run=partial(_algorithm_2, nodes=nodes)),
-            row(f"gat{suffix}", f"GAT-CS{note}", run=partial(_pyg, kind="gat", nodes=nodes), published="gat" * known),
-            row(f"gin{suffix}", f"GIN-CS{note}", run=partial(_pyg, kind="gin", nodes=nodes), published="gin" * known),
+            row(f"gat{suffix}", f"GAT-CS{note}", run=gat, published="gat" * known),
+            row(f"gin{suffix}", f"GIN-CS{note}", run=gin, published="gin" * known),
         ]
     return rows
 

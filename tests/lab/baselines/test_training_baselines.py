@@ -11,10 +11,11 @@ from torch import nn
 
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, normalize_features, propagation
-from calirare.models import GCN, GatTraining, GcnFit, GcnTraining, fit
+from calirare.models import GCN, GcnFit, GcnTraining, fit
 from calirare.training import class_weights, cross_entropy
 from calirare_ext import Csr
 from calirare_lab.baselines import (
+    GatTraining,
     OfficialSettings,
     class_weighted_smoothing_loss,
     dropout_probabilities,

@@ -29,7 +29,6 @@ def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PAPER_TRAINING", QUICK)
         patch.setattr(module, "OFFICIAL_TRAINING", QUICK)
-        patch.setattr(module, "DETECTORS", {name: partial(one, epochs=10) for name, one in module.DETECTORS.items()})
         for name in ("GatTraining", "GinTraining", "OfficialSettings"):
             patch.setattr(module, name, partial(getattr(module, name), epochs=10))
         descend = node_temperature._descend

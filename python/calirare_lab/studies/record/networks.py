@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import GAT, GatTraining, GcnFit, GcnTraining, ModuleFit, Steps, pyg_inputs, train_folds, whole
+from calirare.models import GcnFit, GcnTraining, ModuleFit, pyg_inputs, train_folds
 from calirare.training import fold_of
-from calirare_lab.baselines import LossAndAccuracy, train_stopped
+from calirare_lab.baselines import GAT, GatTraining, LossAndAccuracy, train_stopped
 
 Network = GcnTraining | GatTraining
 Trained = GcnFit | ModuleFit
@@ -26,10 +26,9 @@ class SingleAttention(GAT):
         super().__init__(n_features, n_classes, hidden, heads, dropout)
         self.second: Any = nn.Linear(hidden * heads, n_classes)
 
-    def after(self, mapped: Tensor, *inputs: Any) -> Tensor:
-        """See `PreparedNetwork.after`; the second edges play no part."""
-        *_, first, _ = inputs
-        return self.second(self.attended(mapped, first))
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        """See `GAT.forward`."""
+        return self.second(self.first(self.dropped(x), edges))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class SingleAttentionTraining(GatTraining):
     """How it is trained."""
 
     def network(self, n_features: int, n_classes: int) -> SingleAttention:
-        """See `PygTraining.network`."""
+        """See `NetworkTraining.network`."""
         return SingleAttention(n_features, n_classes, self.hidden, self.heads, self.dropout)
 
 
@@ -61,25 +60,23 @@ def fit_stopped(network: Network, graph: Graph) -> tuple[Trained, int]:
 def _attention_stopped(network: GatTraining, graph: Graph) -> tuple[ModuleFit, int]:
     assert graph.split is not None
     assert graph.y is not None
-    rule, (x, edges), nodes = LossAndAccuracy(), pyg_inputs(graph), graph.split.train
+    rule, inputs, nodes = LossAndAccuracy(), pyg_inputs(graph), graph.split.train
     targets, wanted = graph.y[nodes], graph.y[graph.split.val]
-    start = replace(network, epochs=1).fit(graph, nodes, sample_weights=torch.ones(nodes.numel()))
+    kept = dict[str, Tensor]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(network.seed)
         model = network.network(graph.n_features, graph.n_classes)
-        steps = Steps(model, x, edges, nodes, lambda logits: F.cross_entropy(logits, targets), network)
-        inputs, kept = model.prepared(whole(x, edges)), dict[str, Tensor]()
-        for epoch in range(1, network.epochs + 1):
-            steps.take(1)
+        for epoch in network.steps(model, inputs, nodes, lambda logits: F.cross_entropy(logits, targets)):
             model.eval()
             with torch.no_grad():
-                said = model.from_prepared(*inputs)[graph.split.val]
+                said = model(*inputs)[graph.split.val]
             if rule.improves(epoch, said, wanted):
                 kept = copy.deepcopy(model.state_dict())
             if rule.over(epoch):
                 break
-    start.model.network.load_state_dict(kept)  # type: ignore[union-attr]
-    return start, rule.epoch
+    model.load_state_dict(kept)
+    weights = torch.ones(nodes.numel())
+    return ModuleFit(model.eval(), inputs, nodes, targets, weights, network.weight_decay), rule.epoch
 
 
 @dataclass(frozen=True, eq=False)

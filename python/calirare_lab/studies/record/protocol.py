@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from calirare.graph import Split
-from calirare.models import GatTraining, GcnTraining
+from calirare.models import GcnTraining
+from calirare_lab.baselines import GatTraining
 from calirare_lab.studies.record.networks import SingleAttentionTraining
 
 NETWORKS = ("gcn", "gat")

@@ -1,0 +1,78 @@
+"""GAT-CS and GIN-CS: what they read, that they learn, and that they see no label they were not given."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph
+from calirare.metrics import recall
+from calirare.models import pyg_inputs
+from calirare.training import cross_entropy
+from calirare_lab.baselines import GatTraining, GinTraining, NetworkTraining
+from tests.helpers.graphs import small_graph
+from tests.helpers.tolerance import assert_alike
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return synthetic_rare(400, seed=0, share=0.2, n_features=8, separation=3.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [GatTraining, GinTraining])
+def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: type[NetworkTraining]) -> None:
+    assert graph.y is not None
+    nodes, settings = torch.arange(0, 200), kind(epochs=40, learning_rate=0.02)
+    state = torch.get_rng_state()
+    logits = settings.fit(graph, nodes).logits()
+    assert torch.equal(torch.get_rng_state(), state)
+    predicted, truth = logits.argmax(1)[200:].numpy(), graph.y[200:].numpy()
+    assert recall(truth, predicted, 1) > 0.7
+    assert recall(truth, predicted, 0) > 0.7
+    flipped = graph.y.clone()
+    flipped[200:] = 1 - flipped[200:]
+    assert_alike(settings.fit(dataclasses.replace(graph, y=flipped), nodes).logits(), logits)
+    other = dataclasses.replace(settings, seed=1).fit(graph, nodes).logits()
+    assert float((other - logits).abs().max()) > 1e-3
+
+
+@torch.no_grad()
+def test_gin_adds_up_the_neighbours() -> None:
+    torch.manual_seed(0)
+    model = GinTraining(hidden=4).network(3, 2).eval()
+    x, edges = pyg_inputs(small_graph())
+    adjacency = torch.zeros(5, 5)
+    adjacency[edges[1], edges[0]] = 1
+    hidden = torch.relu(model.first.nn(x + adjacency @ x))
+    expected = model.second.nn(hidden + adjacency @ hidden)
+    assert float((model(x, edges) - expected).abs().max()) < 1e-4 * float(expected.abs().max())
+
+
+def test_gat_has_eight_heads_of_eight() -> None:
+    shapes = {name: tuple(p.shape) for name, p in GatTraining().network(3, 2).named_parameters()}
+    assert shapes["first.lin.weight"] == (64, 3)
+    assert shapes["second.lin.weight"] == (2, 64)
+
+
+def test_batch_normalisation_is_over_all_nodes(graph: Graph) -> None:
+    model = GinTraining(epochs=1, batch_norm=True).fit(graph, torch.arange(10)).model
+    assert [type(each) for each in model.modules()].count(torch.nn.BatchNorm1d) == 3
+
+
+def test_another_loss_trains_another_network(graph: Graph) -> None:
+    assert graph.y is not None
+    settings, seen = GinTraining(epochs=3, hidden=4), []
+
+    def loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        seen.append((targets, weights))
+        return cross_entropy(logits, targets, weights) + logits.square().mean()
+
+    plain, other = settings.fit(graph, torch.arange(30)), settings.fit(graph, torch.arange(30), loss=loss)
+    assert len(seen) == settings.epochs
+    assert torch.equal(seen[0][0], graph.y[:30])
+    assert torch.equal(seen[0][1], plain.sample_weights)
+    assert not torch.equal(plain.logits(), other.logits())
