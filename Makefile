@@ -4,13 +4,12 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 LOCK := .ci/lock.txt
 DOCS_LOCK := .ci/lock-docs.txt
-ENGINES_LOCK := .ci/lock-engines.txt
 BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .DEFAULT_GOAL := setup
 
-.PHONY: setup demo check test fast-tests all-tests test-portable test-engines fuzz sanitize kill lint format docs options bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests test-portable fuzz sanitize kill lint format docs options bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
 # lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
@@ -60,16 +59,6 @@ all-tests: setup
 PORTABLE ?= all
 test-portable: setup
 	PYTEST="$(PYTEST)" .ci/portable $(PORTABLE)
-
-# The queries of `calirare export --sql` in DuckDB, SQLite, PostgreSQL and Spark. Debian's PostgreSQL and Java are installed
-# where they are missing (as root), and Spark, 450 MB, beside the other packages; `make test` skips what is not there.
-$(VENV)/.engines: $(VENV)/.dependencies $(ENGINES_LOCK)
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --require-hashes -r $(ENGINES_LOCK)
-	touch $@
-
-test-engines: setup $(VENV)/.engines
-	.ci/engines
-	$(PYTEST) -n 1 tests/calirare/export
 
 # Damaged and hostile files, settings and matrices; another SEED gives other cases. The tests run a short turn of it.
 MINUTES ?= 10

@@ -102,7 +102,7 @@ FLOORS = {
         {"leave_one_out"},
         {"intervals", "explain"},
         {"run"},
-        {"pipeline", "page", "export"},
+        {"pipeline", "page"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for
         {"__main__"},
     ),

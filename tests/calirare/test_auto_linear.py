@@ -6,24 +6,19 @@ import dataclasses
 from unittest import mock
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 import calirare
-from calirare.export import Names
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
 from calirare.models import GcnFit, GcnTraining, HopColumns, HopsFit, HopsTraining
 from calirare.pipeline import auto
-from calirare.run import Scorer
 from calirare.training import class_weights
 from calirare_ext import Csr
-from tests.calirare.export.test_parity import PARITY
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_within
-from tests.helpers.warehouse import parity
 
 pytestmark = pytest.mark.slow
 
@@ -134,15 +129,3 @@ def test_explanations_name_words_and_add_up(outcome):
     assert any(share.name.startswith("word ") for each in found for share in each.features)
     for each in found:
         assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
-
-
-def test_a_query_says_what_the_run_says(outcome, graph):
-    x = graph.x.to_dense()
-    rows, columns = (each.numpy() for each in x.nonzero(as_tuple=True))
-    names = np.array(graph.feature_names)[columns]
-    features = pd.DataFrame({"node": rows, "feature": names, "value": x.numpy()[rows, columns]})
-    a = graph.adjacency
-    ends = np.stack([a.rows().numpy(), a.indices.numpy()], 1)
-    edges = pd.DataFrame(ends[ends[:, 0] < ends[:, 1]], columns=["source", "target"])
-    frames = {"nodes": pd.DataFrame({"node": range(graph.n_nodes)}), "edges": edges, "features": features}
-    assert parity(Scorer.of(outcome), graph, "duckdb", Names(features="features"), **frames) <= PARITY

@@ -29,7 +29,6 @@ AUTO = ("train", "--dataset", "{root}/g.npz", "--model", "auto", "--epochs", "4"
 LABELS = ("multilabel", "train", "--dataset", "{root}/labels.npz", "--loss", "cmlcc", "--epochs", "3")
 MORE = {
     "auto": Job((*AUTO, "--out", "{run}/auto")),
-    "sql": Job(("export", "--run", "{run}", "--sql", "sqlite", "--out", "{run}/score.sql")),
     "next": Job(("audit", "--run", "{run}", "--next", "5", "--overwrite")),
     "eice": Job(("eice", "--run", "{run}")),
     "metrics": Job(

@@ -12,7 +12,7 @@ import torch
 import calirare
 from calirare.graph import Graph, Split, known_rare, with_drawn_rest
 from calirare.page import RARE, Desk, Verdicts
-from calirare.run import DRAWN
+from calirare.run.scoring import DRAWN
 from tests.helpers.command import assert_one_sentence, call, rough_runs
 
 pytestmark = pytest.mark.slow
@@ -149,9 +149,6 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
                  "--prevalence", "0.2")  # fmt: skip
     assert again.code == 0, again.err
     assert json.loads((tables / "b.json").read_text())["mean_p_rare"] == pytest.approx(0.2, abs=1e-4)
-    query = call("export", "--run", folder, "--sql", "sqlite", "--out", tables / "score.sql")
-    assert query.code == 0, query.err
-    assert f"note: {DRAWN}" in query.out
     for command, word in ((("audit",), "positive-only"), (("predict", "--prevalence", "estimate"), "positive-only")):
         more = ("--graph", tables / "edges.csv", "--out", tables / "c.csv") if command[0] == "predict" else ()
         refused = call(command[0], "--run", folder, *command[1:], *more)

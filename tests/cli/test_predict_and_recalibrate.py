@@ -18,8 +18,8 @@ import calirare
 from calirare.calibration import are_apart
 from calirare.graph import Graph, csr_of_scipy
 from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
-from tests.helpers.warehouse import tables, written
 
 TRAIN = ("--model", "gcn", "--epochs", "30", "--folds", "0", "--decide", "balanced")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ import calirare
 from calirare import InputError
 from calirare._util.run_files import seal
 from calirare.explain import text_of
-from calirare.export import DIALECTS, Names, query_of
 from calirare.graph import Column, Graph
 from calirare.page import html_of, slices_of, variables_of
 from calirare.run import SavedRun, Scored, recalibrated
@@ -27,7 +24,6 @@ from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 NODES = 120
-PARITY = 1e-5  # of P(rare) between a query and the run
 NAMES = (
     *WORDS,
     "<script>x</script>",
@@ -50,8 +46,6 @@ class Runs:
         self.files = {path.name: path.read_bytes() for path in self.folder.iterdir()}
         self.saved = calirare.load(self.folder)
         self.explainer = self.saved.explainer(self.graph)
-        scorer = self.saved.scorer
-        self.p = scorer.probabilities(scorer.prepared(self.graph)).rare.numpy()
 
     def fuzz_run(self, rng: np.random.Generator) -> bool:
         """A file damaged byte by byte: what is read is refused, or is as it was written."""
@@ -105,43 +99,6 @@ class Runs:
             assert text_of(found).replace("\n", "").isprintable()
 
         return refused(work)
-
-    def fuzz_export(self, rng: np.random.Generator) -> bool:
-        """Hostile names of tables and columns: the query scores every node as the run does, and changes nothing."""
-        called = {each: odd_text(rng, each) for each in ("nodes", "edges", "id", "source", "target", "kept")}
-        called |= {each: called[each].replace(".", "_") for each in ("nodes", "edges", "kept")}
-        if len({word.lower() for word in called.values()}) < len(called):
-            return True  # they would be one
-        names = Names(called["nodes"], called["edges"], None, called["id"], called["source"], called["target"])
-
-        def work() -> None:
-            query = query_of(self.saved.scorer, DIALECTS["sqlite"], names)
-            query.encode()
-            quoted = {each: DIALECTS["sqlite"].name_of(word) for each, word in called.items()}
-            with closing(sqlite3.connect(":memory:")) as engine:
-                self._tables(engine, quoted)
-                tables = engine.execute("SELECT * FROM sqlite_master").fetchall()
-                changes = engine.total_changes
-                found = engine.execute(query).fetchall()
-                assert engine.total_changes == changes
-                assert engine.execute("SELECT * FROM sqlite_master").fetchall() == tables
-            p = {int(row[0]): row[1] for row in found}
-            assert sorted(p) == list(range(NODES))
-            assert np.abs(np.array([p[i] for i in range(NODES)]) - self.p).max() < PARITY
-
-        return refused(work)
-
-    def _tables(self, engine: sqlite3.Connection, quoted: dict[str, str]) -> None:
-        """Makes the run's graph as two tables, and one that nobody asks for."""
-        x, a = self.graph.x.tolist(), self.graph.adjacency
-        columns = [DIALECTS["sqlite"].name_of(f"feature {i}") for i in range(len(x[0]))]
-        engine.execute(f"CREATE TABLE {quoted['nodes']} ({', '.join([quoted['id'], *columns])})")
-        marks = ", ".join("?" * (1 + len(columns)))
-        engine.executemany(f"INSERT INTO {quoted['nodes']} VALUES ({marks})", [(i, *row) for i, row in enumerate(x)])
-        engine.execute(f"CREATE TABLE {quoted['edges']} ({quoted['source']}, {quoted['target']})")
-        ends = a.to_dense().nonzero().tolist()
-        engine.executemany(f"INSERT INTO {quoted['edges']} VALUES (?, ?)", [pair for pair in ends if pair[0] < pair[1]])
-        engine.execute(f"CREATE TABLE {quoted['kept']} (a)")
 
     def fuzz_slices(self, rng: np.random.Generator) -> bool:
         """Columns of every kind with odd values and names."""

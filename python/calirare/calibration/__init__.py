@@ -19,7 +19,6 @@ from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector
 from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.positive_only import (
     SCAR,
-    SUREST,
     PositiveOnlyCalibrator,
     check_known,
     rare_among_unlabelled,
@@ -58,7 +57,6 @@ __all__ = [
     "SCAR",
     "SINGLE_SLOPE",
     "SINGLE_SLOPE_SD",
-    "SUREST",
     "TARGETS",
     "AffineCalibrator",
     "BetaCalibrator",

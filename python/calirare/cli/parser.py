@@ -27,8 +27,7 @@ class Command:
     Attributes:
         help: what it does, one line.
         more: further sentences of its own help.
-        options: its own, as `add_argument` takes them, or the names of such that commands share; of those marked
-            `either` one must be given.
+        options: its own, as `add_argument` takes them, or the names of such that commands share.
         settings: which of the generated options it has too: "all", those of a graph that is "scored", or none.
     """
 
@@ -41,12 +40,9 @@ class Command:
         """Adds its options to a parser."""
         for name, kind in KINDS.items():
             parser.register("type", name, kind)
-        options = [dict(_SHARED[option] if isinstance(option, str) else option) for option in self.options]
-        if any("either" in option for option in options):
-            either = parser.add_mutually_exclusive_group(required=True)
-        for option in options:
-            group = either if option.pop("either", False) else parser
-            group.add_argument(option.pop("name"), **option)
+        for shared in self.options:
+            option = dict(_SHARED[shared] if isinstance(shared, str) else shared)
+            parser.add_argument(option.pop("name"), **option)
         if self.settings:
             add_settings(parser, None if self.settings == "all" else SCORED)
 

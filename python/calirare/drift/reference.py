@@ -66,12 +66,6 @@ class Reference:
 
     __repr__ = brief
 
-    @property
-    def binary(self) -> frozenset[str]:
-        """Columns of numbers that hold zeros and ones alone."""
-        numbers = ((name, each.quantiles) for name, each in self.columns.items() if isinstance(each, NumbersThen))
-        return frozenset(name for name, quantiles in numbers if len(quantiles) and np.isin(quantiles, (0, 1)).all())
-
     @classmethod
     def of(cls, graph: Graph, features: FeatureMap, p: Tensor, nodes: Tensor) -> Self:
         """Returns the summary of a graph.

@@ -67,7 +67,6 @@ from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import as_names, as_of_words, days_of, place, read_table
 from calirare.graph.table_ids import id_column_of
 from calirare.graph.table_labels import ReadLabels, labels_of, no_label_column
-from calirare.graph.table_scored import LISTED
 from calirare.graph.table_sources import (
     TABLE_SUFFIXES,
     absolute_source,
@@ -83,7 +82,6 @@ __all__ = [
     "FEWEST_TESTED",
     "LABEL_RATE",
     "LARGE",
-    "LISTED",
     "NEIGHBOURS",
     "NO_PART",
     "N_VAL",

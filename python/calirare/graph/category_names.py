@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-BLANK = " "  # no other white space: engines of queries cut this one alone unasked
+BLANK = " "  # no other white space
 POINT = re.compile(r"([-+]?[0-9]+)\.0+")  # of a whole number: a gap alone makes floats of a column of whole numbers
 TRUTH = {"true": "1", "false": "0"}  # and the numbers that stand for them
 

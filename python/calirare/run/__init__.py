@@ -20,7 +20,7 @@ from calirare.run.saved_classes import SavedClasses, load_classes
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.score_only import Loaded, ScoreOnly, Source, Streamed
 from calirare.run.scored import Scored
-from calirare.run.scoring import DRAWN, Scorer
+from calirare.run.scoring import Scorer
 from calirare.run.settings import (
     MAX_SEED,
     Calibration,
@@ -36,7 +36,6 @@ from calirare.run.yaml_files import read_yaml
 
 __all__ = [
     "COLUMNS",
-    "DRAWN",
     "LABELS",
     "MAX_SEED",
     "NEXT_BY",

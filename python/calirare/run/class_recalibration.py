@@ -259,7 +259,7 @@ def recalibrated_classes(saved: SavedClasses, graph: Graph, say: Say = to_stderr
     maps: dict[Target, Calibrator] = {t: type(c)(**c.get_params()).fit(fresh, y) for t, c in old.items()}
     nobody = torch.empty(0, dtype=torch.int64)
     reference = Reference.of(graph, scorer.features, torch.zeros(graph.n_nodes), nobody)
-    new = dataclasses.replace(scorer, calibrators=maps, anew=True, reference=reference)
+    new = dataclasses.replace(scorer, calibrators=maps, reference=reference)
     return RecalibratedClasses(
         SavedClasses(dataclasses.replace(saved.run, scorer=new)),
         graph.name,

@@ -22,7 +22,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
-from calirare._util.run_files import RECALIBRATION, check_as_written, checksum_of, listed_files
+from calirare._util.run_files import check_as_written, checksum_of, listed_files
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Explanation, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
@@ -329,7 +329,7 @@ def read_run(folder: Path, model: str) -> SavedRun:
         check_model(tensors, facts)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
-        scorer = dataclasses.replace(scorer_of(tensors, facts, settings), anew=(folder / RECALIBRATION).is_file())
+        scorer = scorer_of(tensors, facts, settings)
         return SavedRun(folder, scorer, split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise damaged(folder / model, error, facts.get("version")) from error

@@ -159,7 +159,6 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
         scorer,
         calibrators=dict(maps),
         threshold=decision.threshold,
-        anew=True,
         doubt=NO_DOUBT,
         reference=Reference.of(graph, scorer.features, now, torch.arange(graph.n_nodes)),
     )

@@ -69,7 +69,6 @@ class Scorer:
         tables: columns of the tables of the run's graph.
         weighted: whether edges of the run's graph have weights other than 1; None where it is not known.
         relations: names of the types of edges of the run's graph; None where they are not known.
-        anew: whether the maps were fitted on fresh labels, see `recalibrated`.
         doubt: what speaks against P(rare) of nodes without a label.
         version: of CaliRare that trained the run; empty where that did not store it yet.
     """
@@ -86,7 +85,6 @@ class Scorer:
     tables: TableColumns = NO_TABLES
     weighted: bool | None = None
     relations: tuple[str, ...] | None = None
-    anew: bool = False
     doubt: Doubt = NO_DOUBT
     version: str = __version__
 

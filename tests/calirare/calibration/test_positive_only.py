@@ -8,7 +8,6 @@ import torch
 
 from calirare import InputError
 from calirare.calibration import (
-    SUREST,
     PositiveOnlyCalibrator,
     Prevalence,
     count_draws,
@@ -18,6 +17,7 @@ from calirare.calibration import (
     unlabelled_share,
     with_prevalence,
 )
+from calirare.calibration.positive_only import SUREST
 from calirare.calibration.posterior import log_odds
 from tests.helpers.logits import drawn_logits
 

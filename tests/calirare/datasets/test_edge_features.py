@@ -159,15 +159,6 @@ def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
     assert found["seen"] > 0.8
 
 
-def test_a_query_reads_what_edges_carry_from_the_node_table(tmp_path):
-    edges = month(tmp_path / "1", 1, np.random.default_rng(0).random(400) < 0.1)
-    words = ["--dataset", edges, "--minority", "fraud", "--model", "forest", "--edge-columns", "amount"]
-    assert call("train", *words, "--out", tmp_path / "run").code == 0
-    said = call("export", "--run", tmp_path / "run", "--sql", "sqlite")
-    assert "note: features of --edge-columns amount are read from columns of the node table" in said.out
-    assert 'n."amount_mean"' in (tmp_path / "run" / "score_sqlite.sql").read_text()
-
-
 def test_a_time_without_an_end_is_told_to_do_nothing():
     said = "edges: 'when' leaves none out by itself: say until when (--as-of)"
     assert said in Graph.from_tables(EDGES, NODES, "y", time="when").notes

@@ -14,8 +14,8 @@ from calirare.run import COLUMNS, Probabilities, predictions, write_predictions
 from calirare.run.tables import write_large_predictions, write_review
 from calirare_ext import Csr
 from tests.helpers.command import call, rough_runs
+from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
-from tests.helpers.warehouse import tables, written
 
 
 @pytest.fixture(scope="module")
