@@ -2,20 +2,15 @@
 
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
-from calirare.calibration.beta import BetaCalibrator
 from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.chosen_labels import Exchangeable, exchangeable
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.doubt import NO_DOUBT, Doubt
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
-from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.giveaways import AWAY, Giveaway, giveaway
-from calirare.calibration.histogram import HistogramCalibrator
-from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_places import Together, Unseen, unseen
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
-from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
 from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.positive_only import (
     SCAR,
@@ -59,20 +54,15 @@ __all__ = [
     "SINGLE_SLOPE_SD",
     "TARGETS",
     "AffineCalibrator",
-    "BetaCalibrator",
     "BudgetCurve",
     "CalibrateOn",
     "Calibrator",
     "Doubt",
-    "EnsembleTemperatureCalibrator",
     "Estimator",
     "Exchangeable",
     "ExpectedCount",
     "Giveaway",
-    "HistogramCalibrator",
-    "IsotonicCalibrator",
     "JackknifeCalibrator",
-    "LinearCalibrator",
     "Moments",
     "PositiveOnlyCalibrator",
     "PositiveUnlabelled",
@@ -95,7 +85,6 @@ __all__ = [
     "giveaway",
     "load_calibrator",
     "make_calibrator",
-    "matrix_scaling",
     "newton_minimum",
     "platt_scaling",
     "positive_unlabelled",
@@ -110,6 +99,5 @@ __all__ = [
     "temperature_scaling",
     "unlabelled_share",
     "unseen",
-    "vector_scaling",
     "with_prevalence",
 ]

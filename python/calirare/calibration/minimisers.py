@@ -1,22 +1,17 @@
-"""Minimisers: Newton's method with backtracking for maps of a few numbers, L-BFGS for those of many."""
+"""Newton's method with backtracking, for calibrators of a few numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.errors import NotConvergedError
 from calirare._util.threads import threads_for
 
 MAX_STEPS = 100
-MAX_SLOPE_STEPS = 5_000
-FLAT = 1e-5  # slope in those units, whose square is about what the loss could still gain; rounding leaves less
 
 Derivatives = Callable[[Tensor], tuple[Tensor, Tensor]]
-Slope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def newton_minimum(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Derivatives | None = None) -> Tensor:
@@ -28,42 +23,6 @@ def newton_minimum(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives:
     """
     with threads_for(0):
         return _newton(loss, theta, derivatives or (lambda at: _differentiated(loss, at)))
-
-
-def quasi_newton_minimum(slope: Slope, theta: Tensor, curvature: Tensor) -> Tensor:
-    """Returns the minimum of a smooth convex function of many numbers, for which a Hessian would be too large.
-
-    Args:
-        slope: returns value and gradient [q].
-        theta: where to start, float64 [q].
-        curvature: of each number by itself, about, > 0, [q]: steps are taken in units of its root.
-
-    Returns:
-        The minimum, [q].
-
-    Raises:
-        NotConvergedError: the method stops where the function is not flat.
-    """
-    from scipy.optimize import minimize
-
-    unit = curvature.clamp(min=1e-12).rsqrt()
-
-    def map_of(at: np.ndarray) -> Tensor:
-        return unit * torch.tensor(at, dtype=theta.dtype, device=theta.device)
-
-    def of_array(at: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = slope(map_of(at))
-        return float(value), (unit * gradient).cpu().numpy()
-
-    limits = {"maxiter": MAX_SLOPE_STEPS, "maxfun": 10**6, "maxcor": 30, "maxls": 100, "ftol": 1e-16, "gtol": 1e-10}
-    end = minimize(of_array, (theta / unit).cpu().numpy(), jac=True, method="L-BFGS-B", options=limits)
-    steepest = float(np.abs(end.jac).max())
-    if not steepest < FLAT:
-        raise NotConvergedError(
-            f"quasi_newton_minimum: the slope must fall below {FLAT:g}, got {steepest:g} after {end.nit} steps: "
-            "clip logits far beyond the others, or take a larger prior"
-        )
-    return map_of(end.x)
 
 
 def _differentiated(loss: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:

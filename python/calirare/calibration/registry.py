@@ -12,12 +12,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.calibration.affine import platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
-from calirare.calibration.beta import BetaCalibrator
-from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
-from calirare.calibration.histogram import HistogramCalibrator
-from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.leave_one_out import JackknifeCalibrator
-from calirare.calibration.linear import matrix_scaling, vector_scaling
 from calirare.calibration.positive_only import PositiveOnlyCalibrator
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
@@ -25,12 +20,6 @@ from calirare.calibration.prior_platt import PriorPlattCalibrator
 CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "temperature": temperature_scaling,
     "platt": platt_scaling,
-    "vector": vector_scaling,
-    "matrix": matrix_scaling,
-    "isotonic": lambda target: IsotonicCalibrator(target=target),
-    "histogram": lambda target: HistogramCalibrator(target=target),
-    "beta": lambda target: BetaCalibrator(target=target),
-    "ets": lambda target: EnsembleTemperatureCalibrator(target=target),
     "prior-platt": lambda target: PriorPlattCalibrator(target=target),
     "jackknife": lambda target: JackknifeCalibrator(target=target),
 }

@@ -1,6 +1,7 @@
 """Methods the paper compares with: GAT and GIN, losses, mixup, node-wise temperatures, the authors' own recipe."""
 
 from calirare_lab.baselines.cagcn import CaGCN
+from calirare_lab.baselines.comparators import PostHoc, post_hoc
 from calirare_lab.baselines.dropout_reading import dropout_probabilities, dropout_probabilities_of_module
 from calirare_lab.baselines.early_stopping import LossAndAccuracy, train_cagcn_base, train_stopped
 from calirare_lab.baselines.gats import GATS
@@ -30,12 +31,14 @@ __all__ = [
     "LossAndAccuracy",
     "NetworkTraining",
     "OfficialSettings",
+    "PostHoc",
     "class_weighted_smoothing_loss",
     "dropout_probabilities",
     "dropout_probabilities_of_module",
     "focal_loss",
     "label_smoothing_loss",
     "official_probabilities",
+    "post_hoc",
     "read_official",
     "train_cagcn_base",
     "train_mixup",

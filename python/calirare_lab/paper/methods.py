@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from calirare.calibration import Target, make_calibrator
+from calirare.calibration import Target, temperature_scaling
 from calirare.intervals.eice import train_calirare
 from calirare.training import Loss
 from calirare_lab.baselines import (
@@ -25,6 +25,7 @@ from calirare_lab.baselines import (
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
+    post_hoc,
     read_official,
     train_cagcn_base,
     train_mixup,
@@ -82,7 +83,7 @@ def _post_hoc(context: Context, *, name: str, target: Target) -> Outcome:
     """Trains on train, calibrates on held-out val."""
     run, split = context.settings(PAPER_TRAINING), context.split
     held = context.logits("train", run, split.val).double()
-    calibrator = make_calibrator(name, target).fit(held, context.y[split.val])
+    calibrator = post_hoc(name, target).fit(held, context.y[split.val])
     return calibrator.transform(context.logits("train", run, split.test).double()), {}
 
 
@@ -137,7 +138,7 @@ def _as_their_code(context: Context, *, smoothing: float = 0.0, temperature: boo
     if not temperature:
         return p[split.test], {}
     logits = p.clamp(min=torch.finfo(torch.float32).tiny).log()
-    calibrator = make_calibrator("temperature", "population").fit(logits[split.val], context.y[split.val])
+    calibrator = temperature_scaling().fit(logits[split.val], context.y[split.val])
     return calibrator.transform(logits[split.test]), {}
 
 

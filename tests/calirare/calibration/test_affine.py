@@ -63,7 +63,7 @@ def test_the_map_does_not_depend_on_the_unit_of_tiny_or_huge_logits(with_bias, k
             assert float((p - usual).abs().max()) < 0.02  # the prior stands a little elsewhere, no more
 
 
-@pytest.mark.parametrize("name", ["temperature", "platt", "vector", "matrix", "ets", "jackknife"])
+@pytest.mark.parametrize("name", ["temperature", "platt", "jackknife"])
 def test_tiny_logits_are_calibrated(name):
     z, labels = problem(500, 2)
     p = make_calibrator(name).fit(1e-6 * z, labels).transform(1e-6 * z)

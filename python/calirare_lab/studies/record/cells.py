@@ -23,13 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare.calibration import FORM_SD, Calibrator, PriorPlattCalibrator, effective_shares, make_calibrator
+from calirare.calibration import FORM_SD, PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import GcnFit, evidence, log_shares, own_evidence, pool_weights, pooled
 from calirare.pipeline import train_classes
 from calirare_ext import __version__
-from calirare_lab.baselines import GATS, CaGCN
+from calirare_lab.baselines import GATS, CaGCN, PostHoc, post_hoc
 from calirare_lab.studies.record.data import load, raw
 from calirare_lab.studies.record.measures import judge
 from calirare_lab.studies.record.networks import Network, Trained, fit, fit_stopped, held_out
@@ -149,10 +149,10 @@ def _mapped(logits: Tensor, known: Tensor, labels: Tensor, trained_on: Tensor) -
     return found
 
 
-def _map(name: str, trained_on: Tensor, k: int) -> Calibrator:
+def _map(name: str, trained_on: Tensor, k: int) -> PostHoc:
     """Returns a map of that name, of a network trained on labels of those classes, int64 [m]."""
     if not name.startswith("prior"):
-        return make_calibrator(name)
+        return post_hoc(name)
     form = FORM_SD if name == "prior-slopes" else None
     return PriorPlattCalibrator(trained_shares=effective_shares(trained_on, None, k), form_sd=form)
 
