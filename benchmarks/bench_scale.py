@@ -1,6 +1,6 @@
-"""Time and memory of `calirare train` on simulated graphs from 62,500 to 10 million nodes, and of two processes.
+"""Time and memory of `calirare train` on simulated graphs from 62,500 to 10 million nodes.
 
-    python benchmarks/bench_scale.py [--sizes 62500 ...] [--ranks 1000000] [--profile 1000000] [--folder scale-graphs]
+    python benchmarks/bench_scale.py [--sizes 62500 ...] [--profile 1000000] [--folder scale-graphs]
     python benchmarks/bench_scale.py --labels 2500 10000 40000
 
 16 directed edges and 128 features per node, 200 labels, 100 epochs, intervals of every node, predictions written.
@@ -17,7 +17,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -33,9 +32,7 @@ from calirare_lab.profile.cost import Sizes, memory_bytes
 PAGE = record.ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 LABELS, MANY_LABELS_NODES = 200, 62_500
-EVERYTHING = (
-    "--sizes 62500 125000 250000 500000 1000000 10000000 --ranks 1000000 --profile 1000000 --labels 2500 10000 40000"
-)
+EVERYTHING = "--sizes 62500 125000 250000 500000 1000000 10000000 --profile 1000000 --labels 2500 10000 40000"
 STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
 
 
@@ -48,39 +45,26 @@ def graph_folder(folder: Path, n: int, labels: int = LABELS) -> tuple[Path, floa
     return path, time.perf_counter() - started
 
 
-def run(folder: Path, path: Path, threads: int, ranks: int = 1) -> dict[str, Any]:
-    """Runs the command in `ranks` processes; returns wall time, peak memory of the largest, seconds per stage."""
+def run(folder: Path, path: Path, threads: int) -> dict[str, Any]:
+    """Runs the command; returns wall time, peak memory, seconds per stage."""
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
     how = ("--preset", "paper", "--epochs", "100", "--device", "cpu")
     arguments = ["train", "--dataset", str(path), *how, "--out", str(out)]
-    base = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    started = time.perf_counter()
-    children = []
-    for rank in range(ranks):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        extra = {name: str(value) for name, value in place.items()} if ranks > 1 else {}
-        command = [sys.executable, "-m", "calirare", *arguments]
-        children.append(subprocess.Popen(command, env=base | extra, stdout=subprocess.DEVNULL))
-    peaks = []
-    for child in children:
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        peaks.append(usage.ru_maxrss * 1024)
-        if child.returncode != 0:
-            raise RuntimeError(f"the command failed with {child.returncode}")
+    started, env = time.perf_counter(), os.environ | {"OMP_NUM_THREADS": str(threads)}
+    child = subprocess.Popen([sys.executable, "-m", "calirare", *arguments], env=env, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        raise RuntimeError(f"the command failed with {child.returncode}")
     wall = time.perf_counter() - started
     found = [STAGE.match(line) for line in (out / "log.txt").read_text().splitlines()]
     stages = {match[1]: float(match[2]) for match in found if match}
     files = {file.name: file.stat().st_size for file in out.iterdir() if file.name.startswith("predictions")}
     return stamp() | {
         "threads": threads,
-        "ranks": ranks,
         "wall_s": wall,
-        "peak_bytes": max(peaks),
+        "peak_bytes": usage.ru_maxrss * 1024,
         "stages_s": stages,
         "file_bytes": files,
     }
@@ -135,17 +119,6 @@ def page(kept: dict[str, Any]) -> str:
         ]
         texts = [f"{fit[name]:.2f} ({last[name]:.2f})" for name in ("wall_s", "peak_bytes", "streamed_s")]
         lines += [f"{texts[0]}, peak memory {texts[1]}, what is streamed (prepare, messages, intervals) {texts[2]}."]
-    if "two_processes" in kept:
-        two = kept["two_processes"]
-        walls = [two[name]["wall_s"] for name in ("one", "two")]
-        lines += [
-            "",
-            f"Two processes of one thread against one, {two['n']:,} nodes: {walls[1]:.1f} s against {walls[0]:.1f} s;",
-        ]
-        lines += [
-            f"efficiency {two['efficiency_of_the_shared_stage']:.2f} of the shared stage, "
-            f"{two['efficiency_of_the_whole']:.2f} of the whole, which rank 0 trains, judges and writes alone."
-        ]
     if kept.get("many_labels"):
         lines += ["", *label_table(kept["many_labels"])]
     if "profile" in kept:
@@ -202,12 +175,11 @@ def exponent(rows: list[dict[str, Any]], value: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
-    parser.add_argument("--ranks", type=int, default=0, help="size at which two processes are held against one")
     parser.add_argument("--profile", type=int, default=0, help="size at which stages are held against the cost model")
     parser.add_argument("--labels", type=int, nargs="*", default=[], help="numbers of labels, on 62,500 nodes")
     parser.add_argument("--folder", type=Path, default=Path("scale-graphs"))
     options = parser.parse_args()
-    if not (options.sizes or options.ranks or options.profile or options.labels):
+    if not (options.sizes or options.profile or options.labels):
         parser.error(f"nothing to measure: give some of {EVERYTHING}")
     options.folder.mkdir(parents=True, exist_ok=True)
     file = record.RESULTS / "scale.json"
@@ -229,18 +201,6 @@ def main() -> None:
         kept["fitted_exponents_62k_to_1M"] = {name: exponent(fitted, name) for name in names}
         last = fitted[-2:]
         kept["exponents_of_the_last_doubling"] = {name: exponent(last, name) for name in names}
-    if options.ranks:
-        path, _ = graph_folder(options.folder, options.ranks)
-        one, two = (run(options.folder, path, threads=1, ranks=ranks) for ranks in (1, 2))
-        shared = [result["stages_s"]["jackknife"] for result in (one, two)]
-        kept["two_processes"] = {
-            "n": options.ranks,
-            "one": one,
-            "two": two,
-            "efficiency_of_the_shared_stage": shared[0] / (2 * shared[1]),
-            "efficiency_of_the_whole": one["wall_s"] / (2 * two["wall_s"]),
-        }
-        print(json.dumps(kept["two_processes"]), flush=True)
     many = {row["labels"]: row for row in kept.get("many_labels", [])}
     for labels in options.labels:
         path, _ = graph_folder(options.folder, MANY_LABELS_NODES, labels)

@@ -1,7 +1,6 @@
-"""Time and memory of `calirare predict --scores-only`, 100,000 to 111 million nodes, beside peers, in two processes.
+"""Time and memory of `calirare predict --scores-only`, 100,000 to 111 million nodes, beside peers.
 
     python benchmarks/bench_score.py [--sizes 100000 1000000 10000000 111000000] [--wide 1000000 10000000] [--peers]
-    python benchmarks/bench_score.py --ranks 10000000
     python benchmarks/bench_score.py --columns 1000000     # trees, and the default mixture, by blocks and in memory
     python benchmarks/bench_score.py --page     # the tables of docs/scaling.md, nothing is run
 
@@ -20,8 +19,6 @@ import json
 import math
 import os
 import re
-import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -71,7 +68,7 @@ def one(kind: str, run: Path, graph: Path, out: Path) -> None:
         from calirare.datasets import read_graph
         from calirare.graph import GraphOnDisk
         from calirare.models import streams_of
-        from calirare.run import Loaded, ScoreOnly, Streamed, load
+        from calirare.run import Loaded, Streamed, load, write_scores
 
         begun = last = time.perf_counter()
 
@@ -87,7 +84,7 @@ def one(kind: str, run: Path, graph: Path, out: Path) -> None:
             source = Streamed(scorer, GraphOnDisk.open(graph), streams_of(scorer.fit, scorer.features), files)
         else:
             source = Loaded(scorer, read_graph(str(graph))[0], print)
-        scored = ScoreOnly(scorer, source).score(out, report=report)
+        scored = write_scores(source, out, report=report)
         files.remove()
         facts["stages_s"]["expected number"] = time.perf_counter() - last
         facts |= {"alerts": scored.alerts, "mean_p_rare": scored.mean, "drift": scored.verdict}
@@ -204,51 +201,6 @@ def stage_bytes(row: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def ranks(folder: Path, n: int) -> dict[str, Any]:
-    """Returns the time of one process and of two, one thread each, two seeing one folder, and what they send."""
-    graph, run = graph_folder(folder, n, NARROW), trained(folder, NARROW)
-    walls = {}
-    for size in (1, 2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            place = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1]}
-        out = folder / f"ranks{size}"
-        shutil.rmtree(out, ignore_errors=True)
-        how = ["predict", "--run", str(run), "--graph", str(graph), "--scores-only", "--out", str(out / "s.parquet")]
-        started, children = time.perf_counter(), []
-        for rank in range(size):
-            env = os.environ | {k: str(v) for k, v in (place | {"RANK": rank, "OMP_NUM_THREADS": 1}).items()}
-            command = [sys.executable, "-m", "calirare", *how]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            children.append(subprocess.Popen(command, env=env, **quiet))
-        codes = [child.wait() for child in children]
-        if any(codes):
-            raise RuntimeError("a process failed")
-        walls[size] = time.perf_counter() - started
-        shutil.rmtree(out)
-    halos = [halo_of(graph, rank, 2) for rank in (0, 1)]
-    found = record.environment()
-    return {
-        "n": n,
-        "wall_s": {"one": walls[1], "two": walls[2]},
-        "efficiency": walls[1] / (2 * walls[2]),
-        "halo_nodes": halos,
-        "bytes_sent_per_rank": [4 * (HIDDEN + 2) * halo for halo in halos],
-        "commit": found["commit"],
-        "command": found["command"],
-    }
-
-
-def halo_of(graph: Path, rank: int, size: int) -> int:
-    """Returns how many nodes of other processes the rows of one have as neighbours."""
-    indptr, indices = (np.load(graph / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices"))
-    n = len(indptr) - 1
-    first, last = (n * i // size for i in (rank, rank + 1))
-    seen = np.zeros(n, dtype=bool)
-    seen[indices[indptr[first] : indptr[last]]] = True
-    return int(seen.sum() - seen[first:last].sum())
-
-
 def exponent(rows: list[dict[str, Any]]) -> float:
     """Returns the slope of log seconds over log n by least squares."""
     x, y = np.log([row["n"] for row in rows]), np.log([row["score_s"] for row in rows])
@@ -298,14 +250,6 @@ def page(kept: dict[str, Any]) -> str:
                 cells = [name, f"{part['n']:,}", f"{part['directed_edges']:,}", f"{row['score_s']:.1f}"]
                 cells += [f"{row['peak_bytes'] / 1e9:.2f}", f"{row['difference']:.0e}" if "difference" in row else ""]
                 lines.append("| " + " | ".join(cells) + " |")
-    if "ranks" in kept:
-        r = kept["ranks"]
-        lines += [
-            "",
-            f"Two processes of one thread against one, {r['n']:,} nodes, imports included: {r['wall_s']['two']:.1f} s",
-        ]
-        lines += [f"against {r['wall_s']['one']:.1f} s, efficiency {r['efficiency']:.2f}; each sends "]
-        lines[-1] += f"{max(r['bytes_sent_per_rank']) / 1e9:.2f} GB between the layers."
     lines += [
         "",
         "[benchmarks/results/score.json](../benchmarks/results/score.json): `python benchmarks/bench_score.py`.",
@@ -323,7 +267,6 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
     parser.add_argument("--wide", type=int, nargs="*", default=[])
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--ranks", type=int, default=0)
     parser.add_argument("--columns", type=int, default=0)
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("score-graphs"))
@@ -355,9 +298,6 @@ def main() -> None:
         made = by_columns(options.folder, options.columns)
         kept["columns"] = kept.get("columns", {}) | {str(options.columns): made}
         print(json.dumps(made), flush=True)
-    if options.ranks:
-        kept["ranks"] = ranks(options.folder, options.ranks)
-        print(json.dumps(kept["ranks"]), flush=True)
     if not options.page:
         record.write("score", kept)
     if record.RESULTS == record.COMMITTED:

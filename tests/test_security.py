@@ -1,4 +1,4 @@
-"""No source of the library can run what it reads, and nothing listens but the page of a review and torchrun."""
+"""No source of the library can run what it reads, and nothing listens but the page of a review."""
 
 from __future__ import annotations
 

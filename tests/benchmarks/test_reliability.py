@@ -24,14 +24,16 @@ def of_file(bench, kind, seed, jobs):
 
 
 def test_kills_of_several_works_add_up(bench):
-    one, other = (of_file(bench, "kills", seed, {name: {"killed": 9}}) for seed, name in ((1, "train"), (2, "ranks")))
+    one, other = (
+        of_file(bench, "kills", seed, {name: {"killed": 9}}) for seed, name in ((1, "train"), (2, "streaming"))
+    )
     both = bench.added("kills", one, other)
-    assert both["jobs"] == {"train": {"killed": 9}, "ranks": {"killed": 9}}
+    assert both["jobs"] == {"train": {"killed": 9}, "streaming": {"killed": 9}}
     assert (both["seed"], both["commit"], both["took_s"]) == ([1, 2], "c1 and c2", 20)
     assert both["command"] == "run --out f1.json and run --out f2.json"
     third = bench.added("kills", both, of_file(bench, "kills", 1, {"review": {"killed": 8}}))
     assert (sorted(third["jobs"]), third["seed"], third["commit"]) == (
-        ["ranks", "review", "train"],
+        ["review", "streaming", "train"],
         [1, 2],
         "c1 and c2",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -19,17 +18,15 @@ from calirare import InputError
 from calirare._util.run_files import changed_file
 from tests.campaigns import reviewing
 from tests.campaigns.jobs import USERS, contents, ended, fresh, moment
-from tests.campaigns.works import N_RANKS, PIDS, WORKS, Work
+from tests.campaigns.works import WORKS, Work
 from tests.helpers.command import rough_runs
 
 PATIENCE = 120  # seconds
-ADOPTS = 36  # PR_SET_CHILD_SUBREAPER of prctl: processes whose launcher was killed become ours
 TERMINATED = 0.2  # share of SIGTERM among the signals
 
 
 def forked(work: Work, root: Path, run: Path) -> int:
     """Starts a work in a copy of this process, in a group of its own; returns the copy's number."""
-    (root / PIDS).unlink(missing_ok=True)
     number = os.fork()
     if number:
         return number
@@ -67,7 +64,7 @@ def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], 
     process, found, how = forked(work, root, run), list[str](), "ended"
     if (code := ended(process, after)) is None:
         how = "terminated" if number == signal.SIGTERM else "killed"
-        found += _struck(process, root, number, rng) if work.several else _one_struck(process, root, number)
+        found += _struck(process, root, number)
     elif code != 0:
         found.append(f"exit code {code} before it was killed: {_said(root)}")
     found += kept(run) + work.lost(root, run)
@@ -85,7 +82,7 @@ def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], 
 _Trial = tuple[str, list[str]]
 
 
-def _one_struck(process: int, root: Path, number: int) -> list[str]:
+def _struck(process: int, root: Path, number: int) -> list[str]:
     """Sends a process a signal; returns what was wrong with its end."""
     os.kill(process, number)
     code = ended(process, PATIENCE)
@@ -96,34 +93,6 @@ def _one_struck(process: int, root: Path, number: int) -> list[str]:
     if code not in (-number, 128 + number, 0) or "Traceback" in _said(root):
         return [f"exit code {code} at signal {number}: {_said(root)}"]
     return []
-
-
-def _struck(launcher: int, root: Path, number: int, rng: np.random.Generator) -> list[str]:
-    """Sends a signal to the launcher of several processes, to one of them, or to all; returns what was wrong then."""
-    path = root / PIDS
-    while not (path.exists() and len(path.read_text().split()) == N_RANKS):
-        time.sleep(0.001)
-    others = [int(word) for word in path.read_text().split()]
-    whom = ([launcher], [others[int(rng.integers(N_RANKS))]], [launcher, *others])[int(rng.integers(3))]
-    for each in whom:
-        try:
-            os.kill(each, number)
-        except ProcessLookupError:
-            continue  # it has just ended
-    found = [] if ended(launcher, PATIENCE) is not None else [f"the launcher does not end at signal {number}"]
-    for each in others:
-        if _alive(each, PATIENCE):
-            os.kill(each, signal.SIGKILL)
-            found.append(f"a process does not end where {len(whom)} were sent signal {number}")
-    return [*found, f"a traceback: {_said(root)}"] if "Traceback" in _said(root) else found
-
-
-def _alive(process: int, seconds: float) -> bool:
-    """Returns whether a process that we may have adopted still runs after some seconds."""
-    try:
-        return ended(process, seconds) is None
-    except ChildProcessError:
-        return False  # its launcher has seen its end
 
 
 def _said(root: Path) -> str:
@@ -158,11 +127,9 @@ def campaign(
     """
     counts = {name: {"killed": 0, "terminated": 0, "ended": 0} for name in names}
     findings = list[str]()
-    ctypes.CDLL(None).prctl(ADOPTS, 1, 0, 0, 0)
     with rough_runs():
         for name in names:
-            if not WORKS[name].several:
-                WORKS[name].run(root, fresh(root, "warm"))  # everything is imported before the first copy is made
+            WORKS[name].run(root, fresh(root, "warm"))  # everything is imported before the first copy is made
         for heard in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # as before the first command: copies begin so
             signal.signal(heard, signal.SIG_DFL)
         whole, until = {name: measured(name, root) for name in names}, time.monotonic() + seconds

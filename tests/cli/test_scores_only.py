@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import calirare
-from calirare.graph import Graph, GraphOnDisk
-from calirare.models import stream_run, streaming
+from calirare.graph import Graph
+from calirare.models import streaming, streams
 from calirare.run import score_only
 from tests.helpers.command import assert_one_sentence, call, few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
@@ -135,7 +135,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(request, model, stage, later,
 @pytest.mark.parametrize("model", ["trees", "auto"])
 def test_trees_and_the_default_model_are_scored_by_blocks_too(request, model, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
-    monkeypatch.setattr(stream_run, "BLOCK", 70)
+    monkeypatch.setattr(streams, "BLOCK", 70)
     with few_candidates():
         run = request.getfixturevalue("trees") if model == "trees" else learnt(model, tmp_path / "run", folds=0)
     table, told, _ = scored(run, later, tmp_path / "s.parquet")
@@ -159,16 +159,6 @@ def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, m
     assert found.code == 2
     assert_one_sentence(found)
     assert said in found.err
-
-
-def test_a_part_of_a_graph_is_not_scored_as_one(run, later, tmp_path):
-    GraphOnDisk.open(later).part(0, 2).write(str(tmp_path / "part"))
-    found = call(
-        "predict", "--run", run, "--graph", tmp_path / "part", "--scores-only", "--out", tmp_path / "s.parquet"
-    )
-    assert found.code == 2
-    assert_one_sentence(found)
-    assert "{rank}" in found.err
 
 
 @pytest.mark.parametrize("how", ["a file", pytest.param("a network of another kind", marks=pytest.mark.slow)])

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
@@ -193,59 +192,6 @@ class ArrayFile:
                         raise InputError(f"{self.path}: the file was cut off while it was read: write the folder again")
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}): write the folder again") from error
-
-
-class RunningSum:
-    """The CRC-32 of what has been read of a file from its beginning on, by any thread.
-
-    Args:
-        head: the bytes before the first row.
-        whole: the sum of the whole file.
-    """
-
-    def __init__(self, head: bytes, whole: int) -> None:
-        self._rows, self._value, self._whole, self._lock = 0, zlib.crc32(head), whole, Lock()
-
-    def add(self, first: int, rows: NumpyArray, of: int) -> bool:
-        """Takes rows as far as they go on from those of before; returns False where `of` rows have another sum."""
-        last = first + len(rows)
-        with self._lock:
-            if not first <= self._rows < last:
-                return True
-            self._value = zlib.crc32(_bytes(rows[self._rows - first :]), self._value)
-            self._rows = last
-            return last < of or self._value == self._whole
-
-
-@dataclass(frozen=True, eq=False)
-class SummedFile(ArrayFile):
-    """An array in a file of a known checksum, at which is looked when all rows have been read in their order.
-
-    Attributes:
-        sum: of what has been read.
-    """
-
-    sum: RunningSum
-
-    @classmethod
-    def of(cls, file: ArrayFile, whole: int) -> Self:
-        """Returns a file that had a CRC-32, its header with it, when it was written."""
-        with file.path.open("rb") as opened:
-            return cls(file.path, file.shape, file.dtype, file.start, RunningSum(opened.read(file.start), whole))
-
-    def rows(self, first: int, last: int) -> NumpyArray:
-        """See `ArrayFile.rows`.
-
-        Raises:
-            InputError: they cannot be read, or the file, of which they are the last rows, is not as it was written.
-        """
-        out = super().rows(first, last)
-        if not self.sum.add(first, out, self.shape[0]):
-            raise InputError(
-                f"{self.path}: the file is damaged or another one than was written (its checksum is not that in "
-                "graph.json): write or copy the folder again"
-            )
-        return out
 
 
 def _bytes(array: NumpyArray) -> memoryview:

@@ -1,4 +1,4 @@
-"""Finished blocks of rows on disk: what several processes share, and what a stopped job resumes from.
+"""Finished blocks of rows on disk, which a stopped job resumes from.
 
 A block's mark is written when its numbers are on the disk, and holds their checksums: on a start that resumes, blocks
 that are not what was written are made again.
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,15 +33,13 @@ class BlockFiles:
 
     Attributes:
         folder: where.
-        others: folders of earlier starts of the job by another number of processes.
     """
 
     folder: Path
-    others: tuple[Path, ...] = ()
 
     def inside(self, name: str) -> BlockFiles:
         """Returns the folder of a part of the job."""
-        return BlockFiles(self.folder / name, tuple(other / name for other in self.others))
+        return BlockFiles(self.folder / name)
 
     @contextmanager
     def told_of(self) -> Iterator[None]:
@@ -55,13 +52,8 @@ class BlockFiles:
                 print(said, file=sys.stderr)
             raise
 
-    def start(self, key: str, of: str = "", first: int = 0) -> bool:
-        """Prepares the folder for a job; blocks of another job are removed.
-
-        Args:
-            key: of the job, from `store.key_of`.
-            of: of the job of all processes, of which this is one's share; empty: nobody else's.
-            first: the number that the first row has among all.
+    def start(self, key: str) -> bool:
+        """Prepares the folder for a job, by a key from `store.key_of`; blocks of another job are removed.
 
         Returns:
             Whether blocks of the same job are there already.
@@ -71,25 +63,21 @@ class BlockFiles:
         """
         try:
             if self.folder.exists():
-                if self.said().get("job") == key:
+                if self._job() == key:
                     return self.keep_whole_blocks()
                 self.remove()
             self.folder.mkdir(parents=True)
-            (self.folder / KEY).write_text(json.dumps({"job": key, "of": of, "first": first}) + "\n", encoding="utf-8")
+            (self.folder / KEY).write_text(json.dumps({"job": key}) + "\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{self.folder}: blocks cannot be written: {error.strerror or error}") from error
         return False
 
-    def said(self) -> dict[str, Any]:
-        """Returns what `start` was told, empty where the folder tells nothing."""
+    def _job(self) -> str | None:
+        """Returns the key that `start` was told, None where the folder tells none."""
         try:
-            return dict(parse_json(read_text(self.folder / KEY)))
-        except (OSError, ValueError, TypeError):
-            return {}
-
-    def parts(self, stage: str, block: int) -> list[list[Any]]:
-        """Returns what `done` was told of a block: name, first row, rows and checksum of each matrix."""
-        return list(parse_json(read_text(self._mark(stage, block))))
+            return parse_json(read_text(self.folder / KEY))["job"]
+        except (OSError, ValueError, TypeError, LookupError):
+            return None
 
     def keep_whole_blocks(self) -> bool:
         """Removes the marks of blocks whose numbers are gone or changed; returns whether one is left."""
@@ -130,7 +118,7 @@ class BlockFiles:
             return
         if any(self.folder.iterdir()) and not (self.folder / KEY).is_file():
             raise InputError(f"{self.folder}: holds something else than unfinished blocks: move it away")
-        shutil.rmtree(self.folder, ignore_errors=True)  # another process may be at it too
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def create(self, name: str, rows: int, columns: int) -> None:
         """Makes the file of a float32 matrix [rows, columns] where it is not there; its blocks are still unwritten."""

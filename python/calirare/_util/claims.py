@@ -48,11 +48,6 @@ def claimed(where: Path, what: str) -> Iterator[None]:
         os.close(lock)
 
 
-def is_claimed(where: Path) -> bool:
-    """Returns whether a process that lives holds a place, see `claimed`."""
-    return _is_locked(_lock_of(where))
-
-
 def is_left_lock(path: Path) -> bool:
     """Returns whether a file is what a killed process left of a `claimed` place."""
     return bool(re.fullmatch(r"\..+\.lock", path.name)) and path.is_file() and not _is_locked(path)

@@ -201,14 +201,13 @@ def fresh_files(folder: Path, what: str, *, own: bool = False) -> Iterator[Path]
 
 
 @contextmanager
-def claimed_files(files: list[Path], what: str, *, overwrite: bool, instead_of: Iterable[Path] = ()) -> Iterator[None]:
+def claimed_files(files: list[Path], what: str, *, overwrite: bool) -> Iterator[None]:
     """Holds files of one folder for this process, from before the work that makes them until they are written.
 
     Args:
         files: that will be written.
         what: the command, put in front of a message.
         overwrite: whether files that are there may be replaced, see `check_free`.
-        instead_of: other files that they take the place of.
 
     Yields:
         Nothing.
@@ -216,8 +215,8 @@ def claimed_files(files: list[Path], what: str, *, overwrite: bool, instead_of: 
     Raises:
         InputError: another process holds one, one may not be replaced, or the folder cannot be written.
     """
-    every, folder = [*files, *instead_of], files[0].parent
-    check_free(every, what, overwrite=overwrite)
+    folder = files[0].parent
+    check_free(files, what, overwrite=overwrite)
     made = [f for f in (folder, *folder.parents) if not f.exists()]
     try:
         with ExitStack() as held:
@@ -227,7 +226,7 @@ def claimed_files(files: list[Path], what: str, *, overwrite: bool, instead_of: 
                     held.enter_context(claimed(file, f"{what}: {file}"))
             except OSError as error:
                 raise InputError(f"{what}: {files[0]} cannot be written: {error.strerror or error}") from error
-            check_free(every, what, overwrite=overwrite)  # another process may have written them meanwhile
+            check_free(files, what, overwrite=overwrite)  # another process may have written them meanwhile
             yield
     finally:
         _remove_empty(made)

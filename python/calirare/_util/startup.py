@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
 from typing import Any
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 INTERRUPTED = 130  # a shell's code for Ctrl-C
 STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the command now running
-WAITING = list[Any]()  # of threads that wait for other processes; none is waited for at the end, see `end_at_once`
-PARENT = os.getppid()  # who started this process; another number later means that it has gone
 
 
 def leave(number: int, frame: object) -> None:
@@ -47,15 +44,6 @@ def end_if_stopped() -> None:
         raise KeyboardInterrupt
     if by is not None:
         sys.exit(by)
-
-
-def end_at_once(code: int) -> None:
-    """Ends the process where a thread waits for other processes within C++, which the end of Python would abort."""
-    if WAITING:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
 
 
 def occupy_closed_streams() -> None:

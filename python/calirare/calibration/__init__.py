@@ -22,7 +22,6 @@ from calirare.calibration.positive_only import (
 from calirare.calibration.posterior import (
     APART,
     ExpectedCount,
-    Moments,
     are_apart,
     count_draws,
     expected_count,
@@ -63,7 +62,6 @@ __all__ = [
     "ExpectedCount",
     "Giveaway",
     "JackknifeCalibrator",
-    "Moments",
     "PositiveOnlyCalibrator",
     "PositiveUnlabelled",
     "Prevalence",

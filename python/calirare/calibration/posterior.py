@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -199,7 +198,6 @@ def expected_count(
     *,
     of_class: int = 1,
     seed: int = 0,
-    together: Callable[[Moments], Moments] = lambda moments: moments,
 ) -> ExpectedCount:
     """Returns how many nodes of a set are of a class, with an interval that the true number should lie in.
 
@@ -212,14 +210,13 @@ def expected_count(
         coverage: in (0, 1).
         of_class: the class.
         seed: of the draws.
-        together: adds sums over these nodes to those over others, such as another process's.
 
     Raises:
         ValueError: the coverage is out of range, or the logits have other classes.
     """
     _check(fitted, logits, coverage, of_class)
     group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
-    found = together(_moments(fitted, logits, group, 1, of_class))
+    found = _moments(fitted, logits, group, 1, of_class)
     draws = _draws(fitted, found, DRAWS, seed)[:, 0]
     low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
     return ExpectedCount(int(found[0][0]), float(found[1][0]), float(low), float(high), coverage)

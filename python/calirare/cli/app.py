@@ -18,7 +18,7 @@ from types import FrameType
 
 from calirare._util.errors import InputError, one_line
 from calirare._util.plain_letters import PLAIN
-from calirare._util.startup import INTERRUPTED, STOPPED, end_at_once, handle, is_command
+from calirare._util.startup import INTERRUPTED, STOPPED, handle, is_command
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
 from calirare.cli.parser import COMMANDS, parser_of, unknown
@@ -55,7 +55,6 @@ def main() -> None:
         STOPPED.clear()
     if code == INTERRUPTED:
         print("calirare: interrupted", file=sys.stderr)
-    end_at_once(code)
     if is_command() and "duckdb" not in sys.modules:  # it complains of what is left at the end
         gc.freeze()  # else Python looks through all that was imported before it ends, for most of a second
     sys.exit(code)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
-from datetime import timedelta
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from calirare._util.blocks import BlockFiles
-from calirare._util.claims import claimed, is_claimed
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, claimed_files, fresh_files
-from calirare._util.ranks import SHOWN, Ranks, join, leave
 from calirare.datasets import read_graph
 from calirare.graph import Graph, GraphOnDisk, as_of_words, id_column_of, is_table, note_weights, stem_of
 from calirare.models import streams_of
@@ -25,7 +20,6 @@ from calirare.run import (
     Prevailing,
     SavedRun,
     Scored,
-    ScoreOnly,
     Source,
     Streamed,
     check_interval_nodes,
@@ -35,13 +29,12 @@ from calirare.run import (
     score_classes,
     write_json,
     write_scored,
+    write_scores,
 )
 from calirare_ext import __version__
 
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 DRIFTED = 3  # exit code of --fail-on-drift
-AS_ONE = "start every process with the same command on copies of one run"
-PATIENCE = timedelta(hours=1)  # for a process that is slower than the others, or gone without a word
 
 
 def run(
@@ -85,12 +78,7 @@ def run(
                 "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
                 "trained with task classes: leave them out"
             )
-        try:
-            if join("cpu", PATIENCE).size > 1:
-                raise InputError("predict: a run of task classes scores in one process: start it without torchrun")
-            return _every_class(folder, graph, settings, out, overwrite, scores_only)
-        finally:
-            leave()
+        return _every_class(folder, graph, settings, out, overwrite, scores_only)
     if scores_only:
         if interval_nodes is not None:
             raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
@@ -131,35 +119,18 @@ def _scores_only(
     fail_on_drift: bool,
 ) -> int:
     """Scores a graph without intervals, one in a folder without holding it where it can; arguments as of `run`."""
-    whole = _parquet(folder, graph, out)
-    ranks = join("cpu", PATIENCE)
-    try:
-        path = whole
-        if ranks.size > 1:
-            path = whole.with_name(f"{whole.stem}.{ranks.rank}of{ranks.size}.parquet")
-        files = [path, whole.with_suffix(".json")] if ranks.rank == 0 else [path]
-        replaced = _of_other_numbers(whole, ranks, whole.stem, ".parquet")
-        check_free([*files, *replaced], "predict", overwrite=overwrite)
-        saved, given = load(folder), {name: value for name, value in settings.items() if value}
-        with claimed_files(files, "predict", overwrite=overwrite, instead_of=replaced):
-            told: dict[str, Any] = {"the version": __version__, "the checksum of the run": saved.checksum[:SHOWN]}
-            told |= {"--prevalence": prevalence or "none", "options of the graph": given}
-            ranks.check_alike(told, AS_ONE)
-            blocks = BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
-            with Reporter() as reporter, blocks.told_of():
-                source = _source(saved, graph, settings, blocks, ranks, reporter)
-                with fresh_files(path.parent, f"predict: {path}") as partial:
-                    report = reporter if ranks.rank == 0 else None
-                    scored = ScoreOnly(saved.scorer, source, ranks).score(partial / path.name, prevalence, report)
-                    parts = ranks.gather_all({"file": path.name, "first": source.first, "nodes": source.n_nodes})
-                    if scored is not None:
-                        write_json(scored.to_mapping() | _versions(saved) | {"parts": parts}, partial / files[1].name)
-            ranks.wait()
-            blocks.remove()
-            _remove_earlier(blocks.others, replaced)
-    finally:
-        leave()
-    return 0 if scored is None else _said(scored, files, fail_on_drift)
+    path = _parquet(folder, graph, out)
+    files = [path, path.with_suffix(".json")]
+    check_free(files, "predict", overwrite=overwrite)
+    saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
+    with claimed_files(files, "predict", overwrite=overwrite):
+        with Reporter() as reporter, blocks.told_of():
+            source = _source(saved, graph, settings, blocks, reporter)
+            with fresh_files(path.parent, f"predict: {path}") as partial:
+                scored = write_scores(source, partial / path.name, prevalence, reporter)
+                write_json(scored.to_mapping() | _versions(saved), partial / files[1].name)
+        blocks.remove()
+    return _said(scored, files, fail_on_drift)
 
 
 def _parquet(folder: Path, graph: str, out: Path | None) -> Path:
@@ -183,7 +154,7 @@ def _every_class(
     with _alone_at(path, overwrite):
         with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
             if scores_only:
-                source = _source(saved, graph, settings, blocks, Ranks(), reporter)
+                source = _source(saved, graph, settings, blocks, reporter)
             else:
                 loaded = scored_graph(saved, graph, settings)
                 for note in (*loaded.notes, *_told(saved, graph, settings)):
@@ -199,85 +170,33 @@ def _every_class(
     return 0
 
 
-def _earlier(whole: Path, ranks: Ranks) -> tuple[Path, ...]:
-    """Returns the folders of finished blocks that other numbers of processes have left beside a table."""
-    found = _of_other_numbers(whole, ranks, f".{whole.stem}", ".blocks")
-    return tuple(each for each in found if BlockFiles(each).said() and not is_claimed(_table_of(each)))
-
-
-def _remove_earlier(blocks: Iterable[Path], tables: Iterable[Path]) -> None:
-    """Removes what other numbers of processes have left beside a table, unless such a job is running again."""
-    for each in blocks:
-        with suppress(InputError, OSError), claimed(_table_of(each), "predict"):  # another process may be at it too
-            BlockFiles(each).remove()
-    for each in tables:
-        each.unlink(missing_ok=True)
-
-
-def _of_other_numbers(whole: Path, ranks: Ranks, stem: str, suffix: str) -> list[Path]:
-    """Returns what lies beside a table and has the name that another number of processes gives it."""
-    name = re.compile(rf"{re.escape(stem)}(?:\.\d+of(\d+))?{re.escape(suffix)}")
-    found = ((each, name.fullmatch(each.name)) for each in sorted(whole.parent.glob(f"*{suffix}")))
-    return [each for each, match in found if match and int(match[1] or 1) != ranks.size]
-
-
-def _table_of(blocks: Path) -> Path:
-    """Returns the table that a folder of finished blocks belongs to."""
-    return blocks.with_name(f"{blocks.stem.removeprefix('.')}.parquet")
-
-
 def _alone_at(path: Path, overwrite: bool) -> AbstractContextManager[None]:
     """Holds a table of predictions, and what is written with it, for this process."""
     suffixes = (".parquet", ".json") if path.suffix == ".parquet" else (".csv", ".parquet", ".json")
     return claimed_files([path.with_suffix(each) for each in suffixes], "predict", overwrite=overwrite)
 
 
-def _source(
-    saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles, ranks: Ranks, reporter: Reporter
-) -> Source:
+def _source(saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles, reporter: Reporter) -> Source:
     """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
     detector = streams_of(saved.scorer.fit, saved.scorer.features)
-    own, given = graph.replace("{rank}", str(ranks.rank)), [k for k, v in settings.items() if v not in (None, False)]
-    if not Path(own).exists() and (ranks.size > 1 or own != graph):
-        raise InputError(f"predict: there is no folder {own}, which rank {ranks.rank} should score: write it there")
-    stored = Path(own).is_dir() and not is_table(own)
+    given = [name for name, value in settings.items() if value not in (None, False)]
+    stored = Path(graph).is_dir() and not is_table(graph)
     why = f"--{given[0].replace('_', '-')} does not go by blocks" if given and stored else "it is not in a folder"
     if isinstance(detector, str):
         why = detector
     elif stored and not given:
-        if ranks.rank == 0:
-            saved.scorer.note_on(reporter.say)
-            for note in _other_version(saved):
-                reporter.say(f"note: {note}")
-        part = _own_part(graph, own, ranks)
-        if ranks.rank == 0 and saved.scorer.wants_weights:
-            note_weights(True, part.weighted, lambda note: reporter.say(f"note: {note}"))
-        return Streamed(saved.scorer, part, detector, blocks, ranks, lambda note: reporter.say(f"note: {note}"))
-    if ranks.size > 1:
-        raise InputError(
-            f"predict: several processes need a graph in a folder and a detector that is scored by blocks, but {why}: "
-            "start one process"
-        )
+        saved.scorer.note_on(reporter.say)
+        for note in _other_version(saved):
+            reporter.say(f"note: {note}")
+        opened = GraphOnDisk.open(graph)
+        if saved.scorer.wants_weights:
+            note_weights(True, opened.weighted, lambda note: reporter.say(f"note: {note}"))
+        return Streamed(saved.scorer, opened, detector, blocks, lambda note: reporter.say(f"note: {note}"))
     loaded = scored_graph(saved, graph, settings)
     for note in (*loaded.notes, f"the graph is scored in memory, because {why}", *_told(saved, graph, settings)):
         reporter.say(f"note: {note}")
     saved.scorer.note_on(reporter.say)
     return Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
-
-
-def _own_part(graph: str, own: str, ranks: Ranks) -> GraphOnDisk:
-    """Returns this process's rows of a graph.
-
-    "{rank}" in the graph's path is the number of the process, whose own part the folder holds; else every process
-    takes its share of the rows of the one folder.
-    """
-    found = GraphOnDisk.open(own)
-    if "part" in found.facts and (own == graph or (ranks.size == 1 and found.n_nodes < found.n_total)):
-        raise InputError(
-            f"predict: {own} holds {found.n_nodes:,} nodes of a graph of {found.n_total:,}: start one process for each "
-            "part with torchrun, and write {rank} in the place of its number"
-        )
-    return found if own != graph or ranks.size == 1 else found.part(ranks.rank, ranks.size)
 
 
 def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:

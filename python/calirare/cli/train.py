@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from calirare._util.console import Reporter
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
-from calirare._util.ranks import Ranks, join, leave
 from calirare.graph import Graph
-from calirare.intervals import Streaming, streams
-from calirare.pipeline import Report, prepared, train, train_classes
+from calirare.intervals import Streaming
+from calirare.pipeline import Report, train, train_classes
 from calirare.run import LABELS, ClassesOutcome, Outcome, Settings, read_yaml
 from calirare_ext import __version__
 
@@ -42,29 +40,15 @@ def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwri
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
         raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")
-    ranks = join(chosen.device)
-    blocks = out.with_name(f".{out.name}.blocks")
-    try:
-        if chosen.data.task == "classes":
-            if ranks.size > 1:
-                raise InputError("train: task classes runs in one process: start it without torchrun")
-            _tell(*_run_classes(chosen, out, overwrite=overwrite), out)
-            return
-        if ranks.rank > 0:
-            _serve(chosen, blocks, ranks)
-            return
-        outcome, names = _run(chosen, out, blocks, ranks, overwrite=overwrite)
-    except SystemExit:
-        if ranks.size > 1:  # the launcher stops every process when one has ended
-            print(
-                f"calirare: rank {ranks.rank} was stopped, because another process of the job ended or the job was "
-                "cancelled: start the same command again, finished blocks are kept",
-                file=sys.stderr,
-            )
-        raise
-    finally:
-        leave()
-    _tell(outcome, names, out)
+    outcome: Outcome | ClassesOutcome
+    if chosen.data.task == "classes":
+        outcome, names = _run_classes(chosen, out, overwrite=overwrite)
+    else:
+        outcome, names = _run(chosen, out, overwrite=overwrite)
+    console = Console()
+    print(outcome.summary(console.width if console.is_terminal else 120), end="")
+    for name in names:
+        print(out / name)
 
 
 def _settings_of(config: Path) -> Settings:
@@ -74,14 +58,6 @@ def _settings_of(config: Path) -> Settings:
     if named is None or Path(named).is_file() or Path(named).name != LABELS or not beside.is_file():
         return base
     return dataclasses.replace(base, data=dataclasses.replace(base.data, relabel=str(beside.resolve())))
-
-
-def _tell(outcome: Outcome | ClassesOutcome, names: list[str], out: Path) -> None:
-    """Prints the summary and the files."""
-    console = Console()
-    print(outcome.summary(console.width if console.is_terminal else 120), end="")
-    for name in names:
-        print(out / name)
 
 
 def _run_classes(settings: Settings, out: Path, *, overwrite: bool) -> tuple[ClassesOutcome, list[str]]:
@@ -107,13 +83,13 @@ def _written(
     return sorted(path.name for path in folder.iterdir())
 
 
-def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite: bool) -> tuple[Outcome, list[str]]:
+def _run(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Outcome, list[str]]:
     """Returns the outcome, and the names of the files written of it."""
     started = time.perf_counter()
     held: list[Streaming] = []
 
     def streaming(graph: Graph, report: Report) -> Streaming:
-        held.append(Streaming(graph, blocks, ranks=ranks, report=report))
+        held.append(Streaming(graph, out.with_name(f".{out.name}.blocks"), report=report))
         return held[0]
 
     with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
@@ -125,9 +101,6 @@ def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite
         notes = outcome.metrics["notes"]
         if held and held[0].resumed:
             reporter.say("resumed: finished blocks of nodes of an earlier start were taken")
-        if ranks.size > 1 and not held:
-            reporter.say(f"note: the graph is too small to share, one of {ranks.size} processes did all the work")
-        ranks.send(None)
         for line in outcome.features.log if outcome.features is not None else ():
             reporter.say(f"features: {line}")
         names = _written(outcome, notes, folder, reporter, started)
@@ -146,15 +119,6 @@ def _warning(graph: Graph, settings: Settings) -> str:
         f"note: --loo retrain trains the network again without each of {m:,} labels, which takes seconds to minutes "
         "each; `calirare loo-check` does so for 30 labels of a run that was trained with another --loo"
     )
-
-
-def _serve(settings: Settings, blocks: Path, ranks: Ranks) -> None:
-    """Evaluates blocks of nodes for rank 0."""
-    graph = prepared(settings.data.load(settings.seed), settings)[2].to(choose_device(settings.device))
-    if streams(graph, settings.training.n_layers, graph.n_classes):
-        Streaming(graph, blocks, ranks=ranks).serve()
-    else:
-        ranks.receive()
 
 
 def _log(reporter: Reporter, outcome: Outcome | ClassesOutcome, seconds: float) -> None:

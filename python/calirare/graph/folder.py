@@ -64,11 +64,6 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         InputError: a file is missing or damaged, or the graph cannot be used.
     """
     facts = facts_of(path)
-    if "part" in facts:
-        raise InputError(
-            f"{path}: the folder holds a part of a graph, which calirare predict --scores-only reads, each of several "
-            "processes its own: name the folder of the whole graph"
-        )
     checked = _as_written(facts, path)
     rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
     adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)

@@ -1,4 +1,4 @@
-"""Logits and intervals of every node of a large graph, a block of nodes at a time, by one process or several.
+"""Logits and intervals of every node of a large graph, a block of nodes at a time.
 
 Two passes over the nodes, with one matrix of messages [n, m] between them, in memory or in a file:
 
@@ -6,12 +6,11 @@ Two passes over the nodes, with one matrix of messages [n, m] between them, in m
    each left-out model.
 2. intervals: propagation of the messages, link, quantiles.
 
-Several processes (`calirare._util.ranks`) take every k-th block each; blocks in files outlive a process.
+Blocks in files outlive a process that is stopped.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from torch import Tensor
 from calirare._util.array_files import release
 from calirare._util.blocks import BlockFiles
 from calirare._util.memory import check_memory, free_bytes
-from calirare._util.ranks import Ranks
 from calirare._util.scratch import IN_MEMORY
 from calirare._util.store import key_of
 from calirare._util.tracing import named
@@ -32,14 +30,14 @@ from calirare.leave_one_out import LeftOut, messages, pre_activation
 from calirare.models import GCN
 from calirare_ext import Csr, propagate
 
-BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share
+BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them
 BLOCKS = 16
 Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """Everything a process needs to evaluate blocks of nodes, beside the graph.
+class _Job:
+    """What blocks of nodes are evaluated by, beside the graph.
 
     Attributes:
         layers: weights and biases of the two layers.
@@ -48,7 +46,6 @@ class Job:
         levels: of the lower and the upper quantile.
         scale: of the map on logit differences.
         bias: of the map.
-        hops: of the network.
     """
 
     layers: tuple[tuple[Tensor, Tensor], ...]
@@ -57,7 +54,6 @@ class Job:
     levels: tuple[float, float]
     scale: float
     bias: float
-    hops: int
 
     def tensors(self) -> list[Tensor]:
         """Returns every tensor, for a checksum."""
@@ -66,35 +62,20 @@ class Job:
         parts += [d.first] if isinstance(d.first, Tensor) else []
         return parts + ([d.mix] if d.mix is not None else [])
 
-    def to(self, device: torch.device | str) -> Job:
-        """Returns the job with its tensors on `device`."""
-        d = self.left.directions
-        assert isinstance(d.first, Tensor)
-        mix = None if d.mix is None else d.mix.to(device)
-        directions = dataclasses.replace(
-            d, first=d.first.to(device), second=d.second.to(device), contrast=d.contrast.to(device), mix=mix
-        )
-        left = dataclasses.replace(
-            self.left, directions=directions, shift=self.left.shift.to(device), own=self.left.own.to(device)
-        )
-        layers = tuple((weight.detach().to(device), bias.detach().to(device)) for weight, bias in self.layers)
-        return dataclasses.replace(self, layers=layers, left=left, residuals=self.residuals.to(device))
-
 
 class Streaming:
     """Evaluates the nodes of one large graph in blocks; `calirare.jackknife` calls it as its evaluator.
 
     Args:
         graph: the graph; its propagation must be lazy (see `streams`).
-        folder: for finished blocks, kept when the job is stopped and removed by `finish`; None: nothing is kept, and
-            there is one process.
-        ranks: the processes that share the work; None: this one.
+        folder: for finished blocks, kept when the job is stopped and removed by `finish`; None: nothing is kept.
         report: called as blocks proceed.
         block: nodes in a block, >= 1; None: as many as fit the caches.
         memory_limit: bytes of messages; None: most of what is free.
 
     Attributes:
         logits: of every node before any map, [n, 2], after a call.
+        resumed: whether finished blocks of an earlier start were taken.
 
     Raises:
         ValueError: the graph does not stream, or a block holds no node.
@@ -105,7 +86,6 @@ class Streaming:
         graph: Graph,
         folder: Path | None = None,
         *,
-        ranks: Ranks | None = None,
         report: Report | None = None,
         block: int | None = None,
         memory_limit: int | None = None,
@@ -116,10 +96,8 @@ class Streaming:
         if block is not None and block < 1:
             raise ValueError(f"Streaming: block must be at least 1, got {block}")
         self.kept, self.graph, self.memory_limit = kept, graph, memory_limit
-        # Not a matter of how many processes there are: another number of them resumes the same blocks.
         self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
-        self.ranks = ranks or Ranks()
         self.report: Report = report or (lambda stage, done, total: None)
         self.logits: Tensor | None = None
         self.resumed = False
@@ -147,102 +125,80 @@ class Streaming:
             Logits before the map, lower ends, upper ends.
         """
         layers = tuple((weight.detach(), bias.detach()) for weight, bias in model.layers())
-        job = Job(layers, left, residuals, levels, scale, bias, model.hops)
+        job = _Job(layers, left, residuals, levels, scale, bias)
         if self.files is not None:
             key = key_of(*job.tensors(), fingerprint(self.graph), self.block, levels, scale, bias, model.hops)
             self.resumed = self.files.start(key)
-        if self.ranks.size > 1:
-            assert self.files is not None
-            self.ranks.send(job.to("cpu"))
-        out = self.run(job)
+        kept = propagation(self.graph, model.hops)
+        assert isinstance(kept, LazyPropagation)
+        self.kept = kept
+        out = self._evaluated(job)
         self.logits = out[:, :2].contiguous()
         return self.logits, out[:, 2].contiguous(), out[:, 3].contiguous()
 
-    def run(self, job: Job) -> Tensor:
-        """Evaluates this process's share of a job and returns logits and ends of every node, [n, 4]."""
-        kept = propagation(self.graph, job.hops)
-        assert isinstance(kept, LazyPropagation)
-        self.kept = kept
-        if self.files is not None and (self.ranks.size > 1 or self.resumed or not self._fits(job)):
-            return self._in_files(job, self.files)
-        a = self.kept.a_hat
-        check_memory(
-            self._bytes(job),
-            self.memory_limit,
-            a.device,
-            "give Streaming a folder for the messages, or leave fewer labels out",
-        )
-        return self._in_memory(job)
-
-    def serve(self) -> None:
-        """Evaluates this process's share of the jobs rank 0 sends, until it sends None."""
-        while (job := self.ranks.receive()) is not None:
-            self.run(job.to(self.kept.a_hat.device))
-
     def finish(self) -> None:
         """Removes the finished blocks."""
-        if self.files is not None and self.ranks.rank == 0:
+        if self.files is not None:
             self.files.remove()
 
-    def _fits(self, job: Job) -> bool:
+    def _evaluated(self, job: _Job) -> Tensor:
+        """Returns logits and ends of every node, [n, 4]."""
+        if self.files is not None and (self.resumed or not self._fits(job)):
+            return self._in_files(job, self.files)
+        remedy = "give Streaming a folder for the messages, or leave fewer labels out"
+        check_memory(self._bytes(job), self.memory_limit, self.kept.a_hat.device, remedy)
+        return self._in_memory(job)
+
+    def _fits(self, job: _Job) -> bool:
         """Returns whether the messages may be kept in memory."""
         return self._bytes(job) < IN_MEMORY * free_bytes(self.kept.a_hat.device)
 
-    def _bytes(self, job: Job) -> int:
+    def _bytes(self, job: _Job) -> int:
         return 4 * self.kept.n_nodes * job.left.directions.n_models
 
-    def _in_memory(self, job: Job) -> Tensor:
-        n, a = self.kept.n_nodes, self.kept.a_hat
+    def _in_memory(self, job: _Job) -> Tensor:
+        n, a, blocks = self.kept.n_nodes, self.kept.a_hat, self._blocks()
         sent, base = a.values.new_empty(n, job.left.directions.n_models), a.values.new_empty(n, 2)
         out = a.values.new_empty(n, 4)
-        total = len(range(0, n, self.block))
-        for number, rows in self._blocks():
+        for number, rows in enumerate(blocks):
             base[rows] = self._messages(job, rows, sent[rows])[0]
-            self.report("messages", number + 1, total)
+            self.report("messages", number + 1, len(blocks))
         release(self.kept.x)
-        for number, rows in self._blocks():
+        for number, rows in enumerate(blocks):
             out[rows] = self._intervals(job, rows, sent, base)
-            self.report("intervals", number + 1, total)
+            self.report("intervals", number + 1, len(blocks))
         return out
 
-    def _in_files(self, job: Job, files: BlockFiles) -> Tensor:
+    def _in_files(self, job: _Job, files: BlockFiles) -> Tensor:
         n, m = self.kept.n_nodes, job.left.directions.n_models
-        if self.ranks.rank == 0:
-            for name, columns in (("sent", m), ("base", 2), ("ends", 4)):
-                files.create(name, n, columns)
-        self.ranks.wait()
+        for name, columns in (("sent", m), ("base", 2), ("ends", 4)):
+            files.create(name, n, columns)
         buffer = self.kept.a_hat.values.new_empty(min(self.block, n), m)
-        for number, rows in self._mine(files, "messages"):
+        for number, rows in self._left(files, "messages"):
             base, sent = self._messages(job, rows, buffer[: rows.stop - rows.start])
             parts = files.write("sent", rows.start, sent), files.write("base", rows.start, base)
             files.done("messages", number, *parts)
         release(self.kept.x)
-        self.ranks.wait()
         device = self.kept.a_hat.device
         sent, base = files.read("sent"), files.read("base").to(device)
-        for number, rows in self._mine(files, "intervals"):
+        for number, rows in self._left(files, "intervals"):
             files.done("intervals", number, files.write("ends", rows.start, self._intervals(job, rows, sent, base)))
         release(sent)
-        self.ranks.wait()
         return files.read("ends").to(device, copy=True)
 
-    def _blocks(self) -> Iterator[tuple[int, slice]]:
+    def _blocks(self) -> list[slice]:
         n = self.kept.n_nodes
-        for number, start in enumerate(range(0, n, self.block)):
-            yield number, slice(start, min(start + self.block, n))
+        return [slice(start, min(start + self.block, n)) for start in range(0, n, self.block)]
 
-    def _mine(self, files: BlockFiles, stage: str) -> Iterator[tuple[int, slice]]:
-        """Yields this process's unfinished blocks of a stage; every k-th of all that are left."""
-        total = len(range(0, self.kept.n_nodes, self.block))
-        left = [(number, rows) for number, rows in self._blocks() if not files.is_done(stage, number)]
-        self.ranks.wait()  # all must have looked before the first finishes a block
-        done = total - len(left)
-        for number, rows in left[self.ranks.rank :: self.ranks.size]:
+    def _left(self, files: BlockFiles, stage: str) -> Iterator[tuple[int, slice]]:
+        """Yields the unfinished blocks of a stage."""
+        blocks = self._blocks()
+        left = [(number, rows) for number, rows in enumerate(blocks) if not files.is_done(stage, number)]
+        for done, (number, rows) in enumerate(left, len(blocks) - len(left) + 1):
             yield number, rows
-            done = min(total, done + self.ranks.size)
-            self.report(stage, done, total)
+            self.report(stage, done, len(blocks))
 
-    def _messages(self, job: Job, rows: slice, out: Tensor) -> tuple[Tensor, Tensor]:
+    def _messages(self, job: _Job, rows: slice, out: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the network's messages [r, 2] and their changes [r, m] of a block of rows."""
         with named("propagate features"):
             inputs = propagate(rows_of(self.kept.a_hat, rows), self.kept.x)
@@ -250,7 +206,7 @@ class Streaming:
             hidden = pre_activation(job.layers, inputs).relu_()
             return hidden @ job.layers[1][0], messages(job.left, job.layers, inputs, out=out)
 
-    def _intervals(self, job: Job, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
+    def _intervals(self, job: _Job, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
         """Returns logits and interval ends of a block of nodes, [r, 4].
 
         Messages that lie elsewhere, in a file while a GPU computes, come by the rows that the block's nodes touch.
@@ -270,7 +226,7 @@ class Streaming:
         """Returns whether messages lie on another device than the graph."""
         return sent.device != self.kept.a_hat.device
 
-    def _ends(self, job: Job, a: Csr, sent: Tensor, base: Tensor) -> Tensor:
+    def _ends(self, job: _Job, a: Csr, sent: Tensor, base: Tensor) -> Tensor:
         """Returns logits and interval ends of the rows of A, [r, 4], from the messages of its columns."""
         with named("propagate messages"):
             logits = propagate(a, base) + job.layers[1][1]

@@ -15,7 +15,6 @@ from calirare.metrics.binning import BinStatistics, SmallSampleWarning
 from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition, sharpness
 from calirare.metrics.detection import auprc, auroc, lift_at, precision_at, recall_at
 from calirare.metrics.detection_curve import PrecisionRecall, precision_recall_curve
-from calirare.metrics.distributed import gather
 from calirare.metrics.event_calibration import (
     InTheLarge,
     calibration_in_the_large,
@@ -75,7 +74,6 @@ __all__ = [
     "eice",
     "equal_mass_ece",
     "equal_mass_noise_floor",
-    "gather",
     "kde_bandwidth",
     "kde_calibration_error",
     "lift_at",

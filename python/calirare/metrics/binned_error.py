@@ -94,7 +94,7 @@ def classwise_ece(
 
 @known_keywords
 def confidence_statistics(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None) -> BinStatistics:
-    """The sums behind `ece` and `mce`, to be added up over batches and processes.
+    """The sums behind `ece` and `mce`, to be added up over batches.
 
     Takes and raises what `ece` does. One group, or one per label if multi-label; `.error(norm).mean()` is the ECE.
     """
@@ -104,7 +104,7 @@ def confidence_statistics(y_true: Array, p: Array, n_bins: int = 15, *, weights:
 
 @known_keywords
 def class_statistics(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None) -> BinStatistics:
-    """The sums behind `classwise_ece`, to be added up over batches and processes.
+    """The sums behind `classwise_ece`, to be added up over batches.
 
     Takes and raises what `ece` does. One group per class or label; `.error(norm).mean()` is the classwise ECE.
     """

@@ -128,8 +128,8 @@ def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Ten
 class BinStatistics:
     """Sums per bin from which accuracy, mean confidence and every binned error follow.
 
-    The sums of two parts of the data add up (`+`) to those of the whole, across batches and, with `all_reduce`, across
-    processes. `confidence_statistics` and `class_statistics` make them.
+    The sums of two parts of the data add up (`+`) to those of the whole. `confidence_statistics` and `class_statistics`
+    make them.
 
     Attributes:
         sums: float64 [4, G, M]: number of samples, weight, weight x score, weight x outcome, for G groups (one, or one
@@ -143,17 +143,6 @@ class BinStatistics:
             shapes = f"{tuple(self.sums.shape)}, got {tuple(other.sums.shape)}"
             raise ValueError(f"BinStatistics: sums must have the same shape {shapes}")
         return BinStatistics(self.sums + other.sums)
-
-    def all_reduce(self, group: torch.distributed.ProcessGroup | None = None) -> BinStatistics:
-        """Returns the sums of all processes, the same on each (collective: every process of the group must call it).
-
-        `group` None is the default process group. RuntimeError where torch.distributed is not initialised.
-        """
-        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-            raise RuntimeError("BinStatistics.all_reduce: torch.distributed must be initialised (run under torchrun)")
-        total = self.sums.detach().clone()
-        torch.distributed.all_reduce(total, group=group)
-        return BinStatistics(total)
 
     @property
     def count(self) -> torch.Tensor:

@@ -27,9 +27,8 @@ from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT, OnPrepared, PreparedNetwork, Reach, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
-from calirare.models.stream_run import logits_on_disk
 from calirare.models.streaming import read_ahead
-from calirare.models.streams import OnDisk, Streams, streams_of
+from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble

@@ -1,29 +1,39 @@
-"""Detectors as what a graph on disk is scored by: networks as passes, what reads hop columns by files of these."""
+"""Logits of a graph on disk by any detector: networks as passes, what reads hop columns by files of these.
+
+A few columns at a time are propagated over all nodes, from file to file: no matrix as wide as features is in memory.
+"""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import GraphOnDisk
+from calirare.models.acquaintance import UNSURE, Asked, Met, Say, spread_by_names
 from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.hops import HopsFit, perceptron
+from calirare.models.known_nodes import KnownNodes, mark, sums_of
 from calirare.models.mixture import Mixture
-from calirare.models.neighbours import NeighbourPool
-from calirare.models.passes import Mapped, Passes, mapped, passes_of
+from calirare.models.neighbours import HOPS, NeighbourPool, heard, pooled
+from calirare.models.passes import Mapped, Passes, logits_of_passes, passes_of
 from calirare.models.spreading import SpreadingFit
-from calirare.models.streaming import key_of_graph
+from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
 from calirare.models.tree_fit import TreesFit
 from calirare.training import Fitted
+from calirare_ext import neighbour_means
 
 COLUMNS = 16  # that are propagated together
 StreamedMember = Passes | TreesFit | HopsFit | SpreadingFit
@@ -31,7 +41,7 @@ StreamedMember = Passes | TreesFit | HopsFit | SpreadingFit
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """Trees, or a mixture, as what a graph on disk is scored by.
+    """What reads hop columns, or a mixture, as what a graph on disk is scored by.
 
     Attributes:
         fitted: the detector.
@@ -41,7 +51,7 @@ class Streams:
         read: makes the features that are propagated.
     """
 
-    fitted: TreesFit | Mixture
+    fitted: TreesFit | HopsFit | Mixture
     features: FeatureMap
     members: tuple[StreamedMember, ...]
     columns: tuple[HopColumns, ...]
@@ -51,11 +61,6 @@ class Streams:
     def hops(self) -> int:
         """How far the columns reach."""
         return max((each.hops for each in self.columns), default=0)
-
-    @property
-    def reads_neighbours(self) -> bool:
-        """Whether anything but networks reads neighbours."""
-        return self.hops > 0 or any(isinstance(each, SpreadingFit) for each in self.members)
 
     @property
     def n_features(self) -> int:
@@ -70,8 +75,7 @@ class Streams:
         """
         states = [*self.fitted.state(), *self.features.state()]
         told = tuple(tuple(part.values()) if i % 2 == 0 else str(part) for i, part in enumerate(states))
-        job = key_of(told, COLUMNS, BLOCK)
-        if files.start(key_of(key_of_graph(graph), job), key_of(graph.whole, job), graph.first):
+        if files.start(key_of(key_of_graph(graph), key_of(told, COLUMNS, BLOCK))):
             return
         needed = 4 * graph.n_nodes * (self.n_features * (self.hops + 1) + 2 * self.fitted.n_classes)
         free = shutil.disk_usage(files.folder).free
@@ -118,19 +122,20 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
         features: the map of the run.
 
     Returns:
-        Of a network passes, of trees and mixtures streams; or why there is neither, as a sentence goes on after
-        "because".
+        Of a graph convolution passes, of what reads columns and of mixtures streams; or why there is neither, as a
+        sentence goes on after "because".
     """
     if isinstance(fitted, NeighbourPool):
         alone = streams_of(fitted.base, features)
         return Pooled(alone, fitted) if isinstance(alone, Passes | Streams) else str(alone)
-    if not isinstance(fitted, TreesFit | Mixture):
-        return passes_of(fitted, features)
+    whole = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
+    if not isinstance(whole, TreesFit | HopsFit | Mixture):
+        return passes_of(whole, features)
     members = list[StreamedMember]()
-    for each in [fitted] if isinstance(fitted, TreesFit) else [member.fitted for member in fitted.members]:
+    for each in [member.fitted for member in whole.members] if isinstance(whole, Mixture) else [whole]:
         network = each.network if isinstance(each, FoldedNetwork) else each
         direct = network if isinstance(network, TreesFit | HopsFit | SpreadingFit) else None
-        member = passes_of(each, features) if direct is None else direct
+        member = passes_of(network, features) if direct is None else direct
         if isinstance(member, str):
             return member
         members.append(_threaded(member) if isinstance(member, TreesFit) else member)
@@ -138,14 +143,208 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
     owns = [each.own for each in columns]
     if len({key_of(() if own is None else tuple(own.state()[0].values())) for own in owns}) > 1:
         return "its detectors reduce the features in more than one way"
-    read = mapped(features, owns[0] if owns else None)
+    read = Mapped((features,) if not owns or owns[0] is None else (features, owns[0]))
     d = read.maps[-1].n_features
     if any(each.scaled.n_inputs != (each.hops + 1) * d + (each.hops > 0) for each in columns):
         return "its graph has typed or directed relations"
-    return Streams(fitted, features, tuple(members), columns, read)
+    return Streams(whole, features, tuple(members), columns, read)
 
 
 def _threaded(fit: TreesFit) -> TreesFit:
     """Returns trees that predict with as many threads as torch has; they were grown one beside the other."""
     ensemble = replace(fit.trees.all_labels, threads=torch.get_num_threads())
     return replace(fit, trees=replace(fit.trees, all_labels=ensemble))
+
+
+def logits_on_disk(
+    detector: OnDisk,
+    graph: GraphOnDisk,
+    files: BlockFiles | None = None,
+    report: Report | None = None,
+    say: Say = lambda note: None,
+) -> Tensor:
+    """Returns the logits of every node of a graph on disk, [n, k]: float32 of a graph convolution, else float64.
+
+    Of the graph a block of rows is in memory. Of what is between two passes of a network all n rows are, as wide as a
+    layer. Of columns `COLUMNS` at a time are, and all of them in files.
+
+    Args:
+        detector: the detector.
+        graph: the graph.
+        files: keeps finished blocks, so that the same call goes on where another one was stopped; None: none are kept.
+        report: called after each block.
+        say: takes a note where names are those of other nodes, see `acquainted`.
+
+    Raises:
+        InputError: the graph cannot be read, its features are others, or the disk lacks room.
+
+    Precision: of a graph convolution within 1e-5 of `logits_of`; of trees its bits, where that makes all columns at
+        once.
+    Cost: of columns all edges are read for each hop of `COLUMNS` of them; 64 n + 8 n k bytes of memory and 4 n d in
+        files for each hop and the features. Of graph convolutions see `logits_of_passes`.
+    """
+    if isinstance(detector, Pooled):
+        alone = logits_on_disk(detector.alone, graph, files, report, say)
+        return _with_neighbours(detector.pool, alone, graph, report)
+    if isinstance(detector, Passes):
+        return logits_of_passes(detector, graph, files, report)
+    if files is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return logits_on_disk(detector, graph, BlockFiles(Path(folder) / "blocks"), report, say)
+    detector.start(graph, files)
+    run, networks = _Run(detector, graph, files, report), list[Tensor | None]()
+    for i, each in enumerate(detector.members):
+        if isinstance(each, Passes):
+            networks.append(logits_of_passes(each, graph, files.inside(f"member{i}"), report))
+        else:
+            networks.append(run.spread(each) if isinstance(each, SpreadingFit) else None)
+    run.write_features()
+    for hop in range(1, detector.hops + 1):
+        for part in range(run.n_parts):
+            run.propagate(hop, part)
+    return run.logits(run.without_strangers(networks, say))
+
+
+def _with_neighbours(pool: NeighbourPool, logits: Tensor, graph: GraphOnDisk, report: Report | None) -> Tensor:
+    """Returns the pool's logits of all nodes, float64 [n, k], by its detector's."""
+    blocks, shares, own = block_ends(graph.n_nodes), pool.shares, torch.log_softmax(logits.double(), 1)
+    said, out = room(*own.shape).copy_(own.exp()), pooled(pool.weights[:1], (own - shares)[None], shares)
+    for hop in range(1, HOPS + 1):
+        below, said = said, room(*own.shape)
+        read = read_ahead(lambda block: graph.edges(*block), blocks)
+        for done, ((first, last), edges) in enumerate(read, start=1):
+            said[first:last] = neighbour_means(edges, below)
+            out[first:last] += pool.weights[hop] * heard(said[first:last], edges.indptr.diff(), shares)
+            if report is not None:
+                report(f"neighbours {hop}", done, len(blocks))
+    return out
+
+
+class _Run:
+    """A detector at work on a graph; M^hop x of all nodes lies in files of `COLUMNS` columns, "hop1.0" the first."""
+
+    def __init__(self, detector: Streams, graph: GraphOnDisk, files: BlockFiles, report: Report | None) -> None:
+        self.detector, self.graph, self.files = detector, graph, files
+        self.report: Report = report or (lambda stage, done, total: None)
+        self.blocks = block_ends(graph.n_nodes)
+        self.n_parts = -(-detector.n_features // COLUMNS)  # files that the columns of a hop go into
+        self.met: Met | None = None  # by spread labels
+
+    def write_features(self) -> None:
+        """Writes x."""
+        for i in range(self.n_parts):
+            self.files.create(f"hop0.{i}", self.graph.n_nodes, self._width(i))
+        left = self.files.left("hop0", self.blocks)
+        read = read_ahead(lambda block: self.detector.read(self.graph.features(*block)), left)
+        for done, ((first, _), x) in enumerate(read, start=1):
+            check_finite(x, self.graph, first)
+            parts = enumerate(x.split(COLUMNS, 1))
+            self.files.done("hop0", first, *[self.files.write(f"hop0.{i}", first, part) for i, part in parts])
+            self.report("features", done, len(left))
+
+    def propagate(self, hop: int, i: int) -> None:
+        """Writes M^hop x from the hop before, a file of columns of it."""
+        name = f"hop{hop}.{i}"
+        self.files.create(name, self.graph.n_nodes, self._width(i))
+        left = self.files.left(name, self.blocks)
+        if not left:
+            return
+        below, file = room(self.graph.n_nodes, self._width(i)), self._file(hop - 1, i)
+        for first, last in self.blocks:
+            below[first:last] = torch.from_numpy(file.rows(first, last))
+        before = (i + 1) * len(self.blocks) - len(left)
+        read = read_ahead(lambda block: self.graph.edges(*block), left)
+        for done, ((first, _), edges) in enumerate(read, start=before + 1):
+            self.files.keep(name, first, neighbour_means(edges, below))
+            self.report(f"hop {hop}", done, self.n_parts * len(self.blocks))
+
+    def spread(self, fit: SpreadingFit) -> Tensor:
+        """Returns what labels around every node say of it, float64 [n, k]."""
+        n, k = self.graph.n_nodes, fit.n_classes
+        told, known, met = room(n, k), self._known(fit.known), Met(fit)
+        for first, last in self.blocks:
+            places = known(first, last)
+            told[first:last] = fit.told_at(places, last - first)[:, -k:]
+            met.add(first, last, places)
+        self.met = met
+        out = torch.full((n, k), torch.nan, dtype=torch.float64)
+        if not bool(told.any()):  # it knows no node here
+            return out
+        for (first, last), edges in read_ahead(lambda block: self.graph.edges(*block), self.blocks):
+            out[first:last] = fit.logits(fit.reached(edges, told)[:, -1])
+        return out
+
+    def _known(self, known: KnownNodes) -> Callable[[int, int], NumpyArray | None]:
+        """Returns what tells the places of nodes from one to another among known ones."""
+        graph = self.graph
+        if known.keys.size:
+            named = graph.named
+            return lambda first, last: known.places_of(graph.node_names(first, last)) if named else None
+        blocks = self.blocks if graph.n_nodes >= known.n_nodes else []
+        sums = (sums_of(first, graph.edges(first, last), known.n_nodes) for first, last in blocks)
+        same = known.edges == mark(known.n_nodes, sums)
+        return lambda first, last: known.numbered(first, last) if same else None
+
+    def without_strangers(self, networks: list[Tensor | None], say: Say) -> list[Tensor | None]:
+        """Returns what members say, spread labels nothing where names are those of others."""
+        fitted, met = self.detector.fitted, self.met
+        spread = spread_by_names(fitted)
+        if spread is None or met is None or not met.known:
+            return networks
+        assert isinstance(fitted, Mixture)
+        asked = Asked.of(fitted, met.labels_at >= 0)
+        if asked is None:
+            say(UNSURE.format(met.known, met.n))
+            return networks
+        here = self._logits_at(met.labels_at[asked.labels], networks, asked.alone)
+        if not asked.are_others(here, met.known, met.n, say):
+            return networks
+        pairs = zip(self.detector.members, networks, strict=True)
+        return [torch.full_like(z, torch.nan) if each is spread and z is not None else z for each, z in pairs]
+
+    def _logits_at(self, nodes: Tensor, networks: list[Tensor | None], alone: Mixture) -> Tensor:
+        """Returns the logits of some nodes by the members that read features, float64 [a, k]."""
+        order = torch.argsort(nodes)
+        rows = nodes[order].numpy()
+        columns = self._columns(lambda file: file.rows_at(rows), self.graph.degrees_at(rows))
+        pairs = zip(self.detector.members, networks, strict=True)
+        heard = [(each, z) for each, z in pairs if not isinstance(each, SpreadingFit)]
+        detector = replace(self.detector, fitted=alone, members=tuple(each for each, _ in heard))
+        out = detector.logits([None if z is None else z[nodes[order]] for _, z in heard], columns)
+        return out[torch.argsort(order)]
+
+    def logits(self, networks: list[Tensor | None]) -> Tensor:
+        """Returns the logits of all nodes, float64 [n, k], from those of its networks."""
+        n, k = self.graph.n_nodes, self.detector.fitted.n_classes
+        out = torch.empty(n, k, dtype=torch.float64)
+        halves = out.view(torch.float32)  # as files hold them
+        left = finished(self.files, "logits", halves, block_ends(n, BLOCK))
+        for done, ((first, last), columns) in enumerate(read_ahead(self._columns_of, left), start=1):
+            rows = slice(first, last)
+            out[rows] = self.detector.logits([None if z is None else z[rows] for z in networks], columns)
+            self.files.keep("logits", first, halves[rows])
+            self.report("predict", done, len(left))
+        return out
+
+    def _columns_of(self, block: Block) -> dict[HopColumns, Tensor]:
+        """Returns the columns of a block of nodes."""
+        return self._columns(lambda file: file.rows(*block), self.graph.degrees(*block).numpy())
+
+    def _columns(self, rows: Callable[[ArrayFile], NumpyArray], degrees: NumpyArray) -> dict[HopColumns, Tensor]:
+        """Returns the columns of some nodes, as each reader's map makes them, by what reads their rows of a file."""
+        levels = [
+            torch.cat([torch.from_numpy(rows(self._file(hop, i))) for i in range(self.n_parts)], 1)
+            for hop in range(self.detector.hops + 1)
+        ]
+        degree = torch.log1p(torch.from_numpy(degrees).float())[:, None]
+        made = dict[HopColumns, Tensor]()
+        for each in self.detector.columns:
+            raw = torch.cat([*levels[: each.hops + 1], *([degree] if each.hops else [])], 1)
+            made[each] = each.scaled.of_numbers(raw)
+        return made
+
+    def _file(self, hop: int, i: int) -> ArrayFile:
+        return ArrayFile.open(self.files.folder / f"hop{hop}.{i}.npy")
+
+    def _width(self, i: int) -> int:
+        return min(COLUMNS, self.detector.n_features - i * COLUMNS)

@@ -18,7 +18,7 @@ from calirare.run.probabilities import Prevailing, Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.saved_classes import SavedClasses, load_classes
 from calirare.run.schema import Option, method_options, options_of, words_for
-from calirare.run.score_only import Loaded, ScoreOnly, Source, Streamed
+from calirare.run.score_only import Loaded, Source, Streamed, write_scores
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import (
@@ -65,7 +65,6 @@ __all__ = [
     "Row",
     "SavedClasses",
     "SavedRun",
-    "ScoreOnly",
     "Scored",
     "Scorer",
     "Settings",
@@ -96,4 +95,5 @@ __all__ = [
     "write_json",
     "write_predictions",
     "write_scored",
+    "write_scores",
 ]

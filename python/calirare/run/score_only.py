@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
-from calirare._util.ranks import Ranks
-from calirare.calibration import (
-    Calibrator,
-    ExpectedCount,
-    Moments,
-    Prevalence,
-    PriorPlattCalibrator,
-    Target,
-    expected_count,
-)
+from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
@@ -33,19 +24,17 @@ from calirare.run.row_groups import parquet_writer
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.tables import node_column
-from calirare_ext import Csr
 
 ROWS = 1 << 18  # of the table, made and written together: a row group
-AT_ONCE = 1 << 22  # logits in one message to the first process
 
 
 @dataclass(frozen=True, eq=False)
 class Source(ABC):
-    """A graph as it is scored, or a process's part of it.
+    """A graph as it is scored.
 
     Attributes:
         scorer: of the run.
-        graph: the graph, or the part.
+        graph: the graph.
     """
 
     scorer: Scorer
@@ -55,11 +44,6 @@ class Source(ABC):
     def name(self) -> str:
         """Of the graph."""
         return self.graph.name
-
-    @property
-    def first(self) -> int:
-        """The number of its first node in the whole graph."""
-        return 0 if isinstance(self.graph, Graph) else self.graph.first
 
     @property
     def n_nodes(self) -> int:
@@ -77,7 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def drift(self, logits: Tensor) -> Drift | None:
-        """Returns how the whole graph differs from the run's; None without nodes, and of other processes."""
+        """Returns how the graph differs from the run's; None without nodes."""
 
     @abstractmethod
     def node_names(self, first: int, last: int) -> NumpyArray:
@@ -115,40 +99,33 @@ class Loaded(Source):
 
 @dataclass(frozen=True, eq=False)
 class Streamed(Source):
-    """A graph in a folder, read a block of rows at a time, alone or as a process's part.
+    """A graph in a folder, read a block of rows at a time.
 
     Attributes:
         detector: that of the run.
         files: keeps finished blocks, see `logits_on_disk`; None: none are kept.
-        ranks: the processes; rows of a layer go to the neighbours' processes.
         say: takes a note where names are those of other nodes.
     """
 
     graph: GraphOnDisk
     detector: OnDisk
     files: BlockFiles | None = None
-    ranks: Ranks = field(default_factory=Ranks)
     say: Say = to_stderr
 
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
-        return logits_on_disk(self.detector, self.graph, self.files, report, self.ranks, self.say)
+        return logits_on_disk(self.detector, self.graph, self.files, report, self.say)
 
     def drift(self, logits: Tensor) -> Drift | None:
         """See `Source.drift`; by random nodes."""
-        n, first = self.graph.n_total, self.graph.first
+        n = self.graph.n_nodes
         if n == 0:
             return None
-        drawn = some_of(n)
-        nodes = drawn[(drawn >= first) & (drawn < first + self.n_nodes)] - first
+        nodes = some_of(n)
         if self.scored is not None:
             nodes = nodes[self.scored.numpy()[nodes]]
         p = p_rare(logits[torch.from_numpy(nodes)], self.scorer.calibrators).numpy()
-        parts = self.ranks.gather_all((self.graph.features_at(nodes), self.graph.degrees_at(nodes), p))
-        if self.ranks.rank > 0:
-            return None
-        degrees, p = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        rows = together([part[0] for part in parts])
+        rows, degrees = self.graph.features_at(nodes), self.graph.degrees_at(nodes)
         return self.scorer.reference.compare_sample(rows, degrees, self.scorer.features, p, n)
 
     def node_names(self, first: int, last: int) -> NumpyArray:
@@ -191,125 +168,47 @@ def scored_of(source: Source) -> Source:
     return Rows(source.scorer, source.graph, source, source.scored.nonzero().flatten())
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreOnly:
-    """Scores a graph with a run: P(rare) and alerts, no intervals.
+def write_scores(source: Source, path: Path, prevalence: Prevailing = None, report: Report | None = None) -> Scored:
+    """Writes P(rare) and alerts of a graph as Parquet, without intervals, and returns what to expect.
 
-    Attributes:
-        scorer: of the run.
-        source: the graph, or this process's part of it.
-        ranks: the processes; where something hangs on all nodes at once their logits go to the first, which decides.
+    Args:
+        source: the graph.
+        path: the file; columns `node`, `p_rare` (population, float64), `p_balanced`, `p_raw` (float32), `alert` and,
+            where the run leaves nodes open, `abstain`.
+        prevalence: see `Scorer.score`.
+        report: called after each block of a stage.
+
+    Raises:
+        InputError: pyarrow is missing, or the graph cannot be used.
     """
-
-    scorer: Scorer
-    source: Source
-    ranks: Ranks = field(default_factory=Ranks)
-
-    def score(self, path: Path, prevalence: Prevailing = None, report: Report | None = None) -> Scored | None:
-        """Writes P(rare) and alerts of the process's nodes as Parquet, and returns what to expect of all.
-
-        Args:
-            path: the file; columns `node`, `p_rare` (population, float64), `p_balanced`, `p_raw` (float32), `alert`
-                and, where the run leaves nodes open, `abstain`.
-            prevalence: see `Scorer.score`.
-            report: called after each block of a stage.
-
-        Returns:
-            What to expect; None of a process other than the first.
-
-        Raises:
-            InputError: pyarrow is missing, or the graph cannot be used.
-            RankLostError: another process ended.
-        """
-        write, source = parquet_writer(), scored_of(self.source)
-        logits = source.logits(report)
-        drift, decided = source.drift(logits), self._decided(logits, prevalence)
-        rows = _Rows(source, logits, decided.maps, decided.threshold, self.scorer.settings.decision.abstain)
-        counted = _Counted()
-        write(path, rows.tables(counted, report))
-        counted = sum(self.ranks.gather_all(counted), _Counted())
-        fitted, expected = decided.maps.get("population"), None
-        if counted.nodes and isinstance(fitted, PriorPlattCalibrator):
-            expected = expected_count(fitted, logits, together=self._together)
-        return self._told(counted, expected, decided, drift) if self.ranks.rank == 0 else None
-
-    def _decided(self, logits: Tensor, prevalence: Prevailing) -> _Decided:
-        """Returns what every process writes its rows by; every process calls it."""
-        if prevalence is None and self.scorer.settings.decision.decide != "budget":
-            return _Decided(self.scorer.calibrators, self.scorer.threshold)
-        every = self._collected(logits)
-        if every is None:
-            return self.ranks.receive()
-        decided = self._decide(every, prevalence)
-        self.ranks.send(decided)
-        return decided
-
-    def _together(self, moments: Moments) -> Moments:
-        """Returns sums over the nodes of all processes from those over each one's."""
-        first, *rest = self.ranks.gather_all(moments)
-        for other in rest:
-            first = tuple(a + b for a, b in zip(first, other, strict=True))
-        return first
-
-    def _decide(self, logits: Tensor, prevalence: Prevailing) -> _Decided:
-        told, maps = prevailing(prevalence, self.scorer.calibrators, logits)
-        deciding, threshold, tied = self.scorer.settings.decision, self.scorer.threshold, ""
-        if deciding.decide == "budget" and len(logits):  # of as many alerts here
-            p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
-            threshold, tied = budget_of(deciding, p)
-        return _Decided(maps, threshold, told, tied)
-
-    def _collected(self, logits: Tensor) -> Tensor | None:
-        """Returns the logits of all processes in the first, None in the others."""
-        ranks = self.ranks
-        if ranks.size == 1:
-            return logits
-        sizes = ranks.gather_all(len(logits))
-        give = [len(logits), *[0] * (ranks.size - 1)]
-        every = ranks.exchange(logits, give, sizes if ranks.rank == 0 else [0] * ranks.size, AT_ONCE)
-        return every if ranks.rank == 0 else None
-
-    def _told(
-        self, counted: _Counted, expected: ExpectedCount | None, decided: _Decided, drift: Drift | None
-    ) -> Scored:
-        n, deciding = counted.nodes, self.scorer.settings.decision
-        return Scored(
-            None,
-            self.source.name,
-            n,
-            counted.total / n if n else 0.0,
-            expected,
-            counted.alerts,
-            decided.threshold,
-            deciding.rule.name,
-            drift,
-            decided.told,
-            *standing(decided.maps),
-            counted.undecided(deciding.abstain),
-            self.scorer.doubt_at(decided.told),
-            decided.tied,
-        )
-
-
-@dataclass(frozen=True)
-class _Decided:
-    """What every process writes its rows by."""
-
-    maps: dict[Target, Calibrator]
-    threshold: float
-    told: Prevalence | None = None
-    tied: str = ""
-
-
-def together(parts: list[Graph]) -> Graph:
-    """Returns nodes of several processes, none of which has an edge, as one graph."""
-    if len(parts) == 1:
-        return parts[0]
-    dense = [part.x if isinstance(part.x, Tensor) else part.x.to_dense() for part in parts]
-    x = torch.cat(dense) if isinstance(parts[0].x, Tensor) else Csr.from_dense(torch.cat(dense))
-    n = x.shape[0]
-    no_edge = Csr(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), n)
-    return replace(parts[0], adjacency=no_edge, x=x, trusted=True)
+    write, source, scorer = parquet_writer(), scored_of(source), source.scorer
+    logits = source.logits(report)
+    drift = source.drift(logits)
+    told, maps = prevailing(prevalence, scorer.calibrators, logits)
+    deciding, threshold, tied = scorer.settings.decision, scorer.threshold, ""
+    if deciding.decide == "budget" and len(logits):  # of as many alerts here
+        threshold, tied = budget_of(deciding, torch.cat([p_rare(block, maps) for block in logits.split(ROWS)]))
+    counted = _Counted()
+    write(path, _tables(source, logits, maps, threshold, counted, report))
+    n, fitted, expected = counted.nodes, maps.get("population"), None
+    if n and isinstance(fitted, PriorPlattCalibrator):
+        expected = expected_count(fitted, logits)
+    return Scored(
+        None,
+        source.name,
+        n,
+        counted.total / n if n else 0.0,
+        expected,
+        counted.alerts,
+        threshold,
+        deciding.rule.name,
+        drift,
+        told,
+        *standing(maps),
+        counted.undecided(deciding.abstain),
+        scorer.doubt_at(told),
+        tied,
+    )
 
 
 class _Counted:
@@ -330,13 +229,6 @@ class _Counted:
             self.wrong += float(wrong.sum())
             self.wrong_decided += float(wrong[~said.abstain].sum())
 
-    def __add__(self, other: _Counted) -> _Counted:
-        """Returns what both have counted."""
-        both = _Counted()
-        for name in vars(both):
-            setattr(both, name, getattr(self, name) + getattr(other, name))
-        return both
-
     def undecided(self, coverage: float | None) -> Undecided | None:
         """Returns what is left open; None where every node is decided."""
         if coverage is None:
@@ -346,42 +238,36 @@ class _Counted:
         return Undecided(coverage, self.nodes, self.left, error, self.wrong / self.nodes if self.nodes else None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The table, some rows at a time."""
+def _tables(
+    source: Source,
+    logits: Tensor,
+    maps: dict[Target, Calibrator],
+    threshold: float,
+    counted: _Counted,
+    report: Report | None,
+) -> Iterator[dict[str, Any]]:
+    """Yields columns by name, some rows at a time; one table without rows where there is no node."""
+    abstain, fitted = source.scorer.settings.decision.abstain, maps.get("population")
 
-    source: Source
-    logits: Tensor
-    maps: dict[Target, Calibrator]
-    threshold: float
-    abstain: float | None
-
-    def tables(self, counted: _Counted, report: Report | None) -> Iterator[dict[str, Any]]:
-        """Yields columns by name; one table without rows where there is no node."""
-        n = self.source.n_nodes
-        starts = range(0, max(n, 1), ROWS)
-        for number, (first, said) in enumerate(read_ahead(self._said, starts)):
-            last = first + len(said.rare)
-            counted.add(said)
-            table = {
-                "node": self.source.node_names(first, last),
-                "p_rare": said.rare.numpy(),
-                "p_balanced": said.balanced.float().numpy(),
-                "p_raw": said.raw.numpy(),
-                "alert": said.alert.numpy(),
-            }
-            if said.abstain is not None:
-                table["abstain"] = said.abstain.numpy()
-            yield table
-            if report is not None:
-                report("write", number + 1, len(starts))
-
-    def _said(self, first: int) -> Probabilities:
-        z, left = self.logits[first : first + ROWS], None
-        fitted = self.maps.get("population")
-        if self.abstain is not None and isinstance(fitted, PriorPlattCalibrator):
-            left = left_open(fitted, z, self.threshold, self.abstain)
+    def said(first: int) -> Probabilities:
+        z, left = logits[first : first + ROWS], None
+        if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
+            left = left_open(fitted, z, threshold, abstain)
         raw = torch.softmax(z, 1)  # no prediction is told, so that no target is asked for
-        return Probabilities(
-            raw[:, 1], p_rare(z, self.maps), p_rare(z, self.maps, "balanced"), raw, self.threshold, left
-        )
+        return Probabilities(raw[:, 1], p_rare(z, maps), p_rare(z, maps, "balanced"), raw, threshold, left)
+
+    starts = range(0, max(source.n_nodes, 1), ROWS)
+    for done, (first, found) in enumerate(read_ahead(said, starts), start=1):
+        counted.add(found)
+        table = {
+            "node": source.node_names(first, first + len(found.rare)),
+            "p_rare": found.rare.numpy(),
+            "p_balanced": found.balanced.float().numpy(),
+            "p_raw": found.raw.numpy(),
+            "alert": found.alert.numpy(),
+        }
+        if found.abstain is not None:
+            table["abstain"] = found.abstain.numpy()
+        yield table
+        if report is not None:
+            report("write", done, len(starts))

@@ -1,15 +1,12 @@
-"""Sums per bin: batches, processes, warnings."""
+"""Sums per bin: batches, warnings."""
 
 from __future__ import annotations
 
 import functools
 import operator
-import os
 
 import numpy as np
 import pytest
-import torch
-import torch.multiprocessing as mp
 
 from calirare import metrics
 
@@ -42,63 +39,6 @@ def test_different_bins_do_not_add_up():
     first, second = (metrics.confidence_statistics([0, 1], [0.2, 0.8], m) for m in (5, 6))
     with pytest.raises(ValueError, match="same shape"):
         first + second
-
-
-def test_all_reduce_needs_processes():
-    with pytest.raises(RuntimeError, match="must be initialised"):
-        metrics.confidence_statistics([0], [0.2]).all_reduce()
-    with pytest.raises(RuntimeError, match=r"gather: torch\.distributed must be initialised"):
-        metrics.gather([0.2])
-
-
-def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
-    try:
-        mine = slice(0, 300) if rank == 0 else slice(300, None)
-        local = metrics.confidence_statistics(torch.from_numpy(y[mine]), torch.from_numpy(p[mine]))
-        both = float(local.error()[0]), local.all_reduce().sums.numpy()
-        gathered = metrics.gather(p[mine], torch.from_numpy(y[mine]), y[mine] == 0)
-        empty = metrics.gather(y[:0] if rank == 0 else y[:3])[0]
-        messages = []
-        for arrays in ((p[mine, : 2 + rank],), (p[:2], y[: 2 + rank]), (3.0,)):
-            with pytest.raises(ValueError, match="gather: arrays must") as caught:
-                metrics.gather(*arrays)
-            messages.append(str(caught.value))
-        results.put((rank, both, [part.numpy() for part in (*gathered, empty)], messages))
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
-def test_two_processes_get_the_whole(tmp_path, within_rounding):
-    rng = np.random.default_rng(0)
-    p, y = rng.dirichlet([1, 1, 1], 503), rng.integers(0, 3, 503)
-    context = mp.get_context("fork")  # with everything imported
-    results, path = context.Queue(), os.fspath(tmp_path / "store")
-    workers = [context.Process(target=_process, args=(rank, path, p, y, results)) for rank in range(2)]
-    for worker in workers:
-        worker.start()
-    found = {rank: rest for rank, *rest in (results.get(timeout=120) for _ in workers)}
-    for worker in workers:
-        worker.join(120)
-    assert [worker.exitcode for worker in workers] == [0, 0]
-    for rank in range(2):
-        _, parts, messages = found[rank]
-        assert [part.dtype for part in parts] == [np.float64, np.int64, np.bool_, np.int64]
-        for part, whole in zip(parts, (p, y, y == 0, y[:3]), strict=True):
-            assert np.array_equal(part, whole)
-        # Rows in order of rank: measures whose parts do not add up are those of the whole, to the bit.
-        for measure in (metrics.macro_ace, metrics.ace, metrics.smooth_ece, metrics.nll):
-            assert measure(parts[1], parts[0]) == measure(y, p)
-        assert "alike on every process" in messages[0]
-        assert "got [2, 3] on process 1" in messages[1]
-    (local_0, sums_0), (local_1, sums_1) = found[0][0], found[1][0]
-    assert np.array_equal(sums_0, sums_1)
-    whole = metrics.confidence_statistics(y, p)
-    within_rounding(sums_0, whole.sums.numpy(), terms=len(y))
-    assert len({local_0, local_1, metrics.ece(y, p)}) == 3
 
 
 def test_small_bins_warn_on_request():

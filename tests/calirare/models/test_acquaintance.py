@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -17,7 +16,6 @@ from calirare.graph import GraphOnDisk
 from calirare.models import Mixture, NeighbourPool, SpreadingFit, acquaintance, logits_on_disk, streams_of
 from calirare.models.acquaintance import acquainted
 from calirare.run import Scorer
-from tests.calirare.models.test_halo import Threads
 from tests.helpers.command import rough_runs
 
 
@@ -114,27 +112,18 @@ def test_nobody_is_known_to_who_knows_nobody():
     assert spread.logits_of(trained().mapped).isnan().all()
 
 
-def by_blocks(folder, graph, ranks=None):
-    """Logits of a graph on disk, and what is said of names; `ranks`: threads in the place of processes."""
-    detector = streams_of(trained().fit, trained().feature_map.elsewhere())
-    whole, notes = GraphOnDisk.open(folder), []
-
-    def work(rank):
-        part = whole if ranks is None else whole.part(rank, ranks)
-        own = None if ranks is None else Threads(rank, ranks)
-        return logits_on_disk(detector, part, BlockFiles(folder / f"b{rank}"), None, own, notes.append)
-
-    with ThreadPoolExecutor(ranks or 1) as pool:
-        parts = list(pool.map(work, range(ranks or 1)))
-    return torch.cat(parts), [note for note in notes if "names" in note]
+def by_blocks(folder):
+    """Logits of a graph on disk, and what is said of names."""
+    detector, notes = streams_of(trained().fit, trained().feature_map.elsewhere()), []
+    found = logits_on_disk(detector, GraphOnDisk.open(folder), BlockFiles(folder / "blocks"), say=notes.append)
+    return found, [note for note in notes if "names" in note]
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
-def test_strangers_on_disk_are_scored_as_strangers(ranks, tmp_path):
+def test_strangers_on_disk_are_scored_as_strangers(tmp_path):
     scores = {}
     for name, graph in {"same": accounts(1), "other": accounts(1, "z"), "own": trained().graph}.items():
         graph.to_folder(tmp_path / name)
-        scores[name] = by_blocks(tmp_path / name, graph, ranks)
+        scores[name] = by_blocks(tmp_path / name)
         ready = Scorer.of(trained()).prepared(graph, lambda note: None)
         want = acquainted(trained().fit, ready, lambda note: None).logits_of(ready)
         assert torch.allclose(scores[name][0], want, rtol=0, atol=1e-5)
@@ -146,7 +135,7 @@ def test_strangers_on_disk_are_scored_as_strangers(ranks, tmp_path):
 def test_what_cannot_be_told_on_disk_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(acquaintance, "FEWEST", 10_000)
     trained().graph.to_folder(tmp_path / "own")
-    assert "600 of 600 nodes are taken for the run's" in by_blocks(tmp_path / "own", trained().graph)[1][0]
+    assert "600 of 600 nodes are taken for the run's" in by_blocks(tmp_path / "own")[1][0]
 
 
 def test_a_pool_over_neighbours_asks_its_detector():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import pytest
@@ -26,7 +25,6 @@ from calirare.models import (
     streams_of,
 )
 from calirare.models.neighbours import FLOOR, HOPS, log_shares
-from tests.calirare.models.test_halo import Threads
 from tests.calirare.models.test_spreading import weighted_task
 from tests.calirare.models.test_streams import mixture
 from tests.helpers.tasks import rare_task
@@ -163,19 +161,6 @@ def test_a_graph_on_disk_gets_the_logits_of_the_one_in_memory(kind: str, tmp_pat
     assert {f"neighbours {hop}" for hop in (1, 2, 3)} < stages
     alone = logits_on_disk(detector.alone, GraphOnDisk.open(tmp_path / "g"))
     assert float((alone - wanted).abs().max()) > 0.01
-
-
-def test_two_processes_tell_each_other_what_their_nodes_say(tmp_path) -> None:
-    pool, features, wanted = made("network")
-    GRAPH.to_folder(tmp_path / "g")
-    detector = streams_of(pool, features)
-
-    def work(rank: int) -> torch.Tensor:
-        return logits_on_disk(detector, GraphOnDisk.open(tmp_path / "g").part(rank, 2), ranks=Threads(rank, 2))
-
-    with ThreadPoolExecutor(2) as both:
-        parts = [each.result() for each in [both.submit(work, rank) for rank in range(2)]]
-    assert float((torch.cat(parts) - wanted).abs().max()) < 1e-5
 
 
 def test_what_is_not_scored_by_blocks_says_why() -> None:

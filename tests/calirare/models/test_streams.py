@@ -24,7 +24,6 @@ from calirare.models import (
     fold_network,
     logits_on_disk,
     mixture_of,
-    stream_run,
     streaming,
     streams,
     streams_of,
@@ -39,9 +38,8 @@ from tests.helpers.tolerance import assert_identical
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 37)  # blocks of 260 nodes, the last one shorter
-    for module in (streams, stream_run):
-        monkeypatch.setattr(module, "BLOCK", 31)
-        monkeypatch.setattr(module, "COLUMNS", 4)  # of 6 features
+    monkeypatch.setattr(streams, "BLOCK", 31)
+    monkeypatch.setattr(streams, "COLUMNS", 4)  # of 6 features
 
 
 def trees(graph: Graph, hops: int = 2, **growing):
@@ -130,8 +128,8 @@ def test_sparse_features_are_read_by_rows(repeated, tmp_path):
 def test_no_matrix_of_all_nodes_is_wider_than_a_few_columns(tmp_path, monkeypatch):
     graph, made = rare_task(seed=2), list[tuple[int, int]]()
     fit, features = trees(graph)
-    real = stream_run.room
-    monkeypatch.setattr(stream_run, "room", lambda *shape: made.append(shape) or real(*shape))
+    real = streams.room
+    monkeypatch.setattr(streams, "room", lambda *shape: made.append(shape) or real(*shape))
     logits_on_disk(streams_of(fit, features), on_disk(graph, tmp_path))
     assert made == [(260, 4), (260, 2)] * 2  # of each hop
 
@@ -156,8 +154,8 @@ def test_it_goes_on_where_it_was_stopped_with_the_same_bits(made_of, stage, done
 
     with pytest.raises(StoppedError):
         logits_on_disk(detector, disk, files, stop)
-    real = stream_run.neighbour_means
-    monkeypatch.setattr(stream_run, "neighbour_means", lambda a, x: made.append(a.n_rows) or real(a, x))
+    real = streams.neighbour_means
+    monkeypatch.setattr(streams, "neighbour_means", lambda a, x: made.append(a.n_rows) or real(a, x))
     assert_identical(logits_on_disk(detector, disk, files), wanted)
     assert len(made) == again  # of 32: 8 blocks, two hops of two parts of the columns
 

@@ -17,7 +17,7 @@ from calirare.features import FeatureMap
 from calirare.graph import NO_PART, Column, Graph, GraphLog, GraphOnDisk, with_drawn_rest
 from calirare.models import streams_of
 from calirare.pipeline import update
-from calirare.run import Labels, Loaded, ScoreOnly, Streamed
+from calirare.run import Labels, Loaded, Streamed, write_scores
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -102,7 +102,7 @@ def test_scores_alone_are_the_same(outcome, tmp_path, by_blocks):
         later.to_folder(tmp_path / "later")
         on_disk = GraphOnDisk.open(tmp_path / "later")
         source = Streamed(scorer, on_disk, streams_of(scorer.fit, scorer.features))
-    said = ScoreOnly(scorer, source).score(tmp_path / "p.parquet")
+    said = write_scores(source, tmp_path / "p.parquet")
     table = pd.read_parquet(tmp_path / "p.parquet")
     assert table["node"].tolist() == later.scored_nodes.tolist()
     assert np.abs(table["p_rare"] - want.table["p_rare"]).max() < 1e-5
