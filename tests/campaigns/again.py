@@ -39,7 +39,6 @@ MORE = {
     ),
     "multilabel": Job((*LABELS, "--hidden", "8", "--floors", "0", "--out", "{run}/labels")),
     "paper": TABLE,
-    "compact": Job(("compact", "--graph", "{root}/g.npz", "--out", "{run}/compacted")),
     "datasets": Job(("datasets", "--root", "{root}")),
 }
 PROBABILITIES = ("p_raw", "p_rare", "p_balanced")

@@ -18,7 +18,6 @@ import numpy as np
 
 import calirare
 from calirare.cli import main
-from calirare.graph import GraphLog
 from calirare.page import RARE, REST, SKIP, UNSURE, Verdicts
 from tests.helpers.tasks import rare_task
 
@@ -76,11 +75,8 @@ def attacked() -> dict[str, str]:
 
 
 def make_inputs(root: Path) -> None:
-    """Writes the graphs, a log of one, a finished run for jobs to start from, labels for an update, a review."""
+    """Writes the graphs, a finished run for jobs to start from, labels for an update, a review."""
     rare_task().to_npz(root / "g.npz")
-    with GraphLog(root / "g.npz") as log:
-        log.remove_node(7)
-        log.add_node(np.zeros(6), [1, 2])
     dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
     if ended(fork(Job((*TRAIN, "--out", "{run}")), root, root / "base"), PATIENCE) != 0:
         raise RuntimeError(f"the first run failed: {(root / 'said.txt').read_text()[-600:]}")

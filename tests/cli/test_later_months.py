@@ -13,7 +13,6 @@ import yaml
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.run_files import seal
-from calirare.graph import GraphLog
 from calirare.page import Desk, Verdicts
 from calirare.run import Labels
 from tests.helpers.command import call, rough_runs
@@ -234,22 +233,6 @@ def test_of_two_named_classes_the_other_keeps_its_name(budget, updated, first, t
     one, other = (Labels.read(path, saved.graph()) for path in (labels, tmp_path / "old.csv"))
     assert one.y.tolist() == other.y.tolist()
     assert set(one.y.tolist()) == {0, 1}
-
-
-def test_a_log_takes_features_by_the_names_of_their_columns(second, tmp_path):
-    graph = calirare.load_dataset(second[0], features=second[1], id="account", label="label")
-    with GraphLog(graph, tmp_path / "log") as log:
-        log.add_node({"amount": 2.5, "region": "PT", "more": 1}, ["acc-2-3"], name="new")
-        log.set_features("acc-2-5", pd.Series({"region": "ES", "amount": None}))
-        made = log.graph()
-        with pytest.raises(InputError, match="column 'region' of the graph has no category 'XX'"):
-            log.add_node({"amount": 2.5, "region": "XX"}, name="newer")
-        with pytest.raises(InputError, match="but has no 'region'"):
-            log.add_node({"amount": 2.5}, name="newer")
-    region = made.columns[made.feature_names.index("region")].categories
-    assert made.x[-1].tolist() == pytest.approx([2.5, region.index("PT")])
-    assert bool(made.x[5, 0].isnan())
-    assert made.x[5, 1] == region.index("ES")
 
 
 def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):

@@ -20,7 +20,7 @@ LAB = plugins.commands().keys() & set(plugins.LAB)
 
 def test_the_commands_of_the_product_are_there():
     of_runs = {"train", "predict", "recalibrate", "explain", "audit", "report", "review", "eice", "loo-check"}
-    assert of_runs | {"update", "compact", "datasets", "doctor", "metrics", "multilabel"} == set(HELP)
+    assert of_runs | {"update", "datasets", "doctor", "metrics", "multilabel"} == set(HELP)
     assert set(HELP) == set(COMMANDS) | set(APPS)
 
 

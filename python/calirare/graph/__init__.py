@@ -45,7 +45,6 @@ from calirare.graph.labelled import (
     relabelled,
 )
 from calirare.graph.like import note_weights, weighs, with_categories_of, with_relations
-from calirare.graph.log import GraphLog
 from calirare.graph.name_faults import lost_digits, why_any_unknown, why_unknown
 from calirare.graph.named_rows import is_named, is_one, of_names
 from calirare.graph.on_disk import GraphOnDisk
@@ -95,7 +94,6 @@ __all__ = [
     "EdgeRules",
     "FileOptions",
     "Graph",
-    "GraphLog",
     "GraphOnDisk",
     "LazyPropagation",
     "Normalisation",

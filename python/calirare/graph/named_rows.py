@@ -37,7 +37,7 @@ def is_one(x: Any) -> bool:
     return isinstance(x, Mapping) or getattr(x, "ndim", 0) == 1
 
 
-def of_names(x: Any, graph: Graph, where: str = "new nodes") -> tuple[Tensor, tuple[Column, ...]]:
+def of_names(x: Any, graph: Graph) -> tuple[Tensor, tuple[Column, ...]]:
     """Returns features float32 [b, d] in the order of a graph's columns, and the columns: new categories come behind.
 
     Args:
@@ -45,7 +45,6 @@ def of_names(x: Any, graph: Graph, where: str = "new nodes") -> tuple[Tensor, tu
             durations, which are days; None, NaN and empty text are missing values. What the graph has no column for
             is not read.
         graph: whose columns they are.
-        where: put in front of a message.
 
     Raises:
         InputError: the graph's features have no names, one is not there, or a cell is something else.
@@ -53,7 +52,7 @@ def of_names(x: Any, graph: Graph, where: str = "new nodes") -> tuple[Tensor, tu
     columns = graph.columns or tuple(Column(name) for name in graph.feature_names)
     if not columns:
         raise InputError(
-            f"{where}: x must be numbers in the order of the features of graph {graph.name!r}, which have no names"
+            f"new nodes: x must be numbers in the order of the features of graph {graph.name!r}, which have no names"
         )
     rows = _records(x)
     made = list[Column]()
@@ -62,8 +61,8 @@ def of_names(x: Any, graph: Graph, where: str = "new nodes") -> tuple[Tensor, tu
         cells = [row.get(column.name, rows) for row in rows]  # `rows` stands for no such name
         if any(cell is rows for cell in cells):
             known = named([each.name for each in columns], SHOWN)
-            raise InputError(f"{where}: x must have a value or None for each of {known}, but has no {column.name!r}")
-        column, out[:, i] = _read(column, [None if _is_missing(cell) else cell for cell in cells], where)
+            raise InputError(f"new nodes: x must have a value or None for each of {known}, but has no {column.name!r}")
+        column, out[:, i] = _read(column, [None if _is_missing(cell) else cell for cell in cells])
         made.append(column)
     return torch.from_numpy(out).float(), tuple(made) if graph.columns else ()
 
@@ -83,7 +82,7 @@ def _is_missing(cell: Any) -> bool:
     return bool(pd.isna(cell)) if np.ndim(cell) == 0 and not isinstance(cell, str) else not str(cell).strip(BLANK)
 
 
-def _read(column: Column, cells: list[Any], where: str) -> tuple[Column, list[float]]:
+def _read(column: Column, cells: list[Any]) -> tuple[Column, list[float]]:
     """Returns a column with the categories that its cells have, and the cells as numbers."""
     if column.kind == "categorical":
         names = ["" if cell is None else _name(cell) for cell in cells]
@@ -92,7 +91,7 @@ def _read(column: Column, cells: list[Any], where: str) -> tuple[Column, list[fl
         place |= {name: len(column.categories) + k for k, name in enumerate(new)}
         column = replace(column, categories=(*column.categories, *new)) if new else column
         return column, [place[name] if name else math.nan for name in names]
-    numbers = [math.nan if cell is None else _number(column, cell, where) for cell in cells]
+    numbers = [math.nan if cell is None else _number(column, cell) for cell in cells]
     return column, numbers
 
 
@@ -101,7 +100,7 @@ def _name(cell: Any) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else plain_name(str(cell))
 
 
-def _number(column: Column, cell: Any, where: str) -> float:
+def _number(column: Column, cell: Any) -> float:
     """Returns a number, or of a date its days since the start of 2000."""
     if column.kind == "date":
         import pandas as pd
@@ -116,5 +115,5 @@ def _number(column: Column, cell: Any, where: str) -> float:
         except (TypeError, ValueError):
             found = math.nan
     if not math.isfinite(found):
-        raise InputError(f"{where}: {column.name!r} must be {what}, got {cell!r}: mend it, or give None if unknown")
+        raise InputError(f"new nodes: {column.name!r} must be {what}, got {cell!r}: mend it, or give None if unknown")
     return found

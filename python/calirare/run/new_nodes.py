@@ -15,7 +15,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
-from calirare.graph import Column, Graph, GraphLog, as_features, is_named, is_one, of_names, why_unknown
+from calirare.graph import Column, Graph, as_features, is_named, is_one, of_names, why_unknown
 from calirare.models import KnownGraph, NewEdges, acquainted
 from calirare.run.folder import SavedRun, load
 from calirare.run.outcome import Outcome
@@ -35,7 +35,6 @@ class NodeScorer:
         scorer: of the run.
         graph: that new nodes join, as the user has it.
         mapped: the same as the detector takes it, where that is known.
-        numbers: of a log of changes, see `GraphLog.numbers`: neighbours are told by the log's numbers then.
 
     Raises:
         InputError: the detector or the graph cannot take new nodes, or the features are others than the run's.
@@ -51,43 +50,31 @@ class NodeScorer:
     """
 
     @plain_torch()
-    def __init__(
-        self, scorer: Scorer, graph: Graph, mapped: Graph | None = None, numbers: NumpyArray | None = None
-    ) -> None:
+    def __init__(self, scorer: Scorer, graph: Graph, mapped: Graph | None = None) -> None:
         features = scorer.features.elsewhere()  # a graph with more nodes is another one
         self.scorer, self.graph = dataclasses.replace(scorer, features=features), graph.to("cpu")
         if mapped is None or features is not scorer.features or scorer.features.how == "stored":
             mapped = self.scorer.prepared(self.graph, to_stderr)
         mapped = mapped.to("cpu")
         self.known = KnownGraph(acquainted(scorer.fit, mapped, to_stderr), mapped)
-        self.numbers = numbers
 
     @classmethod
-    def open(cls, run: str | Path | SavedRun | Outcome, graph: Graph | GraphLog | str | Path | None = None) -> Self:
+    def open(cls, run: str | Path | SavedRun | Outcome, graph: Graph | str | Path | None = None) -> Self:
         """Returns a run ready for new nodes.
 
         Args:
             run: its folder, or what `calirare.load` or `calirare.train` returned.
-            graph: that new nodes join; a log: its graph with the changes so far, whose nodes are told by what the log
-                calls them; a path: where the own graph of a run in a folder is now; None: the run's own.
+            graph: that new nodes join; a path: where the own graph of a run in a folder is now; None: the run's own.
 
         Raises:
             InputError: the run or the graph cannot be used.
         """
-        if isinstance(graph, GraphLog):
-            scorer = Scorer.of(run) if isinstance(run, Outcome) else cls._saved(run).scorer
-            changed, numbers = graph.changed()
-            return cls(scorer, changed, numbers=None if changed.node_names is not None else numbers)
         if isinstance(run, Outcome):
             if isinstance(graph, Graph) and graph is not run.graph:
                 return cls(Scorer.of(run), graph)
             return cls(Scorer.of(run), run.graph, run.mapped)
-        saved = cls._saved(run)
+        saved = run if isinstance(run, SavedRun) else load(run)
         return cls(saved.scorer, graph if isinstance(graph, Graph) else saved.graph(graph))
-
-    @staticmethod
-    def _saved(run: str | Path | SavedRun) -> SavedRun:
-        return run if isinstance(run, SavedRun) else load(run)
 
     def score(
         self,
@@ -192,17 +179,12 @@ class NodeScorer:
         numbers = np.asarray(given if given else np.zeros(0, dtype=np.int64))
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
             raise InputError(f"new nodes: neighbours must be numbers of known nodes, got {nodes!r}")
-        n = self.graph.n_nodes if self.numbers is None else len(self.numbers)
+        n = self.graph.n_nodes
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < n:
             raise InputError(f"new nodes: neighbours must be numbers from 0 to {n - 1:,}, got {given!r}")
         if len(np.unique(numbers)) < len(numbers):
             raise InputError(f"new nodes: each neighbour must be named once, got {nodes!r}: add up the weights instead")
-        if self.numbers is None or not len(numbers):
-            return numbers.astype(np.int64)
-        now = self.numbers[numbers]
-        if (now < 0).any():
-            raise InputError(f"new nodes: there is no node {numbers[now < 0][0]} any more: leave its edge out")
-        return now.astype(np.int64)
+        return numbers.astype(np.int64)
 
     @cached_property
     def _places(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.graph import Graph, GraphLog, Relation
+from calirare.graph import Graph, Relation
 from calirare_ext import Csr
 from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
@@ -246,46 +246,6 @@ def test_numbers_out_of_range_and_other_graphs_are_refused(small):
         calirare.Scorer.open(calirare.train(typed, model="hops", **QUICK), typed)
     same = calirare.Scorer.open(outcome, typed).logits([0.0] * 4, [1])  # types that the run does not know of
     assert torch.equal(same, scorer.logits([0.0] * 4, [1]))
-
-
-def test_a_scorer_of_a_graph_with_a_log_knows_its_nodes(small, tmp_path):
-    graph, _ = small
-    outcome = calirare.train(graph, model="gcn", **QUICK)
-    x, near = graph.x[:2] + 0.2, [["n3", "n8"], ["n5"]]
-    whole = calirare.Scorer.open(outcome).logits(x, near, among=[[0, 1]])
-    with GraphLog(graph, tmp_path / "log") as log:
-        log.add_node(x[0], near[0], name="first")
-        known = calirare.Scorer.open(outcome, log.graph())
-    assert float((known.logits(x[1], [*near[1], "first"]) - whole[1:]).abs().max()) < LEVEL
-    with pytest.raises(InputError, match="no node 'first'"):
-        calirare.Scorer.open(outcome).logits(x[1], ["first"])
-
-
-def test_a_log_names_the_neighbours(tmp_path):
-    graph = rare_task()
-    graph.to_folder(tmp_path / "g")
-    with rough_runs():
-        outcome = calirare.train(graph, model="gcn", **QUICK)
-    with GraphLog(tmp_path / "g") as log:
-        log.remove_node(2)
-        by_log, by_graph = (calirare.Scorer.open(outcome, which) for which in (log, log.graph()))
-        assert by_log.score(graph.x[0], [9]).rare == by_graph.score(graph.x[0], [8]).rare
-        assert by_log.score(graph.x[0], [9]).rare != by_graph.score(graph.x[0], [9]).rare
-        new = log.add_node(graph.x[1], [9])
-        for node, why in ((2, "there is no node 2 any more"), (new, "numbers from 0 to 259")):
-            with pytest.raises(InputError, match=why):
-                by_log.score(graph.x[0], [node])
-        assert calirare.Scorer.open(outcome, log).score(graph.x[0], [new]).rare > 0
-
-
-def test_a_log_of_named_nodes_is_asked_by_names(tmp_path):
-    graph = dataclasses.replace(rare_task(), node_names=np.array([f"n{i}" for i in range(260)]))
-    with rough_runs():
-        outcome = calirare.train(graph, model="gcn", **QUICK)
-    with GraphLog(graph, tmp_path / "g.log") as log:
-        log.remove_node("n2")
-        scores = [calirare.Scorer.open(outcome, which).score(graph.x[0], ["n9"]).rare for which in (log, log.graph())]
-    assert scores[0] == scores[1]
 
 
 @pytest.mark.parametrize("neighbours", [1, "ab"])

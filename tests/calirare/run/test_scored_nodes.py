@@ -14,7 +14,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import expected_count
 from calirare.features import FeatureMap
-from calirare.graph import NO_PART, Column, Graph, GraphLog, GraphOnDisk, with_drawn_rest
+from calirare.graph import NO_PART, Column, Graph, GraphOnDisk, with_drawn_rest
 from calirare.models import streams_of
 from calirare.pipeline import update
 from calirare.run import Labels, Loaded, Streamed, write_scores
@@ -151,35 +151,6 @@ def test_nodes_are_drawn_from_scored_ones():
     graph = with_drawn_rest(dataclasses.replace(task, y=known, original_y=None, split=split, minority=None), 0)
     assert bool(graph.scored[graph.split.train].all())
     assert graph.split.train.numel() == int(task.scored.sum())
-
-
-def test_new_nodes_are_scored_and_the_others_stay_as_they_were(tmp_path):
-    task = beside(rare_task())
-    task.to_folder(tmp_path / "g")
-    with GraphLog(tmp_path / "g") as log:
-        log.add_node(task.x[0])
-        log.remove_node(int((~task.scored).nonzero()[0]))
-        changed = log.graph()
-    assert int((~changed.scored).sum()) == int((~task.scored).sum()) - 1
-    assert bool(changed.scored[-1])
-
-
-def test_a_new_node_may_carry_edges_alone(tmp_path):
-    graph = calirare.Graph.from_edges(
-        np.array([[0, 1], [1, 0], [1, 2], [2, 1]]), np.ones((3, 1)), np.array([1, 0, -1]), duplicates="error"
-    )
-    some = dataclasses.replace(graph, scored=torch.tensor([True, True, False]), trusted=True)
-    for _ in range(2):
-        with GraphLog(some, tmp_path / "log") as log:
-            if not log.n_changes:
-                log.add_node([2.0], [0], scored=False)
-                log.add_node([3.0], [1])
-            assert log.graph().scored.tolist() == [True, True, False, False, True]
-    with (
-        GraphLog(graph, tmp_path / "every") as log,
-        pytest.raises(InputError, match="every node of this graph is scored"),
-    ):
-        log.add_node([2.0], [0], scored=False)
 
 
 def test_an_edge_to_a_node_that_is_not_scored_tells_of_the_labels_behind_it(outcome):

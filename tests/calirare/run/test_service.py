@@ -1,4 +1,4 @@
-"""The service of the gallery: scores as the library says them, nodes that survive a restart, refusals in words."""
+"""The service of the gallery: scores as the library gives them, refusals in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import calirare
-from calirare.graph import GraphLog
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -34,7 +33,7 @@ def places(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using `httpx` with")  # of starlette, which wants its successor
-def test_it_scores_and_keeps_nodes(places):
+def test_it_scores_nodes(places):
     pytest.importorskip("fastapi", reason=WHY)
     pytest.importorskip("httpx", reason=WHY)
     from fastapi.testclient import TestClient
@@ -44,28 +43,18 @@ def test_it_scores_and_keeps_nodes(places):
     want = calirare.Scorer.open(folder / "run", graph).score(x, ["n3", "n8"], weights=[1.0, 2.0])
     asked = {"x": x, "neighbours": ["n3", "n8"], "weights": [1.0, 2.0]}
     names = runpy.run_path(str(SERVICE))
-    with names["log"], TestClient(names["app"]) as client:
+    with TestClient(names["app"]) as client:
         with ThreadPoolExecutor(4) as several:
             answers = list(several.map(lambda _: client.post("/score", json=asked), range(20)))
         for answer in answers:
             assert answer.status_code == 200
             assert abs(answer.json()["p_rare"] - float(want.rare)) < LEVEL
             assert answer.json()["alert"] == bool(want.alert)
-        kept = client.post("/nodes", json=asked | {"name": "new"})
-        assert (kept.status_code, kept.json()) == (201, {"node": "new"})
-        for path, wrong, why in (
-            ("/score", asked | {"neighbours": ["n3", "nobody"]}, "no node 'nobody'"),
-            ("/score", asked | {"x": [None] * 6}, "must be finite"),
-            ("/score", asked | {"neighbours": ["new"], "weights": None}, "no node 'new'"),
-            ("/nodes", asked | {"name": "new"}, "a node 'new' already"),
-            ("/nodes", asked, "must have a name"),
+        for wrong, why in (
+            ({"neighbours": ["n3", "nobody"]}, "no node 'nobody'"),
+            ({"x": [None] * 6}, "must be finite"),
         ):
-            refused = client.post(path, json=wrong)
+            refused = client.post("/score", json=asked | wrong)
             assert refused.status_code == 422
             assert why in refused.json()["detail"]
         assert client.post("/score", json={"neighbours": []}).status_code == 422
-    again = runpy.run_path(str(SERVICE))
-    with again["log"], TestClient(again["app"]) as client:
-        assert client.post("/score", json={"x": x, "neighbours": ["new"]}).status_code == 200
-    with GraphLog(folder / "g") as log:
-        assert log.graph().node_names[-1] == "new"
