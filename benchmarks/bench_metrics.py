@@ -60,7 +60,6 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
     t64, ty = torch.from_numpy(p64), torch.from_numpy(y)
     b64, by = p64[:, 0].copy(), (y == 0).astype(np.int64)
     tb, tby = torch.from_numpy(b64), torch.from_numpy(by)
-    y_hat = p64.argmax(1)
     tm, nc = optional("torchmetrics.functional.classification"), optional("netcal.metrics")
 
     def rivals(**known: Callable[[], float]) -> dict[str, Callable[[], float]]:
@@ -97,24 +96,7 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
         ),
         ("nll, float64 numpy", lambda: metrics.nll(y, p64), rivals(sklearn=lambda: sk.log_loss(y, p64))),
         ("brier, float64 numpy", lambda: metrics.brier(y, p64), rivals(sklearn=lambda: sk.brier_score_loss(y, p64))),
-        (
-            "macro_f1",
-            lambda: metrics.macro_f1(y, y_hat),
-            rivals(sklearn=lambda: sk.f1_score(y, y_hat, average="macro")),
-        ),
-        ("accuracy", lambda: metrics.accuracy(y, y_hat), rivals(sklearn=lambda: sk.accuracy_score(y, y_hat))),
-        (
-            "recall of one class",
-            lambda: metrics.recall(y, y_hat, 3),
-            rivals(sklearn=lambda: sk.recall_score(y, y_hat, labels=[3], average="macro")),
-        ),
-        (
-            "precision of one class",
-            lambda: metrics.precision(y, y_hat, 3),
-            rivals(sklearn=lambda: sk.precision_score(y, y_hat, labels=[3], average="macro")),
-        ),
         ("macro_ace, float64 numpy", lambda: metrics.macro_ace(y, p64), {}),
-        ("smooth_calibration_error of one class", lambda: metrics.smooth_calibration_error(by, b64), {}),
     ]
 
 

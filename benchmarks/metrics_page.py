@@ -36,7 +36,6 @@ q = p**1.8 / (p**1.8 + (1 - p) ** 1.8)             # the same model, log-odds 1.
 floor = metrics.noise_floor(metrics.ece, q)
 low, high = metrics.bootstrap_interval(metrics.ece, y, q, n_draws=200)
 print(f"ECE {metrics.ece(y, q):.4f} [{low:.4f}, {high:.4f}], by chance {floor.mean:.4f} +- {floor.std:.4f}")
-print(f"debiased {metrics.debiased_ece(y, q):.4f}, smooth {metrics.smooth_ece(y, q):.4f}")
 print(f"slope {metrics.calibration_line(y, q).slope:.2f} (1 / 1.8 = {1 / 1.8:.2f})")
 pd.DataFrame({"y": y, "p": p, "raw": q}).to_csv("preds.csv", index=False)
 """

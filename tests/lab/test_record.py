@@ -13,13 +13,13 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.metrics import debiased_ece, ece, nll
+from calirare.metrics import confidence_statistics, ece, nll
 from calirare.models import GcnTraining
 from calirare_ext import Csr
 from calirare_lab.baselines import GatTraining, LossAndAccuracy
 from calirare_lab.studies import record
 from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
-from calirare_lab.studies.record.measures import judge
+from calirare_lab.studies.record.measures import debiased_ece, judge
 from calirare_lab.studies.record.protocol import few_labels, random_shares, stratified_folds
 from tests.helpers.graphs import random_graph
 
@@ -197,9 +197,21 @@ def test_measures_are_of_the_predicted_class_in_the_protocols_bins() -> None:
     values = judge(labels, p, 15)
     assert values["ece"] == pytest.approx(float(ece(labels, p, 15)), abs=1e-6)
     assert values["ece"] != pytest.approx(judge(labels, p, 10)["ece"], abs=1e-5)
-    assert values["debiased_ece"] == pytest.approx(float(debiased_ece(labels, p, 15, norm=1)), abs=1e-6)
+    assert values["debiased_ece"] < values["ece"]
     assert values["nll"] == pytest.approx(float(nll(labels, p)), abs=1e-6)
     assert values["accuracy"] == pytest.approx(float((p.argmax(1) == labels).double().mean()), abs=1e-6)
+
+
+def test_the_debiased_error_takes_off_what_redrawn_accuracies_add() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.beta(2, 1, 150)
+    labels = (rng.random(150) < p**1.5).astype(int)
+    counted = confidence_statistics(labels, p, 15)
+    number, accuracy, confidence = (part[0].numpy() for part in (counted.count, counted.accuracy, counted.confidence))
+    drawn = rng.normal(accuracy, np.sqrt(accuracy * (1 - accuracy) / np.maximum(number, 1)), (40_000, 15))
+    mean = (np.abs(drawn - confidence) @ (number / number.sum())).mean()
+    found = debiased_ece(torch.from_numpy(labels), torch.from_numpy(p), 15)
+    assert found == pytest.approx(2 * ece(labels, p, 15) - mean, abs=2e-3)
 
 
 def test_cells_that_are_there_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ R = TypeVar("R")
 
 MEANINGS = {
     "y_true": "y_true for the true labels",
-    "y_pred": "y_pred for the predicted classes",
     "p": "p for the probabilities",
 }
 

@@ -1,18 +1,17 @@
 """Measures of calibration and of prediction, for numpy and torch; all take the true labels first, then `p`."""
 
 from calirare._util.arrays import Array
-from calirare.metrics.adaptive_error import ace, class_ace, macro_ace
+from calirare.metrics.adaptive_error import class_ace, macro_ace
 from calirare.metrics.binned_error import (
     calibration_error,
     class_statistics,
     classwise_ece,
     confidence_statistics,
-    debiased_ece,
     ece,
     mce,
 )
-from calirare.metrics.binning import BinStatistics, SmallSampleWarning
-from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition, sharpness
+from calirare.metrics.binning import BinStatistics
+from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition
 from calirare.metrics.detection import auprc, auroc, lift_at, precision_at, recall_at
 from calirare.metrics.detection_curve import PrecisionRecall, precision_recall_curve
 from calirare.metrics.event_calibration import (
@@ -23,8 +22,7 @@ from calirare.metrics.event_calibration import (
 )
 from calirare.metrics.in_the_large import PopulationCheck, population_check
 from calirare.metrics.intervals import coverage, eice
-from calirare.metrics.kernel_error import kde_bandwidth, kde_calibration_error
-from calirare.metrics.proper_scores import accuracy, brier, macro_f1, nll, precision, recall
+from calirare.metrics.proper_scores import brier, nll
 from calirare.metrics.rare_reports import BUDGETS, detection_report, rare_report
 from calirare.metrics.reports import calibration_report, marginal_report
 from calirare.metrics.resampling import (
@@ -35,8 +33,7 @@ from calirare.metrics.resampling import (
     macro_ace_noise_floor,
     noise_floor,
 )
-from calirare.metrics.slope import CalibrationLine, calibration_line, calibration_lines
-from calirare.metrics.smooth_error import smooth_calibration_error, smooth_ece, soft_ece
+from calirare.metrics.slope import CalibrationLine, calibration_line
 
 __all__ = [
     "BUDGETS",
@@ -49,9 +46,6 @@ __all__ = [
     "NoiseFloor",
     "PopulationCheck",
     "PrecisionRecall",
-    "SmallSampleWarning",
-    "accuracy",
-    "ace",
     "auprc",
     "auroc",
     "bootstrap_interval",
@@ -60,7 +54,6 @@ __all__ = [
     "calibration_error",
     "calibration_in_the_large",
     "calibration_line",
-    "calibration_lines",
     "calibration_report",
     "class_ace",
     "class_ace_noise_floor",
@@ -68,31 +61,21 @@ __all__ = [
     "classwise_ece",
     "confidence_statistics",
     "coverage",
-    "debiased_ece",
     "detection_report",
     "ece",
     "eice",
     "equal_mass_ece",
     "equal_mass_noise_floor",
-    "kde_bandwidth",
-    "kde_calibration_error",
     "lift_at",
     "macro_ace",
     "macro_ace_noise_floor",
-    "macro_f1",
     "marginal_report",
     "mce",
     "nll",
     "noise_floor",
     "population_check",
-    "precision",
     "precision_at",
     "precision_recall_curve",
     "rare_report",
-    "recall",
     "recall_at",
-    "sharpness",
-    "smooth_calibration_error",
-    "smooth_ece",
-    "soft_ece",
 ]

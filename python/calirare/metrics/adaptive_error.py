@@ -1,4 +1,4 @@
-"""Adaptive calibration errors, in bins of equal numbers of samples: Nixon's ACE, the paper's class ACE, Macro-ACE."""
+"""Adaptive calibration errors, in bins of equal numbers of samples: the paper's class ACE and Macro-ACE."""
 
 from __future__ import annotations
 
@@ -19,32 +19,7 @@ from calirare.metrics.predictions import (
 
 
 @known_keywords
-def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
-    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
-
-    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
-    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
-    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
-
-    In a multi-label task the classes are the labels, as in `classwise_ece`. A binary task has two classes: the ranges
-    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n.
-
-    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf. Samples of
-    equal probability share their labels and weights (`RankBins`): their order changes nothing. Takes, returns and
-    raises what `ece` does.
-    """
-    check_count("ace", "n_bins", n_bins)
-    data = read("ace", y_true, p, weights)
-    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
-    statistics.warn_if_small("ace", min_count)
-    filled = statistics.weight > 0
-    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
-
-
-@known_keywords
-def class_ace(
-    y_true: Array, p: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
-) -> Scalar:
+def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None) -> Scalar:
     """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
 
     Takes the samples whose TRUE class is `cls`, sorts them by the confidence of the predicted class, cuts them into
@@ -62,8 +37,7 @@ def class_ace(
         p: [n, C], [n] = P(class 1), or [n, K] of labels.
         cls: the class, in 0..C-1, or the label, in 0..K-1.
         n_bins: M.
-        weights: as for `ace`.
-        min_count: as for `ece`.
+        weights: sample weights [n] >= 0, or None; samples of weight 0 are left out of the bins.
 
     Returns:
         As `ece`. Samples of equal confidence share their outcomes and weights (`RankBins`).
@@ -76,12 +50,11 @@ def class_ace(
     data, cls = class_task("class_ace", read("class_ace", y_true, p, weights), cls)
     confidence, correct = confidence_and_correct(data)
     statistics = _of_class("class_ace", data, confidence, correct, cls, n_bins)
-    statistics.warn_if_small("class_ace", min_count)
     return data.result(statistics.error()[0])
 
 
 @known_keywords
-def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
+def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None) -> Scalar:
     """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
 
     In a multi-label task the mean over labels of the Macro-ACE of each label's binary task. Takes, returns and raises
@@ -93,8 +66,6 @@ def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | Non
     for task in single_label_tasks(data):
         confidence, correct = confidence_and_correct(task)
         parts = [_of_class("macro_ace", task, confidence, correct, c, n_bins) for c in present_classes(task)]
-        for statistics in parts:
-            statistics.warn_if_small("macro_ace", min_count)
         errors.append(torch.stack([statistics.error()[0] for statistics in parts]).mean())
     return data.result(torch.stack(errors).mean())
 

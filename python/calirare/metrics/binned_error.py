@@ -14,7 +14,7 @@ import torch
 
 from calirare._util.arrays import Array, as_weights, check_count, to_tensor
 from calirare._util.keywords import known_keywords
-from calirare.metrics.binning import BinStatistics, adaptive_statistics, equal_width_statistics
+from calirare.metrics.binning import BinStatistics, equal_width_statistics
 from calirare.metrics.inputs import Scalar, check_norm, read, read_event
 from calirare.metrics.predictions import ROW_SUM_SLACK, Predictions, confidence_and_correct
 from calirare_ext import confidence_bins
@@ -25,7 +25,7 @@ Count = Callable[[str, Array, Array, int, Array | None], tuple[Predictions, BinS
 
 @known_keywords
 def calibration_error(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None, min_count: int = 0
+    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
 ) -> Scalar:
     """Binned L_p distance between the probability of one event and how often it happens.
 
@@ -34,13 +34,11 @@ def calibration_error(
 
     `y_true` [n] is 1 where the event happened, `p` [n] its probability; the rest is as in `ece`.
     """
-    return _error("calibration_error", _of_event, y_true, p, n_bins, norm, weights, min_count)
+    return _error("calibration_error", _of_event, y_true, p, n_bins, norm, weights)
 
 
 @known_keywords
-def ece(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None, min_count: int = 0
-) -> Scalar:
+def ece(y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None) -> Scalar:
     """Expected calibration error of the confidence (paper, Eq. 2; Guo et al. 2017), in L_p.
 
     ECE_p = (sum_m |B_m|/n |acc(B_m) - conf(B_m)|^p)^(1/p), where conf is the probability of the predicted class and
@@ -52,7 +50,6 @@ def ece(
         n_bins: M equal-width bins ((m-1)/M, m/M] on [0, 1].
         norm: p >= 1; `math.inf` gives MCE.
         weights: sample weights [n] >= 0, or None.
-        min_count: warn (`SmallSampleWarning`) if a bin that is not empty holds fewer samples.
 
     Returns:
         The error in [0, 1]: a float for numpy input, a 0-dim tensor for torch input; differentiable in the
@@ -66,21 +63,21 @@ def ece(
         >>> ece([1, 0], [[0.05, 0.95], [0.0, 1.0]], n_bins=10)
         0.475
     """
-    return _error("ece", _of_confidence, y_true, p, n_bins, norm, weights, min_count)
+    return _error("ece", _of_confidence, y_true, p, n_bins, norm, weights)
 
 
 @known_keywords
-def mce(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
+def mce(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None) -> Scalar:
     """Maximum calibration error: the largest |acc(B_m) - conf(B_m)| of a bin that is not empty (Naeini et al. 2015).
 
     Takes, returns and raises what `ece` does.
     """
-    return _error("mce", _of_confidence, y_true, p, n_bins, math.inf, weights, min_count)
+    return _error("mce", _of_confidence, y_true, p, n_bins, math.inf, weights)
 
 
 @known_keywords
 def classwise_ece(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None, min_count: int = 0
+    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
 ) -> Scalar:
     """Mean over classes of the ECE of that class's probability (Kull et al. 2019).
 
@@ -89,7 +86,7 @@ def classwise_ece(
     For multi-label input the classes are the labels. A binary task has two classes, whose errors are equal unless a
     probability lies on an edge. Takes, returns and raises what `ece` does.
     """
-    return _error("classwise_ece", _of_classes, y_true, p, n_bins, norm, weights, min_count)
+    return _error("classwise_ece", _of_classes, y_true, p, n_bins, norm, weights)
 
 
 @known_keywords
@@ -120,12 +117,10 @@ def _error(
     n_bins: int,
     norm: float,
     weights: Array | None,
-    min_count: int,
 ) -> Scalar:
     check_count(function, "n_bins", n_bins)
     check_norm(function, norm)
     data, statistics = count(function, y_true, p, n_bins, weights)
-    statistics.warn_if_small(function, min_count, stacklevel=5)
     return data.result(statistics.error(norm).mean())
 
 
@@ -174,76 +169,3 @@ def _in_one_pass(
         return None
     data = Predictions("multiclass", scores, y, w, isinstance(p, torch.Tensor))
     return data, BinStatistics(sums[:, None])
-
-
-# Rounding may put the effective number of a single weighted sample so far above one.
-ONE_SAMPLE = 1e-12
-
-
-@known_keywords
-def debiased_ece(
-    y_true: Array,
-    p: Array,
-    n_bins: int = 15,
-    norm: int = 2,
-    *,
-    equal_frequency: bool = False,
-    squared: bool = False,
-    weights: Array | None = None,
-    min_count: int = 0,
-) -> Scalar:
-    """ECE of the confidence without the part that sampling noise adds (Kumar, Liang and Ma 2019).
-
-    Norm 2: the squared ECE less its bias, sum_m |B_m|/n [gap_m^2 - a_m (1 - a_m)/(|B_m| - 1)] with a_m = acc(B_m): an
-    estimate of the squared binned error given the confidences, unbiased where those of a bin are equal. Bins of one
-    sample, whose variance is unknown, count as calibrated. A negative estimate becomes 0 before the root.
-
-    Norm 1: twice the ECE less the mean ECE when acc(B_m) is drawn again from N(a_m, a_m (1 - a_m)/|B_m|). The
-    reference draws; here the mean of the folded normal is written out, so nothing is random. It may be negative.
-
-    With weights, |B_m| in the variances is Kish's effective number (sum w)^2 / sum w^2, which keeps norm 2 unbiased.
-
-    Args:
-        y_true: as for `ece`.
-        p: as for `ece`.
-        n_bins: M.
-        norm: 1 or 2.
-        equal_frequency: bins of equal numbers of samples, as in the reference, in place of equal widths.
-        squared: with norm 2, return the unbiased squared error, which may be negative.
-        weights: as for `ece`.
-        min_count: as for `ece`.
-
-    Returns:
-        The error; otherwise as `ece`, whose errors it raises too.
-    """
-    check_count("debiased_ece", "n_bins", n_bins)
-    if norm not in (1, 2):
-        raise ValueError(f"debiased_ece: norm must be 1 or 2, got {norm}")
-    if squared and norm != 2:
-        raise ValueError("debiased_ece: squared must be left out with norm 1, got True")
-    data = read("debiased_ece", y_true, p, weights)
-    confidence, correct = confidence_and_correct(data)
-    make = adaptive_statistics if equal_frequency else equal_width_statistics
-    # Squares of very large or small weights leave float64: only their ratios count.
-    weights = None if data.weights is None else data.weights / data.weights.mean()
-    bins = make(confidence, correct, n_bins, weights)
-    bins.warn_if_small("debiased_ece", min_count)
-    number = bins.count
-    if weights is not None:
-        squares = make(confidence.detach(), correct, n_bins, weights**2).weight
-        number = bins.weight**2 / torch.where(squares > 0, squares, 1.0)
-    variance = bins.accuracy * (1 - bins.accuracy)
-    if norm == 1:
-        deviation = (variance / number.clamp(min=1)).sqrt()
-        return data.result((bins.share * (2 * bins.gap - _folded_mean(bins.gap, deviation))).sum(1).mean())
-    known = number > 1 + ONE_SAMPLE
-    terms = torch.where(known, bins.gap**2 - variance / torch.where(known, number - 1, 1.0), 0.0)
-    square = (bins.share * terms).sum(1)
-    return data.result(square.mean() if squared else square.clamp(min=0).sqrt().mean())
-
-
-def _folded_mean(mean: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
-    """E|N(mean, deviation^2)| for mean >= 0."""
-    ratio = mean / torch.where(deviation > 0, deviation, 1.0)
-    folded = deviation * math.sqrt(2 / math.pi) * torch.exp(-(ratio**2) / 2) + mean * torch.erf(ratio / math.sqrt(2))
-    return torch.where(deviation > 0, folded, mean)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +12,6 @@ from calirare._util.arrays import EQUAL
 
 # Numbers handled at a time: torch's own limit below which it stays on one thread.
 BLOCK = 32768
-
-
-class SmallSampleWarning(UserWarning):
-    """A bin holds so few samples that its accuracy says little."""
 
 
 ROUNDED = 1e-9  # of a bin
@@ -128,8 +123,8 @@ def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Ten
 class BinStatistics:
     """Sums per bin from which accuracy, mean confidence and every binned error follow.
 
-    The sums of two parts of the data add up (`+`) to those of the whole. `confidence_statistics` and `class_statistics`
-    make them.
+    The sums of two parts of the data add up (`+`) to those of the whole. `confidence_statistics` and
+    `class_statistics` make them.
 
     Attributes:
         sums: float64 [4, G, M]: number of samples, weight, weight x score, weight x outcome, for G groups (one, or one
@@ -181,17 +176,6 @@ class BinStatistics:
     def error(self, norm: float = 1) -> torch.Tensor:
         """Returns (sum_m |B_m|/n |acc(B_m) - conf(B_m)|^p)^(1/p) per group, [G]; the largest gap for p = infinity."""
         return power_mean(self.share, self.gap, norm)
-
-    def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 4) -> None:
-        """Warns if a bin that is not empty holds fewer than `min_count` samples; 0 never warns.
-
-        `stacklevel` is that of `warnings.warn`: 4 is the caller of the measure, behind `known_keywords`.
-        """
-        small = (self.count > 0) & (self.count < min_count)
-        if min_count > 0 and bool(small.any()):
-            bins, samples = int(small.sum()), int(self.count[small].sum())
-            text = f"{function}: {bins} of {int((self.count > 0).sum())} bins hold fewer than {min_count} samples"
-            warnings.warn(f"{text} ({samples} samples in all)", SmallSampleWarning, stacklevel=stacklevel)
 
 
 def equal_width_statistics(

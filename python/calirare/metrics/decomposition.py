@@ -1,4 +1,4 @@
-"""What the Brier score is made of, and how sharp predictions are."""
+"""What the Brier score is made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from calirare._util.arrays import Array, check_count, to_tensor
+from calirare._util.arrays import Array, check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
 from calirare.metrics.inputs import Scalar, read
@@ -31,14 +31,14 @@ class BrierDecomposition(NamedTuple):
 
 @known_keywords
 def brier_decomposition(
-    y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None, min_count: int = 0
+    y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution, uncertainty and the spread inside bins.
 
     Each class's probability is binned by ((m-1)/M, m/M]; as in `brier` two classes count once, more are summed, labels
     are averaged.
 
-    Takes and raises what `brier` does, with `n_bins` = M and `min_count` as in `ece`; the parts are floats for numpy
+    Takes and raises what `brier` does, with `n_bins` = M; the parts are floats for numpy
     input, 0-dim tensors for torch input.
     """
     check_count("brier_decomposition", "n_bins", n_bins)
@@ -46,7 +46,6 @@ def brier_decomposition(
     scores, happened = _event_columns(data)
     bins = equal_width_bins(scores, n_bins)
     statistics = bin_sums(bins, scores, happened, n_bins, data.weights)
-    statistics.warn_if_small("brier_decomposition", min_count)
     share, accuracy = statistics.share, statistics.accuracy
     base = (share * accuracy).sum(1)
     mean_p, mean_y = (_of_bin(values, bins) for values in (statistics.confidence, accuracy))
@@ -60,34 +59,6 @@ def brier_decomposition(
     )
     over_classes = torch.sum if data.kind == "multiclass" and data.n_classes > 2 else torch.mean
     return BrierDecomposition(*(data.result(over_classes(part)) for part in parts))
-
-
-@known_keywords
-def sharpness(p: Array, *, multilabel: bool = False, weights: Array | None = None) -> Scalar:
-    """Variance of the predicted probabilities about their mean: how far predictions dare to leave the base rate.
-
-    Of two calibrated models the sharper one is better; of a calibrated model it equals the Brier score's resolution
-    (Broecker 2009). Two classes count once, more are summed, labels are averaged, as in `brier`.
-
-    Args:
-        p: [n] = P(class 1), [n, C] with rows that sum to one, or [n, K] with `multilabel`.
-        multilabel: the columns are independent labels.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        The variance: a float for numpy input, a 0-dim tensor for torch input.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
-    """
-    shape = to_tensor("sharpness", "p", p).shape
-    zeros = torch.zeros(shape if multilabel else shape[:1], dtype=torch.int64)
-    data = read("sharpness", zeros, p, weights)
-    columns = _event_columns(data)[0].double()
-    mean = columns.mean(0) if data.weights is None else data.weights @ columns / data.weights.sum()
-    value = data.mean((columns - mean) ** 2)
-    return data.result(value * columns.shape[1] if data.kind == "multiclass" and data.n_classes > 2 else value)
 
 
 def _event_columns(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:

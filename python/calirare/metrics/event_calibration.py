@@ -35,7 +35,7 @@ class InTheLarge(NamedTuple):
 
 @known_keywords
 def equal_mass_ece(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None, min_count: int = 0
+    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
 ) -> Scalar:
     """Calibration error of one event's probability in bins of equal numbers of samples.
 
@@ -51,7 +51,6 @@ def equal_mass_ece(
     check_norm(name, norm)
     data = read_event(name, y_true, p, weights)
     statistics = equal_mass_statistics(data.probabilities, data.labels, n_bins, data.weights)
-    statistics.warn_if_small(name, min_count)
     return data.result(statistics.error(norm).mean())
 
 

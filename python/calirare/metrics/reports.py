@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.metrics.adaptive_error import class_ace, macro_ace
 from calirare.metrics.binned_error import classwise_ece, ece, mce
 from calirare.metrics.inputs import read
 from calirare.metrics.predictions import class_members, predicted_classes, refuse_multilabel
-from calirare.metrics.proper_scores import accuracy, brier, macro_f1, nll, precision, recall
+from calirare.metrics.proper_scores import brier, nll
 from calirare.metrics.resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
 
 
@@ -51,14 +53,8 @@ def calibration_report(
     data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
     class_members(name, data, minority, "minority")
     y, q, w = data.labels, data.probabilities, data.weights
-    predictions = predicted_classes(data).numpy()
-    true = y.numpy()
     floors: dict[str, Any] = {"n_draws": n_draws, "seed": seed}
-    values = {
-        "recall": recall(true, predictions, minority, weights=w),
-        "precision": precision(true, predictions, minority, weights=w),
-        "accuracy": accuracy(true, predictions, weights=w),
-        "macro_f1": macro_f1(true, predictions, weights=w),
+    values = _decisions(y.numpy(), predicted_classes(data).numpy(), minority, None if w is None else w.numpy()) | {
         "ace_minority": class_ace(y, q, minority, n_ace_bins, weights=w),
         "ace_minority_noise_floor": class_ace_noise_floor(y, q, minority, n_ace_bins, weights=w, **floors).mean,
         "macro_ace": macro_ace(y, q, n_ace_bins, weights=w),
@@ -71,6 +67,21 @@ def calibration_report(
         "brier": brier(y, q, weights=w),
     }
     return {name: float(value) for name, value in values.items()}
+
+
+def _decisions(y: np.ndarray, predicted: np.ndarray, minority: int, weights: np.ndarray | None) -> dict[str, Any]:
+    """Returns recall and precision of the minority, accuracy and macro-F1 of the predicted classes."""
+    from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score
+
+    if weights is not None:  # a class of weight 0 alone is absent
+        y, predicted, weights = (each[weights > 0] for each in (y, predicted, weights))
+    given: dict[str, Any] = {"sample_weight": weights, "average": "macro", "zero_division": 0.0}
+    return {
+        "recall": recall_score(y, predicted, labels=[minority], **given),
+        "precision": precision_score(y, predicted, labels=[minority], **given),
+        "accuracy": accuracy_score(y, predicted, sample_weight=weights),
+        "macro_f1": f1_score(y, predicted, **given),
+    }
 
 
 @known_keywords

@@ -10,7 +10,7 @@ import torch
 from calirare._util.arrays import EQUAL, Array
 from calirare._util.errors import NotConvergedError
 from calirare._util.keywords import known_keywords
-from calirare.metrics.inputs import read, read_event
+from calirare.metrics.inputs import read_event
 from calirare.metrics.predictions import Predictions
 
 # Newton decrement (twice the loss still to gain) below which steps need no line search.
@@ -73,26 +73,6 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
     large = _newton(data, ones[:, None], y, logit)
     slope, intercept = _line(data, logit, y, counted)
     return CalibrationLine(slope=slope, intercept=intercept, in_the_large=float(large[0]))
-
-
-@known_keywords
-def calibration_lines(y_true: Array, p: Array, *, weights: Array | None = None) -> tuple[CalibrationLine, ...]:
-    """Calibration slope and intercept of every class, against the rest, or of every label.
-
-    Takes what `ece` does and gives one line per class or label ([n] = P(class 1): one). Raises what `calibration_line`
-    does; the message names the class.
-    """
-    data = read("calibration_lines", y_true, p, weights)
-    if data.kind == "binary":
-        return (calibration_line(data.labels, data.probabilities, weights=data.weights),)
-    lines, outcomes = [], data.one_hot()
-    for k in range(data.n_classes):
-        try:
-            lines.append(calibration_line(outcomes[:, k], data.probabilities[:, k], weights=data.weights))
-        except (ValueError, NotConvergedError) as error:
-            what = "label" if data.kind == "multilabel" else "class"
-            raise type(error)(f"calibration_lines: {what} {k}: {error}") from error
-    return tuple(lines)
 
 
 def _line(data: Predictions, logit: torch.Tensor, y: torch.Tensor, counted: torch.Tensor) -> tuple[float, float]:

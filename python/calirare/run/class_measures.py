@@ -19,8 +19,6 @@ from calirare.metrics import (
     calibration_report,
     classwise_ece,
     noise_floor,
-    precision,
-    recall,
 )
 from calirare.run.choice import Choice
 
@@ -71,8 +69,8 @@ def measures_by_class(labels: Tensor, p: Tensor, names: Sequence[str]) -> list[d
         share = n / max(labels.numel(), 1)
         row: dict[str, Any] = {"name": name, "n": n, "share": share, "mean_p": mean}
         row["mean_p_over_share"] = mean / share if n else None
-        row["recall"] = recall(labels.numpy(), predicted, c) if n else None
-        row["precision"] = precision(labels.numpy(), predicted, c) if bool((predicted == c).any()) else None
+        row["recall"] = float((predicted[here.numpy()] == c).mean()) if n else None
+        row["precision"] = float(here.numpy()[predicted == c].mean()) if bool((predicted == c).any()) else None
         row["auprc"] = float(auprc(here.long(), of_class)) if 0 < n < labels.numel() else None
         row["ece"] = float(calibration_error(here.long(), of_class))
         row["ece_noise_floor"] = noise_floor(calibration_error, of_class, n_draws=draws).mean

@@ -28,7 +28,7 @@ from calirare.calibration import (
 )
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, find_name, same_but_labels
-from calirare.metrics import accuracy, brier, nll
+from calirare.metrics import brier, nll
 from calirare.models import acquainted
 from calirare.run.class_judging import RAW, Judged
 from calirare.run.classes import ClassesOutcome
@@ -77,7 +77,7 @@ class RecalibratedClasses:
             out[side] = {
                 "log_loss": float(nll(self.y, p)),
                 "brier": float(brier(self.y, p)),
-                "accuracy": float(accuracy(self.y, p.argmax(1))),
+                "accuracy": float((p.argmax(1) == self.y).double().mean()),
                 "mean_p": dict(zip(names, p.mean(0).tolist(), strict=True)),
             }
         return out

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.metrics import f1_score, recall_score
 from torch import Tensor
 
 from calirare.calibration import target_weights
 from calirare.graph import Graph
-from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
+from calirare.metrics import class_ace, ece, macro_ace, nll
 from calirare.training import WEIGHT_DECAYS, fold_of
 from calirare_lab.paper.cells import read_cell, write_cell
 from calirare_lab.paper.context import Context
@@ -148,8 +149,8 @@ def _measures(p: Tensor, y: Tensor) -> list[float]:
     predicted = p.argmax(1).numpy()
     losses = -torch.log(p[torch.arange(len(y)), y].clamp(min=1e-12))
     return [
-        float(recall(y.numpy(), predicted, 1)),
-        float(macro_f1(y.numpy(), predicted)),
+        float(recall_score(y, predicted)),
+        float(f1_score(y, predicted, average="macro")),
         *[float(value) for value in (class_ace(y, p, 1), macro_ace(y, p), ece(y, p), nll(y, p))],
         float((target_weights(y, 2, "balanced") * losses).mean()),
     ]

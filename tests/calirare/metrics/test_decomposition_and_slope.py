@@ -44,22 +44,6 @@ def test_torch_parts_are_tensors():
     assert all(isinstance(part, torch.Tensor) and part.dtype == torch.float32 for part in parts)
 
 
-def test_sharpness_is_the_variance(task):
-    p, _ = task
-    expected = p.var() if p.ndim == 1 else p.var(0).sum()
-    assert metrics.sharpness(p) == pytest.approx(expected, rel=1e-12, abs=0)
-    if p.ndim == 1:
-        assert metrics.sharpness(np.stack((1 - p, p), 1)) == pytest.approx(expected, rel=1e-12, abs=0)
-        assert metrics.sharpness(p.tolist()) == pytest.approx(expected, rel=1e-12, abs=0)
-    else:
-        weights = np.arange(len(p))
-        mean = np.average(p, axis=0, weights=weights)
-        expected = np.average((p - mean) ** 2, axis=0, weights=weights).sum()
-        assert metrics.sharpness(p, weights=weights) == pytest.approx(expected, rel=1e-12, abs=0)
-    labels = np.random.default_rng(0).random((50, 2))
-    assert metrics.sharpness(labels, multilabel=True) == pytest.approx(labels.var(0).mean(), rel=1e-12, abs=0)
-
-
 def test_slope_against_sklearn():
     rng = np.random.default_rng(0)
     z = rng.normal(size=2000) * 2
@@ -103,18 +87,6 @@ def test_certain_scores_do_not_break_the_line():
 def test_no_line_is_said_so(scores, outcomes, message):
     with pytest.raises(ValueError, match=message):
         metrics.calibration_line(outcomes, scores)
-
-
-@pytest.mark.parametrize("rows", [[[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]], [[0.9, 0.8], [0.4, 0.1]]])
-def test_sharpness_of_lists_of_labels_is_that_of_the_array(rows):
-    value = metrics.sharpness(rows, multilabel=True)
-    assert value == metrics.sharpness(np.array(rows), multilabel=True)
-    assert value == pytest.approx(np.var(rows, axis=0).mean(), rel=1e-12)
-
-
-def test_sharpness_of_a_number_is_refused():
-    with pytest.raises(ValueError, match=r"sharpness: p must be .*, got shape \(\)"):
-        metrics.sharpness(np.float64(0.5))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from calirare import metrics
 
@@ -17,16 +16,8 @@ MEASURES = {
     "ece in L_3": lambda y, p, **more: metrics.ece(y, p, norm=3, **more),
     "mce": metrics.mce,
     "classwise_ece": metrics.classwise_ece,
-    "ace": metrics.ace,
     "class_ace": lambda y, p, **more: metrics.class_ace(y, p, 1, **more),
     "macro_ace": metrics.macro_ace,
-    "debiased_ece": metrics.debiased_ece,
-    "debiased_ece in L_1": lambda y, p, **more: metrics.debiased_ece(y, p, norm=1, **more),
-    "soft_ece": metrics.soft_ece,
-    "smooth_ece": metrics.smooth_ece,
-    "kde_calibration_error": lambda y, p, **more: metrics.kde_calibration_error(
-        y, p, kind="confidence", bandwidth=0.05, **more
-    ),
     "auprc": metrics.auprc,
     "auroc": metrics.auroc,
     "precision_at": lambda y, p, **more: metrics.precision_at(y, p, 0.1, **more),
@@ -36,22 +27,19 @@ MEASURES = {
     "brier": metrics.brier,
     "reliability": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).reliability,
     "resolution": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).resolution,
-    "sharpness": lambda y, p, **more: metrics.sharpness(p, multilabel=y.ndim == 2, **more),
-    "slope": lambda y, p, **more: metrics.calibration_lines(y, p, **more)[0].slope,
+    "slope": lambda y, p, **more: metrics.calibration_line(*_rare(y, p), **more).slope,
 }
 # Those that have bins of equal numbers, or draw among samples in the order of their confidence, too.
 WITH_TIES = {
-    "debiased_ece in equal numbers": lambda y, p, **more: metrics.debiased_ece(y, p, equal_frequency=True, **more),
     "class_ace_noise_floor": lambda y, p, **more: metrics.class_ace_noise_floor(y, p, 1, n_draws=3, **more).mean,
     "macro_ace_noise_floor": lambda y, p, **more: metrics.macro_ace_noise_floor(y, p, n_draws=3, **more).mean,
-    "kde_calibration_error": lambda y, p, **more: metrics.kde_calibration_error(y, p, kind="classwise", **more),
     "precision_at a number": lambda y, p, **more: metrics.precision_at(y, p, 7, **more),
     "equal_mass_ece": lambda y, p, **more: metrics.equal_mass_ece(*_rare(y, p), **more),
     "population_check": lambda y, p, **more: metrics.population_check(*_rare(y, p), **more).low,
     "share": lambda y, p, **more: metrics.calibration_in_the_large(*_rare(y, p), **more).upper,
 }
-# Bins of equal numbers of samples, effective numbers and left-out samples see weights, not copies.
-NOT_COPIES = ("ace", "class_ace", "macro_ace", "debiased_ece", "debiased_ece in L_1", "kde_calibration_error")
+# Bins of equal numbers of samples see weights, not copies.
+NOT_COPIES = ("class_ace", "macro_ace")
 
 
 def _rare(y, p):
@@ -106,20 +94,6 @@ def test_the_order_of_rows_changes_nothing_where_probabilities_are_tied(name, ki
             assert float(values[1]) == pytest.approx(float(values[0]), rel=1e-9, abs=1e-12)
 
 
-def test_the_part_that_chooses_a_bandwidth_is_free_of_order():
-    p = np.random.default_rng(1).beta(1, 5, 900).round(2)
-    mixed = np.random.default_rng(2).permutation(p)
-    assert metrics.kde_bandwidth(mixed, max_points=60) == metrics.kde_bandwidth(np.sort(p), max_points=60)
-
-
-@pytest.mark.parametrize("name", ["debiased_ece", "debiased_ece in L_1", "kde_calibration_error"])
-def test_samples_of_weight_zero_are_not_there(name, kind):
-    measure, (p, y) = MEASURES[name], example(kind)
-    w = np.random.default_rng(0).integers(0, 2, len(y)).astype(float)
-    kept = w > 0
-    assert float(measure(y, p, weights=w)) == pytest.approx(float(measure(y[kept], p[kept])), rel=1e-9, abs=0)
-
-
 @pytest.mark.parametrize("name", MEASURES)
 def test_torch_and_devices_give_the_same_number(name, kind, device):
     measure, (p, y) = MEASURES[name], example(kind)
@@ -159,43 +133,6 @@ def test_the_interval_of_a_weighted_mean_is_the_textbook_one():
     assert 0 < ends.lower < ends.upper < 1
 
 
-@pytest.mark.slow
-def test_the_weighted_squared_error_is_unbiased():
-    # Confidence .7 throughout, accuracy .8, unequal weights: the true squared error is .01.
-    n, draws = 20, 800
-    rng = np.random.default_rng(0)
-    w = rng.exponential(size=n)
-    values = []
-    for _ in range(draws):
-        y = (rng.random(n) < 0.8).astype(int)
-        values.append(metrics.debiased_ece(y, np.full(n, 0.7), squared=True, weights=w))
-    assert abs(np.mean(values) - 0.01) < 4 * np.std(values) / math.sqrt(draws)
-    # With the number of samples in place of Kish's number it would be off by more than that.
-    excess = 0.16 * ((w**2).sum() / w.sum() ** 2 - 1 / n)
-    assert excess > 4 * np.std(values) / math.sqrt(draws)
-
-
-def test_one_weighted_sample_per_bin_counts_as_calibrated():
-    assert metrics.debiased_ece([1, 0], [0.7, 0.9], 10, weights=[0.3, 1e9]) == 0
-
-
-@pytest.mark.parametrize("norm", [1, 2])
-def test_weighted_kernels_against_the_double_sum(norm):
-    rng = np.random.default_rng(1)
-    p, y, w, h = rng.random(25), rng.integers(0, 2, 25), rng.random(25), 0.1
-    w[3] = 0
-    total = 0.0
-    for j in range(25):
-        kernels = stats.beta.pdf(p[j], p / h + 1, (1 - p) / h + 1) * w
-        kernels[j] = 0
-        total += w[j] * abs(kernels @ y / kernels.sum() - p[j]) ** norm
-    expected = (total / w.sum()) ** (1 / norm)
-    value = metrics.kde_calibration_error(y, p, norm=norm, bandwidth=h, weights=w)
-    assert value == pytest.approx(expected, rel=1e-10, abs=0)
-    with pytest.raises(ValueError, match="at least 2 rows of positive weight"):
-        metrics.kde_calibration_error(y, p, weights=np.eye(25)[0])
-
-
 def test_class_ace_of_labels_is_that_of_their_binary_tasks():
     p, y = example("multilabel")
     for k in range(3):
@@ -212,24 +149,6 @@ def test_class_ace_of_labels_is_that_of_their_binary_tasks():
     for call in (metrics.class_ace, metrics.class_ace_noise_floor):
         with pytest.raises(ValueError, match=r"cls must lie in 0\.\.2, got 3"):
             call(y, p, 3)
-
-
-def test_lines_of_classes_and_labels():
-    for which in ("multiclass", "multilabel"):
-        p, y = example(which)
-        hits = y if which == "multilabel" else np.eye(3, dtype=int)[y]
-        assert metrics.calibration_lines(y, p) == tuple(metrics.calibration_line(hits[:, k], p[:, k]) for k in range(3))
-    p, y = example("binary")
-    assert metrics.calibration_lines(y, p) == (metrics.calibration_line(y, p),)
-    with pytest.raises(ValueError, match=r"label 1: .*both 0 and 1"):
-        metrics.calibration_lines([[0, 0], [1, 0], [0, 0], [1, 0]], [[0.2, 0.3], [0.4, 0.1], [0.3, 0.5], [0.1, 0.6]])
-
-
-def test_small_bins_warn_in_every_binned_measure():
-    p, y = np.array([0.05, 0.95, 0.97, 0.96]), np.array([1, 1, 1, 1])
-    for measure in (metrics.debiased_ece, metrics.brier_decomposition):
-        with pytest.warns(metrics.SmallSampleWarning, match=measure.__name__):
-            measure(y, p, 10, min_count=5)
 
 
 def test_jackknife_measures_take_weights_and_labels():

@@ -100,11 +100,3 @@ def test_one_bad_row_among_many_is_named(metric, row, label, message):
 def test_a_float_table_that_adds_up_nearly_is_taken():
     p = np.array([[0.333, 0.333, 0.333], [0.99, 0.005, 0.004]])  # rounded to three digits
     assert metrics.ece([0, 0], p, 2) == pytest.approx((abs(1 - 0.333) + abs(1 - 0.99)) / 2, rel=1e-14, abs=0)
-
-
-def test_the_warning_points_at_the_caller():
-    p, y = np.array([[0.05, 0.95]]), np.array([1])
-    for metric in (metrics.ece, metrics.mce, metrics.classwise_ece):
-        with pytest.warns(metrics.SmallSampleWarning) as caught:
-            metric(y, p, min_count=5)
-        assert caught[0].filename == __file__

@@ -97,7 +97,7 @@ def test_wrong_class_ace_is_told_apart():
     assert adaptive(confidence[rare], (predicted == y)[rare]) == pytest.approx(right, rel=1e-12, abs=0)
     by_prediction = adaptive(confidence[predicted == 1], (predicted == y)[predicted == 1])
     class_probability = adaptive(p[rare], np.ones(rare.sum()))
-    for wrong in (by_prediction, class_probability, metrics.ace(y, p)):
+    for wrong in (by_prediction, class_probability):
         assert abs(wrong - right) > 0.02
 
 
@@ -111,10 +111,8 @@ def test_confidence_ties_behind_a_higher_class():
 
 
 WITH_EQUAL_BINS = {
-    "ace": metrics.ace,
     "class_ace": lambda y, p, weights=None: metrics.class_ace(y, p, 1, weights=weights),
     "macro_ace": metrics.macro_ace,
-    "debiased_ece": lambda y, p, weights=None: metrics.debiased_ece(y, p, equal_frequency=True, weights=weights),
     "macro_ace_noise_floor": lambda y, p, weights=None: metrics.macro_ace_noise_floor(y, p, n_draws=5, weights=weights)[
         0
     ],

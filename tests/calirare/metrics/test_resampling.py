@@ -151,7 +151,7 @@ def test_report_holds_every_number(task):
     assert all(type(value) is float and math.isfinite(value) for value in report.values())
     assert report == metrics.calibration_report(y, p, minority=1, n_draws=10)
     y_hat = (p > 0.5).astype(int) if p.ndim == 1 else p.argmax(1)
-    assert report["recall"] == metrics.recall(y, y_hat, 1)
+    assert report["recall"] == pytest.approx((y_hat[y == 1] == 1).mean(), rel=1e-12)
     assert report["ace_minority"] == metrics.class_ace(y, p, 1)
     assert report["ece"] == metrics.ece(y, p)
     tensors = metrics.calibration_report(torch.from_numpy(y), torch.from_numpy(p), minority=1, n_draws=10)

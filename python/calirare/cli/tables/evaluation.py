@@ -14,32 +14,28 @@ from calirare._util.draws import draws_for, resamples_for
 from calirare._util.errors import InputError, NotConvergedError
 from calirare._util.output import fresh_files
 from calirare.cli.tables.columns import Table, TableColumns, load_table
-from calirare.cli.tables.noise_floors import table_noise_floors
 from calirare.metrics import (
     BUDGETS,
-    ace,
     calibration_line,
     calibration_report,
     class_statistics,
+    classwise_ece,
     confidence_statistics,
-    debiased_ece,
     detection_report,
-    kde_calibration_error,
+    ece,
     marginal_report,
+    mce,
+    noise_floor,
     rare_report,
-    sharpness,
-    smooth_ece,
 )
 
 FILES = ("metrics.json", "reliability.png", "classes.png", "precision_recall.png", "p_rare.png")
 # Below this many samples a bin's accuracy can be off by .3 through chance alone.
 SMALL_BIN = 10
 # Binned errors that are printed with their noise floors.
-BINNED = ("ece", "mce", "classwise_ece", "ace")
+BINNED = {"ece": ece, "mce": mce, "classwise_ece": classwise_ece}
 # A picture cannot show more bars, nor fill them with samples.
 MAX_BINS = 1000
-# The kernel estimate takes time in proportion to the square of the rows: a second at so many.
-MAX_KDE_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -100,10 +96,9 @@ def evaluate_table(
         threshold: the operating point in precision_recall.png, in [0, 1].
 
     Returns:
-        The numbers of `calibration_report` (of `marginal_report` if several label columns were named), further errors
-        (ace, debiased_ece, smooth_ece, kde_ece of up to `MAX_KDE_ROWS` rows, sharpness), the noise floors of the binned
-        ones and, for one label column, slope and intercept of the rare class, `metrics.detection_report` and
-        `metrics.rare_report`; notes and files.
+        The numbers of `calibration_report` (of `marginal_report` if several label columns were named), the noise floors
+        of the binned errors and, for one label column, slope and intercept of the rare class,
+        `metrics.detection_report` and `metrics.rare_report`; notes and files.
 
     Raises:
         InputError: the file or what is in it cannot be used, or nothing can be written; the sentence says where and
@@ -187,21 +182,20 @@ def _measure(table: Table, p: np.ndarray, settings: dict[str, int]) -> dict[str,
     y, w = table.labels, table.weights
     several = y.ndim == 2
     if several:
-        report = marginal_report(y, p, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+        values = marginal_report(y, p, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
     else:
-        report = calibration_report(y, p, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
-    more = {
-        "ace": ace(y, p, weights=w),
-        "debiased_ece": debiased_ece(y, p, n_bins, weights=w),
-        "smooth_ece": smooth_ece(y, p, weights=w),
-        "sharpness": sharpness(p, multilabel=several, weights=w),
+        values = calibration_report(y, p, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    floors = {
+        name: noise_floor(
+            lambda drawn, q, error=error: error(drawn, q, n_bins, weights=w),
+            p,
+            n_draws=n_draws,
+            seed=seed,
+            multilabel=several,
+        ).mean
+        for name, error in BINNED.items()
+        if f"{name}_noise_floor" not in values
     }
-    counted = len(y) if w is None else int((w > 0).sum())
-    if counted >= 2 and counted**2 * (p.shape[1] if several else 1) <= MAX_KDE_ROWS**2:
-        more["kde_ece"] = kde_calibration_error(y, p, kind="confidence", weights=w)
-    values = report | {name: float(value) for name, value in more.items()}
-    wanted = [name for name in BINNED if f"{name}_noise_floor" not in values]
-    floors = table_noise_floors(wanted, p, n_bins, n_draws=n_draws, seed=seed, multilabel=several, weights=w)
     return _with_floors(values, floors)
 
 
