@@ -33,10 +33,32 @@ from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping, co
 from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of
 from calirare.leave_one_out.formula import primal_directions
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
-from calirare.models import DETECTORS, GcnFit, GcnTraining, ModuleFit, fit
+from calirare.models import GcnFit, GcnTraining, ModuleFit, fit, fit_of
 from calirare.training import converge, cross_fitted_logits, minimise
 
-HIDDEN = {"gat": 8, "gin": 16, "sage": 16}  # as wide as the GCN
+HIDDEN, HEADS = {"gat": 8, "gin": 16, "sage": 16}, 8  # of gat's first layer
+
+
+class TwoLayers(torch.nn.Module):
+    """Two layers of PyTorch Geometric."""
+
+    def __init__(self, kind: str, d: int, k: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import GATConv, GINConv, SAGEConv
+
+        hidden = HIDDEN[kind]
+        self.first, self.second = {
+            "gat": lambda: (GATConv(d, hidden, heads=HEADS), GATConv(HEADS * hidden, k)),
+            "gin": lambda: (GINConv(perceptron(d, hidden, hidden)), GINConv(perceptron(hidden, hidden, k))),
+            "sage": lambda: (SAGEConv(d, hidden), SAGEConv(hidden, k)),
+        }[kind]()
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x, edges)), edges)
+
+
+def perceptron(d: int, hidden: int, k: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(d, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, k))
 
 
 def load(name: str, seed: int) -> Graph:
@@ -68,7 +90,8 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     graph = load(name, seed)
     assert graph.split is not None
     started = time.perf_counter()
-    start = DETECTORS[kind](dropout=0.0, hidden=HIDDEN[kind], seed=seed).fit(graph, graph.split.train)
+    torch.manual_seed(seed)
+    start = fit_of(TwoLayers(kind, graph.n_features, graph.n_classes), graph)
     trained, end = converge(start, tolerance=1e-6, max_steps=600)
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)

@@ -16,7 +16,6 @@ from calirare.graph import Graph
 PAGE = record.ROOT / "docs" / "explain.md"
 BEGIN, END = "<!-- measured:begin -->\n", "<!-- measured:end -->\n"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->\n"
-NETWORKS_BEGIN, NETWORKS_END = "<!-- networks:begin -->\n", "<!-- networks:end -->\n"
 LABELS_BEGIN, LABELS_END = "<!-- labels:begin -->\n", "<!-- labels:end -->\n"
 PICTURE = record.ROOT / "docs" / "figures" / "explain_example.png"
 EXAMPLE = "explain_example.txt"
@@ -101,27 +100,6 @@ def write_label_peers() -> Path:
     """Writes the comparison of labels' effects with other libraries into the page, from the committed results."""
     found = json.loads((record.RESULTS / "explain_labels.json").read_text())["results"]
     return _put(label_peers_page(found), LABELS_BEGIN, LABELS_END)
-
-
-def write_networks() -> Path:
-    """Writes what labels did to networks of PyTorch Geometric's layers into the page, from the committed results."""
-    found = json.loads((record.RESULTS / "explain_networks.json").read_text())["results"]
-    return _put(networks_page(found), NETWORKS_BEGIN, NETWORKS_END)
-
-
-def networks_page(found: dict[str, Any]) -> str:
-    """Returns the table: how each network's tangent correlates with training anew, and two trainings with another."""
-    models = list(dict.fromkeys(model for each in found.values() for model in each))
-    lines = [f"| graph | {' | '.join(models)} |", f"| --- |{' ---: |' * len(models)}"]
-    for name, each in found.items():
-        cells = [_network(each[model]) if model in each else "" for model in models]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _network(found: dict[str, Any]) -> str:
-    told = "" if found["correlation"] is None else f"{found['correlation']:.2f} "
-    return f"{told}({found['correlation_between_seeds']:.2f}){'' if found['relied_on'] else ', not relied on'}"
 
 
 def label_peers_page(found: dict[str, Any]) -> str:

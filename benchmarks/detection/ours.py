@@ -11,7 +11,6 @@ from detection.tasks import Draw
 
 RECIPES: dict[str, dict[str, Any]] = {
     "calirare": {},
-    **{f"calirare, {model}": {"model": model} for model in ("gat", "gin", "sage")},
     "calirare, paper": {"preset": "paper"},
     "calirare, paper, auto decay and hops": {"preset": "paper", "weight_decay": "auto", "hops": "auto"},
 }

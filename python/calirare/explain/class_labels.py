@@ -28,9 +28,10 @@ from calirare.curvature import (
     positive_inverse,
     symmetric_system,
 )
-from calirare.explain.network_labels import CLOSED_FORM, Field, Labelled, jacobian_at, solved
+from calirare.explain.network_labels import CLOSED_FORM, jacobian_at, solved
 from calirare.leave_one_out import Problem, Randomised, primal_directions
 from calirare.models import GcnFit
+from calirare_ext import ReceptiveField
 
 
 class ClassLabels(abc.ABC):
@@ -46,27 +47,27 @@ class ClassLabels(abc.ABC):
 
     dear = False
 
-    def __init__(self, fitted: Labelled, damping: float) -> None:
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
         if not damping > 0:
             raise ValueError(f"ClassLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
         self.linearised: Linearisation[Any] = fitted.linearisation
         self.roots, self.error = self.linearised.loss_roots  # C [m, k - 1, k - 1], c [m, k - 1]
 
-    def change(self, field: Field) -> Tensor:
+    def change(self, field: ReceptiveField) -> Tensor:
         """Returns how the logits of a field's nodes change without each label, class 0 fixed, float64 [m, n, k]."""
         return _with_class_zero(self._alone(field))
 
-    def change_without(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
+    def change_without(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """Returns how they change without each set of labels (places, int64), float64 [s, n, k]."""
         return _with_class_zero(self._together(field, sets))
 
     @abc.abstractmethod
-    def _alone(self, field: Field) -> Tensor:
+    def _alone(self, field: ReceptiveField) -> Tensor:
         """Returns the changes of differences to class 0 without each label, [m, n, k - 1]."""
 
     @abc.abstractmethod
-    def _together(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
+    def _together(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """Returns them without each set of labels, [s, n, k - 1]."""
 
     def _rows(self, places: Tensor) -> Tensor:
@@ -98,11 +99,11 @@ class DualClassLabels(ClassLabels):
         mixed = torch.bmm(self.inverse.view(m * width, m, width).transpose(0, 1), pulls)  # [m, m (k - 1), 1]
         return self._turned(mixed[:, :, 0].T)
 
-    def _alone(self, field: Field) -> Tensor:
+    def _alone(self, field: ReceptiveField) -> Tensor:
         """See `ClassLabels`."""
         return self._along(field, self.coefficients)
 
-    def _together(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
+    def _together(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """See `ClassLabels`."""
         mixed = self.inverse.new_zeros(self.inverse.shape[0], len(sets))
         for column, places in enumerate(sets):
@@ -116,7 +117,7 @@ class DualClassLabels(ClassLabels):
         m, width = self.error.shape
         return torch.bmm(self.roots, mixed.reshape(m, width, -1)).view(m * width, -1)
 
-    def _along(self, field: Field, coefficients: Tensor) -> Tensor:
+    def _along(self, field: ReceptiveField, coefficients: Tensor) -> Tensor:
         """Returns J_v J^T times coefficients [m (k - 1), c], float64 [c, n, k - 1]."""
         across = self.linearised.kernels(field).across
         if across is None:
@@ -145,11 +146,11 @@ class PrimalClassLabels(ClassLabels):
         """Of each label alone, float64 [p, m]."""
         return primal_directions(self.linearised, self.damping)[0].T
 
-    def _alone(self, field: Field) -> Tensor:
+    def _alone(self, field: ReceptiveField) -> Tensor:
         """See `ClassLabels`."""
         return self._along(field, self.directions)
 
-    def _together(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
+    def _together(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """See `ClassLabels`."""
         directions = self.factor.new_zeros(self.factor.shape[0], len(sets))
         for column, places in enumerate(sets):
@@ -159,7 +160,7 @@ class PrimalClassLabels(ClassLabels):
             directions[:, column] = solved @ torch.linalg.solve(left, self.error[places].flatten())
         return self._along(field, directions)
 
-    def _along(self, field: Field, directions: Tensor) -> Tensor:
+    def _along(self, field: ReceptiveField, directions: Tensor) -> Tensor:
         """Returns J_v times directions [p, c], float64 [c, n, k - 1]."""
         moved = jacobian_at(self.fitted, field).double() @ directions
         return moved.view(field.nodes.numel(), -1, directions.shape[1]).permute(2, 0, 1)
@@ -169,20 +170,19 @@ class IterativeClassLabels(ClassLabels):
     """By conjugate gradients, for labels and parameters too many for either matrix; leverages are sampled."""
 
     dear = True
-    _last: tuple[Field, Tensor] | None = None
+    _last: tuple[ReceptiveField, Tensor] | None = None
 
     @cached_property
     def pulls(self) -> Tensor:
         """(I - R_ii)^-1 c_i of each label, its block of leverage taken for its mean times the identity, [m, k - 1]."""
-        assert isinstance(self.fitted, GcnFit)  # other networks' matrices are small
         found = Randomised(damping=self.damping).run(Problem(self.fitted, self.fitted.field, self.damping))
         return self.error / (1 - found.leverage.double())[:, None]
 
-    def _alone(self, field: Field) -> Tensor:
+    def _alone(self, field: ReceptiveField) -> Tensor:
         """See `ClassLabels`."""
         return torch.einsum("nami,mi->mna", self._influence(field), self.pulls)
 
-    def _together(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
+    def _together(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """See `ClassLabels`."""
         influence = self._influence(field)
         out = influence.new_zeros(len(sets), *influence.shape[:2])
@@ -191,7 +191,7 @@ class IterativeClassLabels(ClassLabels):
             out[row] = influence[:, :, places].flatten(2) @ pull
         return out
 
-    def _influence(self, field: Field) -> Tensor:
+    def _influence(self, field: ReceptiveField) -> Tensor:
         """Returns J_v H^-1 J^T C of a field's nodes, float64 [n, k - 1, m, k - 1], once of the last field."""
         if self._last is None or self._last[0] is not field:
             rows = self._against_labels(jacobian_at(self.fitted, field))
@@ -211,7 +211,7 @@ class IterativeClassLabels(ClassLabels):
         return self._rotated(self.linearised.jvp(solved(self.linearised, rows, self.damping)).flatten(1))
 
 
-def class_labels(fitted: Labelled, damping: float) -> ClassLabels:
+def class_labels(fitted: GcnFit, damping: float) -> ClassLabels:
     """Returns the labels of a network in the form of the smaller matrix, or in none where both are large."""
     p, rows = fitted.linearisation.n_parameters, fitted.nodes.numel() * (fitted.linearisation.n_classes - 1)
     if min(p, rows) > CLOSED_FORM:

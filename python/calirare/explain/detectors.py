@@ -8,7 +8,6 @@ from calirare.explain.column_edges import SharedColumns
 from calirare.explain.mixture import MixtureVoice
 from calirare.explain.network import folded_voice, network_voice
 from calirare.explain.pool import PoolVoice
-from calirare.explain.pyg_voice import PygVoice
 from calirare.explain.spreading import SpreadingVoice
 from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Voice
@@ -20,7 +19,6 @@ from calirare.models import (
     Member,
     Mixture,
     NeighbourPool,
-    PygFit,
     SpreadingFit,
     TreesFit,
 )
@@ -67,8 +65,6 @@ def _voice_of(fitted: Fitted, graph: Graph, damping: float | None) -> Voice:
         return TreesVoice(fitted, graph, shared)
     if isinstance(fitted, GcnFit):
         return network_voice(fitted, graph, damping)
-    if isinstance(fitted, PygFit):
-        return PygVoice(fitted, graph)
     if isinstance(fitted, GivenFit):
         raise InputError(
             "explain: the run has logits that were given to it and no detector: train auto, gcn, hops, trees or forest "

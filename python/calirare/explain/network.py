@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -11,10 +12,9 @@ from torch import Tensor
 from calirare.explain.class_labels import ClassLabels, class_labels
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
-from calirare.explain.network_labels import Labelled, NetworkLabels, network_labels
+from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
-from calirare.explain.newton_voice import NewtonVoice
-from calirare.explain.voice import FEW, Kept, Shares, said
+from calirare.explain.voice import FEW, Kept, Shares, Voice, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.leave_one_out import Agreement, OwnLogits, choose_damping
@@ -34,8 +34,8 @@ OWN_LOGITS = 4_000  # labels, or parameters if they are fewer, up to which every
 TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
 
 
-class NetworkVoice(NewtonVoice):
-    """A graph convolution, or a perceptron on hop columns, on one graph.
+class NetworkVoice(Voice):
+    """A graph convolution, or a perceptron on hop columns, on one graph; its labels are left out by a Newton step.
 
     Args:
         fitted: the network.
@@ -81,6 +81,35 @@ class NetworkVoice(NewtonVoice):
         """Returns what the network reads at nodes."""
         return self._fields.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some))
 
+    @property
+    def dear(self) -> bool:
+        """See `Voice.dear`."""
+        return isinstance(self.labels, ClassLabels) and self.labels.dear
+
+    def without_each_label(self, nodes: Tensor) -> Tensor:
+        """See `Voice.without_each_label`."""
+        return self.log_odds(nodes) + self.labels.change(self._field(nodes))
+
+    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
+        """See `Voice.without_labels`."""
+        return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
+
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """See `Voice.with_each_label`: weights and features stay as they are."""
+        own, other = self._field(nodes), self._field(more)
+        return self.log_odds(nodes) + self._of_two.change_with(own, other, self.log_odds(more))
+
+    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
+        """See `Voice.with_labels`: labels of like nodes do not say the same thing twice."""
+        own, other = self._field(nodes), self._field(more)
+        return self.log_odds(nodes) + self._of_two.change_with_all(own, other, self.log_odds(more), y)
+
+    @property
+    def _of_two(self) -> NetworkLabels:
+        """The labels of a network of two classes."""
+        assert isinstance(self.labels, NetworkLabels)
+        return self.labels
+
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: integrated gradients."""
         if not closed_form_shares(self.fitted):
@@ -114,7 +143,7 @@ class NetworkVoice(NewtonVoice):
         return ConvolutionEdges(self.fitted, self.graph)
 
 
-def labels_of(fitted: Labelled, damping: float) -> NetworkLabels | ClassLabels:
+def labels_of(fitted: GcnFit, damping: float) -> NetworkLabels | ClassLabels:
     """Returns the labels of a network."""
     of = network_labels if fitted.n_classes == 2 else class_labels
     return of(fitted, damping)

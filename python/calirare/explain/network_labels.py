@@ -30,7 +30,6 @@ from calirare._util.threads import threads_for
 from calirare.curvature import (
     GcnLinearisation,
     Linearisation,
-    NodeField,
     closed_form,
     dual_system,
     gauss_newton,
@@ -38,8 +37,6 @@ from calirare.curvature import (
     linearise,
 )
 from calirare.explain.pulls import pulled, pulled_together
-from calirare.explain.pyg_labels import LabelledPyg
-from calirare.explain.tangent import products
 from calirare.leave_one_out import Problem, Randomised
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
@@ -50,10 +47,6 @@ PASS = 16_000_000  # numbers of the rows that are solved for together
 TOGETHER = 2_000  # labels of sets that are left out together
 
 
-Labelled = GcnFit | LabelledPyg
-Field = Any  # a ReceptiveField of a GcnFit, a NodeField of a LabelledPyg
-
-
 class NetworkLabels(abc.ABC):
     """Labels of a network of two classes, left out by one damped Gauss-Newton step with leverage correction.
 
@@ -62,11 +55,11 @@ class NetworkLabels(abc.ABC):
         damping: mu > 0.
     """
 
-    def __init__(self, fitted: Labelled, damping: float) -> None:
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
         if not damping > 0:
             raise ValueError(f"NetworkLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
-        self._last: tuple[Field, Tensor] | None = None
+        self._last: tuple[ReceptiveField, Tensor] | None = None
         self.linearised: Linearisation[Any] = fitted.linearisation
         curvature, error = self.linearised.loss_terms
         self.curvature, self.error = curvature[:, 0, 0], error[:, 0]
@@ -77,24 +70,24 @@ class NetworkLabels(abc.ABC):
         """D_i Q_ii of each label, float64 [m]."""
 
     @abc.abstractmethod
-    def influence(self, field: Field) -> Tensor:
+    def influence(self, field: ReceptiveField) -> Tensor:
         """Returns q of a field's nodes, float64 [n, m]."""
 
     @abc.abstractmethod
     def among(self, places: Tensor) -> Tensor:
         """Returns Q among some labels, float64 [g, g]."""
 
-    def _influence_on(self, field: Field) -> Tensor:
+    def _influence_on(self, field: ReceptiveField) -> Tensor:
         """Returns `influence`, once of the field that was asked for last."""
         if self._last is None or self._last[0] is not field:
             self._last = field, self.influence(field)
         return self._last[1]
 
-    def change(self, field: Field) -> Tensor:
+    def change(self, field: ReceptiveField) -> Tensor:
         """Returns how the log-odds of a field's nodes change without each label, float64 [m, n]."""
         return (self._influence_on(field) * (self.error / (1 - self.leverages))).T
 
-    def change_without(self, field: Field, sets: Sequence[Tensor]) -> Tensor:
+    def change_without(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """Returns how they change without each set of labels (places, int64), float64 [s, n]."""
         influence = self._influence_on(field)
         out = influence.new_empty(len(sets), influence.shape[0])
@@ -119,7 +112,7 @@ class NetworkLabels(abc.ABC):
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """Returns rows [b, p] times H^-1, float64 [b, p]."""
 
-    def change_with(self, field: Field, more: Field, log_odds: Tensor) -> Tensor:
+    def change_with(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor) -> Tensor:
         """Returns how the log-odds of a field's nodes change with a label at each of other nodes, float64 [2, c, n].
 
         Args:
@@ -137,7 +130,7 @@ class NetworkLabels(abc.ABC):
             parts.append(-pull[:, :, None] * across)
         return torch.cat(parts, 1)
 
-    def between(self, more: Field, field: Field) -> tuple[Tensor, Tensor]:
+    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
         """Returns J_c H^-1 J_c^T of nodes c, float64 [c], and J_c H^-1 J_v^T of them and a field's nodes, [c, n]."""
         own = jacobian_at(self.fitted, more)
         solved = self.inverse_rows(own)
@@ -148,21 +141,21 @@ class NetworkLabels(abc.ABC):
         """How many nodes' rows are made together."""
         return max(1, PASS // max(self.linearised.n_parameters, 1))
 
-    def _parts(self, field: Field) -> Iterator[Field]:
+    def _parts(self, field: ReceptiveField) -> Iterator[ReceptiveField]:
         """Yields the fields of a few nodes at a time."""
         n = field.nodes.numel()
         some = torch.arange(n, device=field.nodes.device).split(self._step)
-        yield from [field] if n <= self._step else (part_of(field, places) for places in some)
+        yield from [field] if n <= self._step else (part_of_field(field, places) for places in some)
 
-    def _jacobians(self, field: Field) -> Iterator[Tensor]:
+    def _jacobians(self, field: ReceptiveField) -> Iterator[Tensor]:
         """Yields the rows of `jacobian_at`, a few nodes' at a time."""
         return (jacobian_at(self.fitted, part) for part in self._parts(field))
 
-    def _on(self, rows: Tensor, field: Field) -> Tensor:
+    def _on(self, rows: Tensor, field: ReceptiveField) -> Tensor:
         """Returns rows [b, p] times J^T of a field's nodes, float64 [b, n]."""
         return torch.cat([rows @ some.double().T for some in self._jacobians(field)], 1)
 
-    def change_with_all(self, field: Field, more: Field, log_odds: Tensor, y: Tensor) -> Tensor:
+    def change_with_all(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor, y: Tensor) -> Tensor:
         """Returns how the log-odds of a field's nodes change if other nodes all have a label, float64 [n].
 
         Args:
@@ -187,9 +180,9 @@ class NetworkLabels(abc.ABC):
 class DualLabels(NetworkLabels):
     """By the m x m system M = mu I + D K of the labels."""
 
-    def __init__(self, fitted: Labelled, damping: float) -> None:
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
         super().__init__(fitted, damping)
-        self._across: tuple[Field, Tensor] | None = None
+        self._across: tuple[ReceptiveField, Tensor] | None = None
         with threads_for(self.error.numel() ** 3):
             self.inverse = torch.linalg.inv(dual_system(self.linearised.loss_terms[0], self.linearised.kernel, damping))
 
@@ -198,13 +191,13 @@ class DualLabels(NetworkLabels):
         """1 - mu (M^-1)_ii."""
         return 1 - self.damping * self.inverse.diagonal()
 
-    def influence(self, field: Field) -> Tensor:
+    def influence(self, field: ReceptiveField) -> Tensor:
         """See `NetworkLabels.influence`."""
         kernels = self.linearised.kernels(field)
         if kernels.across is not None:
             across = kernels.across[:, 0, :, 0]
         else:
-            across = products(jacobian_at(self.fitted, field), self.linearised.jacobian)
+            across = jacobian_at(self.fitted, field) @ self.linearised.jacobian.T
         return across.double() @ self.inverse
 
     def among(self, places: Tensor) -> Tensor:
@@ -220,11 +213,10 @@ class DualLabels(NetworkLabels):
             out.addmm_(some, own.double(), alpha=-1)
         return out.div_(self.damping)
 
-    def between(self, more: Field, field: Field) -> tuple[Tensor, Tensor]:
+    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
         """See `NetworkLabels.between`: by Woodbury's identity from kernels, where they cost less than Jacobians."""
         if not self._by_kernels(more, field):
             return super().between(more, field)
-        assert isinstance(self.fitted, GcnFit)
         labels = self.linearised.field
         if self._across is None or self._across[0] is not field:
             self._across = field, kernel_between(self.fitted, labels, field)
@@ -233,9 +225,9 @@ class DualLabels(NetworkLabels):
         across = kernel_between(self.fitted, more, field) - by_label @ self._across[1]
         return (own.diagonal() - (by_label * known).sum(1)) / self.damping, across / self.damping
 
-    def _by_kernels(self, more: Field, field: Field) -> bool:
+    def _by_kernels(self, more: ReceptiveField, field: ReceptiveField) -> bool:
         """Returns whether kernels between nodes are there, and cost less than Jacobians."""
-        if not isinstance(self.fitted, GcnFit) or not closed_form(self.linearised):
+        if not closed_form(self.linearised):
             return False
         wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
         read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
@@ -247,7 +239,7 @@ class DualLabels(NetworkLabels):
 class PrimalLabels(NetworkLabels):
     """By the p x p matrix H, of fewer parameters than labels."""
 
-    def __init__(self, fitted: Labelled, damping: float) -> None:
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
         super().__init__(fitted, damping)
         self.rows = self.linearised.jacobian
         hessian = gauss_newton(self.rows, self.linearised.loss_terms[0])
@@ -260,7 +252,7 @@ class PrimalLabels(NetworkLabels):
         """D_i J_i H^-1 J_i^T."""
         return self.curvature * torch.einsum("ip,pi->i", self.rows.double(), self.solved)
 
-    def influence(self, field: Field) -> Tensor:
+    def influence(self, field: ReceptiveField) -> Tensor:
         """See `NetworkLabels.influence`."""
         return jacobian_at(self.fitted, field).double() @ self.solved
 
@@ -279,12 +271,10 @@ class IterativeLabels(NetworkLabels):
     @cached_property
     def leverages(self) -> Tensor:
         """Sampled, with a relative error of about 10 %."""
-        nobody = self.fitted.field
-        assert isinstance(self.fitted, GcnFit)  # other networks' matrices are small
-        found = Randomised(damping=self.damping).run(Problem(self.fitted, nobody, self.damping))
+        found = Randomised(damping=self.damping).run(Problem(self.fitted, self.fitted.field, self.damping))
         return found.leverage.double()
 
-    def influence(self, field: Field) -> Tensor:
+    def influence(self, field: ReceptiveField) -> Tensor:
         """See `NetworkLabels.influence`."""
         return self._against_labels(jacobian_at(self.fitted, field))
 
@@ -318,15 +308,8 @@ def solved(linearised: Linearisation[Any], rows: Tensor, damping: float) -> Tens
     return found.x
 
 
-def part_of(field: Field, places: Tensor) -> Field:
-    """Returns the field of some of a field's nodes, by their places (int64)."""
-    return part_of_field(field, places) if isinstance(field, ReceptiveField) else NodeField(field.nodes[places])
-
-
-def jacobian_at(fitted: Labelled, field: Field) -> Tensor:
+def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
     """Returns the Jacobian of the log-odds at a field's nodes, [n, p]; of more classes of z_c - z_0, [n (k - 1), p]."""
-    if isinstance(fitted, LabelledPyg):
-        return fitted.jacobian_at(field)
     nobody = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
     return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], nobody).jacobian
 
@@ -342,7 +325,7 @@ def kernel_between(fitted: GcnFit, some: ReceptiveField, others: ReceptiveField)
     return gram(linearise(wide[1], layers, nobody), wide[0])[:, 0, :, 0]
 
 
-def network_labels(fitted: Labelled, damping: float) -> NetworkLabels:
+def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:
     """Returns the labels of a network in the form of the smaller matrix, or in none where both are large."""
     p, m = fitted.linearisation.n_parameters, fitted.nodes.numel()
     if min(p, m) > CLOSED_FORM:

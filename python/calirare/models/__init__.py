@@ -1,4 +1,4 @@
-"""Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
+"""Networks and how each is trained (a `Detector`): graph convolution, perceptron on columns; and trees on columns."""
 
 from calirare.models.acquaintance import acquainted
 from calirare.models.columns import HopColumns
@@ -22,9 +22,6 @@ from calirare.models.neighbours import (
 )
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.passes import Passes, passes_of
-from calirare.models.pyg import GatTraining, GinTraining, Near, PygTraining, SageTraining, Steps
-from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
-from calirare.models.pyg_networks import GAT, OnPrepared, PreparedNetwork, Reach, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
@@ -38,9 +35,7 @@ from calirare.models.trees import TreesModel, TreesTraining
 __all__ = [
     "DETECTORS",
     "FITS",
-    "GAT",
     "GCN",
-    "PYG",
     "SMALLEST_P",
     "STEPS",
     "TREE_PSEUDO",
@@ -48,10 +43,8 @@ __all__ = [
     "Ensemble",
     "FoldedNetwork",
     "Folds",
-    "GatTraining",
     "GcnFit",
     "GcnTraining",
-    "GinTraining",
     "Given",
     "GivenFit",
     "HopColumns",
@@ -62,21 +55,12 @@ __all__ = [
     "Member",
     "Mixture",
     "ModuleFit",
-    "Near",
     "NeighbourPool",
     "NewEdges",
     "OnDisk",
-    "OnPrepared",
     "Passes",
-    "PreparedNetwork",
-    "PygDetector",
-    "PygFit",
-    "PygTraining",
-    "Reach",
-    "SageTraining",
     "SpreadingDetector",
     "SpreadingFit",
-    "Steps",
     "Streams",
     "TreesDetector",
     "TreesFit",
@@ -92,7 +76,6 @@ __all__ = [
     "log_shares",
     "logits_on_disk",
     "mixture_of",
-    "need_pyg",
     "of_network",
     "on_cpu",
     "opinion",
@@ -110,5 +93,4 @@ __all__ = [
     "streams_of",
     "train_folds",
     "unflatten",
-    "whole",
 ]

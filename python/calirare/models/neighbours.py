@@ -26,7 +26,6 @@ from calirare.calibration import effective_shares, newton_minimum
 from calirare.graph import Graph
 from calirare.models.folded import FoldedNetwork
 from calirare.models.mixture import Mixture
-from calirare.models.pyg_folds import PygFit
 from calirare.models.tree_fit import TreesFit
 from calirare.training import FoldFitted, Progress, State, prefixed, unprefixed
 from calirare_ext import Csr, neighbour_means
@@ -37,10 +36,9 @@ FLOOR = 0.2  # c, in neighbours
 WEIGHT_SD = 1.0  # of a weight: the neighbours may count as much as the node
 JEFFREYS = 0.5  # labels of each class that its share among the labels begins with
 
-BASES: dict[str, type[FoldedNetwork | TreesFit | PygFit | Mixture]] = {
+BASES: dict[str, type[FoldedNetwork | TreesFit | Mixture]] = {
     "FoldedNetwork": FoldedNetwork,
     "TreesFit": TreesFit,
-    "PygFit": PygFit,
     "Mixture": Mixture,
 }
 

@@ -23,7 +23,6 @@ from calirare.models.gcn_fit import GcnFit
 from calirare.models.hops import HopsFit
 from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.mixture import Mixture
-from calirare.models.pyg_folds import PygFit
 from calirare.models.spreading import SpreadingFit
 from calirare.models.tree_fit import ColumnField, TreesFit
 from calirare.training import Fitted
@@ -68,8 +67,7 @@ class KnownGraph:
             return _Spreading(network, self.graph)
         if isinstance(network, GcnFit) and network.hops:
             return _Gcn(network, self.graph, self.rows)
-        kind = fitted.name if isinstance(fitted, PygFit) else f"a {type(fitted).__name__}"
-        raise InputError(f"new nodes: {kind} cannot be asked about them: score the whole graph")
+        raise InputError(f"new nodes: a {type(fitted).__name__} cannot be asked about them: score the whole graph")
 
     def logits(self, x: Tensor, edges: NewEdges) -> Tensor:
         """Returns the logits of new nodes, [b, k].

@@ -14,8 +14,6 @@ from calirare.models.given import GivenFit
 from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.mixture import Mixture
 from calirare.models.neighbours import NeighbourPool
-from calirare.models.pyg import GatTraining, GinTraining, SageTraining
-from calirare.models.pyg_folds import PygFit
 from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.training import Detector, Fitted
 
@@ -23,9 +21,6 @@ DETECTORS: dict[str, Callable[..., Detector]] = {
     "gcn": GcnTraining,
     "hops": HopsTraining,
     "trees": TreesDetector,
-    "gat": GatTraining,
-    "gin": GinTraining,
-    "sage": SageTraining,
 }
 
 
@@ -49,7 +44,6 @@ FITS: dict[str, Stored] = {
     "GcnFit": GcnFit,
     "HopsFit": HopsFit,
     "TreesFit": TreesFit,
-    "PygFit": PygFit,
     "GivenFit": GivenFit,
     "FoldedNetwork": FoldedNetwork,
     "Mixture": Mixture,

@@ -24,7 +24,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph, check_graph, check_trainable, known_rare, scale_note, split_note, weights_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
-from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
+from calirare.models import Given, GivenFit, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto, tree_weights
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
@@ -231,11 +231,6 @@ def fit(job: Job) -> Trained:
         growing = TreesTraining(kind=TREES[model], seed=job.settings.seed)
         trees = TreesDetector(growing, job.settings.training.reach)
         return Trained(trees.fit(job.graph, job.nodes, sample_weights=tree_weights(job)))
-    if model in PYG:
-        detector = job.settings.training.pyg_detector(job.settings.seed)
-        fitted = detector.fit(job.graph, job.nodes, progress=lambda done, most: job.report("train", done, most))
-        note = () if not detector.choose else (f"{model}: five folds chose {fitted.training.epochs} epochs",)
-        return Trained(fitted, notes=note)
     return fit_network(job)
 
 

@@ -36,7 +36,6 @@ from calirare.graph import (
     with_categories_of,
     with_drawn_rest,
 )
-from calirare.models import PYG, need_pyg
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_checks import check_model
@@ -323,8 +322,6 @@ def read_run(folder: Path, model: str) -> SavedRun:
     tensors, facts = read_model(folder / model)
     check_as_written(folder, (CONFIG, model))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
-    if settings.model in PYG:
-        need_pyg(settings.model)  # a package that is not there is no damage
     try:
         check_model(tensors, facts)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)

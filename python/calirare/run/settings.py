@@ -15,7 +15,7 @@ from calirare.graph import ORDERS, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
-from calirare.models import PYG, GcnTraining, HopsTraining, PygDetector
+from calirare.models import GcnTraining, HopsTraining
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
 from calirare.run.schema import beneath, changed, from_mapping, to_mapping
@@ -23,11 +23,10 @@ from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
-Model = Literal["auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage", "given"]
-MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage", "given")
+Model = Literal["auto", "gcn", "hops", "trees", "forest", "given"]
+MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "given")
 COLUMN_HOPS = 2  # of columns, where none are given
-# width of the hidden layer where none is given, of gat per head; of others 16 (Kipf & Welling 2017)
-HIDDEN = {"hops": 64, "gat": 8, "gin": 64, "sage": 64}
+HIDDEN = {"gcn": 16, "hops": 64}  # width of the hidden layer where none is given; of gcn that of Kipf & Welling 2017
 IntervalNodes = Literal["auto", "all", "alerts"]
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {
@@ -57,12 +56,9 @@ class Training:
         model: "auto" (trees, forest, linear with and without edges, hops, gcn and the labels nearby, averaged by what
             each earns without each label), or one: "gcn" (the paper's graph convolution), "hops" (a perceptron on a
             node's own features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest"
-            (extra trees), "gat", "gin", "sage" (graph attention, isomorphism network, GraphSAGE; PyTorch Geometric's
-            layers); "given": logits of a network of yours, in Python alone (`calirare.train(graph, given=...)`).
-        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss, of gat, gin and
-            sage by the loss of five folds.
-        hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops, gin and sage, 8 of
-            each of gat's 8 heads.
+            (extra trees); "given": logits of a network of yours, in Python alone (`calirare.train(graph, given=...)`).
+        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
+        hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops.
         n_layers: layers (2, paper section 4.2).
         dropout: of the hidden units, in [0, 1) (0.5, Kipf & Welling 2017).
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
@@ -153,23 +149,10 @@ class Training:
             weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
         if hops is None:
             hops = self.reach
-        hidden = HIDDEN.get(self.model, 16) if self.hidden == "auto" else self.hidden
+        hidden = HIDDEN.get(self.model, HIDDEN["gcn"]) if self.hidden == "auto" else self.hidden
         fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "order")}
         kind = HopsTraining if self.model == "hops" else GcnTraining
         return kind(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
-
-    def pyg_detector(self, seed: int) -> PygDetector:
-        """Returns how gat, gin or sage is trained.
-
-        Raises:
-            InputError: the weight decay is to be chosen, which they do not.
-        """
-        if self.weight_decay == "auto":
-            raise InputError(f"setting weight_decay must be a number with model {self.model}, got auto: give one")
-        hidden = HIDDEN[self.model] if self.hidden == "auto" else self.hidden
-        fixed = {name: getattr(self, name) for name in ("dropout", "learning_rate", "weight_decay")}
-        given = {} if self.epochs == "auto" else {"epochs": self.epochs}
-        return PygDetector(PYG[self.model](hidden=hidden, seed=seed, **fixed, **given), choose=not given)
 
 
 @dataclass(frozen=True)
@@ -314,10 +297,10 @@ class Settings:
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         check_decision(self.decision, self.method, self.calibration.map)
-        if self.decision.by == "value-of-label" and self.training.model in (*PYG, "given"):
+        if self.decision.by == "value-of-label" and self.training.model == "given":
             raise InputError(
-                f"setting by value-of-label needs model auto, gcn, hops, trees or forest, got {self.training.model!r}: "
-                "of others nobody can tell what a label would do without training"
+                "setting by value-of-label needs model auto, gcn, hops, trees or forest, got 'given': of others nobody "
+                "can tell what a label would do without training"
             )
         if self.positive_only and (self.method != "jackknife" or self.calibration.map != "prior"):
             got = f"method {self.method}, map {self.calibration.map}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from calirare.models import PYG
 from calirare.run.settings import Settings
 
 NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_decay")
@@ -19,13 +18,9 @@ def _network(settings: Settings) -> str:
     model, plain = settings.model, Settings()
     if model in ("gcn", "hops"):
         return ""
-    idle = ("n_layers",) if model in PYG else NETWORK
-    names = [name for name in idle if getattr(settings.training, name) != getattr(plain.training, name)]
-    names += (
-        ["hops"]
-        if settings.training.hops is not None and (model in ("auto", *PYG) or settings.training.hops == "auto")
-        else []
-    )
+    names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
+    hops = settings.training.hops
+    names += ["hops"] if hops is not None and (model == "auto" or hops == "auto") else []
     names += ["loo"] if settings.loo != plain.loo else []
     names += ["folds"] if settings.calibration.folds != plain.calibration.folds else []
     if not names:

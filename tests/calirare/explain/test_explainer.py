@@ -181,10 +181,9 @@ def test_a_mask_or_fractions_are_no_nodes(given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["sage", "auto"])
-def test_threads_that_ask_the_same_run_get_its_answers(model):
+def test_threads_that_ask_the_same_run_get_its_answers():
     with rough_runs():
-        outcome = calirare.train(rare_task(), model=model, epochs=10 if model == "sage" else "auto")
+        outcome = calirare.train(rare_task())
     nodes = list(range(200, 208))
     want = [outcome.explain(node).each for node in nodes]
     for _ in range(2):

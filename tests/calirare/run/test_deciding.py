@@ -160,8 +160,8 @@ def test_what_another_rule_takes_is_noted():
         ({"budget": 2.5}, "whole number or a share"),
         ({"precision": 1.0}, r"precision must be in \(0, 1\)"),
         (
-            {"by": "value-of-label", "model": "sage"},
-            "value-of-label needs model auto, gcn, hops, trees or forest, got 'sage'",
+            {"by": "value-of-label", "model": "given"},
+            "value-of-label needs model auto, gcn, hops, trees or forest, got 'given'",
         ),
         ({"decide": "luck"}, "decision.decide must be one of balanced, cost, budget, precision, recall"),
     ):

@@ -44,11 +44,10 @@ def numbers(model, folder):
         outcome.save(folder)
         run = calirare.load(folder)
         said = [outcome.to_frame()["p_rare"], run.predict(graph)["p_rare"]]
-        if model != "sage":
-            said += [
-                calirare.Scorer.open(run, graph).score(graph.x[0], [1]).rare,
-                np.array([outcome.explain([0])[0].log_odds]),
-            ]
+        said += [
+            calirare.Scorer.open(run, graph).score(graph.x[0], [1]).rare,
+            np.array([outcome.explain([0])[0].log_odds]),
+        ]
     return [np.asarray(values) for values in said]
 
 
@@ -62,8 +61,7 @@ def plain_numbers(tmp_path_factory):
     ("model", "state"),
     [
         *(("gcn", name) for name in STATES),
-        *((model, name) for model in ("hops", "trees", "sage") for name in ("float64", "another device")),
-        ("sage", "inference"),
+        *((model, name) for model in ("hops", "trees") for name in ("float64", "another device")),
     ],
 )
 def test_numbers_do_not_depend_on_the_state(model, state, plain_numbers, tmp_path):

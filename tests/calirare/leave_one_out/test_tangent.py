@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calirare.curvature import NodeField
-from calirare.explain.tangent import Features, LinearModel
 from calirare.leave_one_out import OwnLogits
+from calirare.leave_one_out.tangent import Features, LinearModel
 from tests.helpers.tolerance import assert_within
 
 M, DAMPING = 24, 0.01
