@@ -18,8 +18,7 @@ from calirare.models.columns import HopColumns
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.models.gcn_training import GcnTraining
-from calirare.models.horner import first_layer
-from calirare.training import Progress, State, prefixed, unprefixed
+from calirare.training import State, prefixed, unprefixed
 from calirare_ext import Csr, ReceptiveField, as_matrix, receptive_field
 
 
@@ -41,19 +40,6 @@ class HopsFit(GcnFit):
     def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
         """See `Fitted.parts_of`."""
         return [nodes] if graph is None else self.columns.parts_of(graph, nodes)
-
-    def logits_of(
-        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
-    ) -> Tensor:
-        """See `Fitted.logits_of`; of all nodes of a large graph by Horner's scheme, where columns have affine maps."""
-        (weight, bias), *later = self.model.layers()
-        if graph is None or nodes is not None or weight.dtype != torch.float32 or not self.columns.blockwise(graph):
-            return super().logits_of(graph, nodes, progress=progress)
-        with torch.no_grad():
-            z = first_layer(self.columns.rows(graph), self.columns.scaled, weight, bias)
-            if z is None:
-                return super().logits_of(graph, nodes, progress=progress)
-            return _above(z, later)
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
         """See `Fitted.evaluation_field`."""
@@ -119,12 +105,8 @@ class HopsTraining(GcnTraining):
 def perceptron(model: GCN, rows: Tensor) -> Tensor:
     """Returns the logits of a network without propagation at rows of its inputs, [b, d] -> [b, k]."""
     (weight, bias), *later = model.layers()
-    return _above(torch.addmm(bias, rows.to(weight), weight), later)
-
-
-def _above(z: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Returns the logits from the sums of the first layer, which are overwritten, and the layers above it."""
-    for weight, bias in layers:
+    z = torch.addmm(bias, rows.to(weight), weight)
+    for weight, bias in later:
         z = torch.addmm(bias, z.relu_(), weight)
     return z
 

@@ -21,10 +21,8 @@ from calirare.models import (
     column_rows,
     columns,
     fold_network,
-    horner,
     mixture_of,
 )
-from calirare.models import hops as hops_module
 from calirare.training import class_weights
 from calirare_ext import Csr, first_layer, inputs, propagate
 from tests.helpers.graphs import random_graph
@@ -106,40 +104,6 @@ def test_rows_of_columns_are_rows_of_all_columns(hops, small_is_large):
     few, many = torch.tensor([7, 3, 119]), torch.randperm(120, generator=torch.Generator().manual_seed(0))
     for nodes in (few, many, few):  # before what lies between is made, while, and with it
         assert_identical(rows.at(nodes), want[nodes])
-
-
-@pytest.mark.parametrize("hops", [0, 1, 2])
-def test_horner_s_scheme_is_the_layer_on_its_columns(hops, small_is_large):
-    graph = random_graph(150)
-    pays = Relation.of("pays", Csr.from_coo(torch.arange(50), torch.arange(60, 110), None, (150, 150)))
-    x = graph.x.clone()
-    x[:, 1] = torch.exp(3 * x[:, 1])  # a skewed column becomes ranks, which are no affine map
-    graph = dataclasses.replace(graph, x=x, relations=(pays,))
-    raw = column_rows.ColumnRows(graph, hops)
-    scaled = HopColumns.fit(graph, hops).scaled
-    assert scaled.curved()
-    assert bool((scaled.affine()[0] >= 0).any())
-    generator = torch.Generator().manual_seed(0)
-    weight, bias = torch.randn(scaled.n_features, 30, generator=generator), torch.randn(30, generator=generator)
-    got, want = horner.first_layer(raw, scaled, weight, bias), scaled.of_numbers(raw.every()) @ weight + bias
-    assert float((got - want).abs().max()) < LEVEL * float(want.abs().max())
-    far = {i for each in scaled.curved() for i in each.inputs if i >= 4}
-    assert (horner.first_layer(raw, scaled, weight[:, :1], bias[:1]) is None) == (len(far) > 1)
-
-
-def test_the_network_is_scored_by_horner_s_scheme(whole, small_is_large, monkeypatch):
-    graph, nodes = dataclasses.replace(whole[0]), whole[0].split.train
-    fitted = HopsTraining(epochs=15, hidden=40).fit(graph, nodes)
-    asked = list[bool]()
-
-    def counted(*given):
-        asked.append((out := horner.first_layer(*given)) is not None)
-        return out
-
-    monkeypatch.setattr(hops_module, "first_layer", counted)
-    got, want = fitted.logits_of(graph), fitted.logits_of(graph, torch.arange(graph.n_nodes))
-    assert asked == [True]
-    assert float((got - want).abs().max()) < LEVEL
 
 
 def test_a_graph_convolution_scores_all_nodes_without_propagating_a_feature(whole, small_is_large, monkeypatch):
