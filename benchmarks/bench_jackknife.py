@@ -33,13 +33,12 @@ from calirare.graph.graph import Graph
 from calirare.intervals import jackknife
 from calirare.intervals.eice import EiceRegulariser, EiceSettings, GradientSteps
 from calirare.intervals.eice.together import together
-from calirare.intervals.fused import intervals
 from calirare.leave_one_out import alo_change, change_of_logits, left_out, pre_activation
 from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
 from calirare.leave_one_out.influence import influence
 from calirare.models import GcnFit, GcnTraining, fit
 from calirare.training import cross_entropy
-from calirare_ext import Csr, hessian_product, loo_messages, propagate
+from calirare_ext import Csr, hessian_product, loo_messages, message_interval, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
 AUTHORS = {"cora": 343.7, "facebook": 71.5}  # seconds of the authors' code for one EICE, from their published script
@@ -205,7 +204,7 @@ def stages(trained: GcnFit, graph: Graph, repeats: int) -> dict[str, dict[str, f
             "left-out models": lambda: left_out(of_tape(tape), trained.weight_decay, n_rows=rows),
             "hidden states": lambda: pre_activation(tape.layers, everywhere.inputs),
             "messages": lambda: loo_messages(everywhere.inputs, z, left.directions, out=sent),
-            "intervals": lambda: intervals(left, a, sent, logits, residuals, (0.05, 0.95)),
+            "intervals": lambda: message_interval(a, sent, logits, left.shift, residuals, 0.05, 0.95),
         }
         return in_turns({key: (part, repeats) for key, part in parts.items()})
 

@@ -152,8 +152,6 @@ def test_jackknife_of_a_large_graph_in_blocks(in_files, device, monkeypatch, tmp
     there, moved = on(device, graph, trained)
     evaluator = Streaming(there, tmp_path / "blocks" if in_files else None, block=100)
     assert_agree(jackknife(moved, there, ALO(damping=DAMPING), evaluator=evaluator), expected, device)
-    assert evaluator.logits is not None
-    assert evaluator.logits.device.type == device.type
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -2,14 +2,13 @@
 
 from calirare.intervals.algorithm1 import jackknife
 from calirare.intervals.conformal import class_sets, jackknife_plus
-from calirare.intervals.ends import Evaluator, Known, LogitMap
+from calirare.intervals.ends import Known, LogitMap
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.streaming import Streaming, streams
 from calirare.intervals.uncertainty import UNCERTAINTIES, Uncertainty, UncertaintyName
 
 __all__ = [
     "UNCERTAINTIES",
-    "Evaluator",
     "JackknifeResult",
     "Known",
     "LogitMap",

@@ -14,8 +14,9 @@ from calirare._util.torch_state import plain_modes
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
 from calirare.intervals.account import account_of
-from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
+from calirare.intervals.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
+from calirare.intervals.streaming import Streaming
 from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
 from calirare.models import fit_of
@@ -38,7 +39,7 @@ def jackknife(
     uncertainty: UncertaintyName = "auto",
     calibration_nodes: Tensor | None = None,
     keep_differences: bool = False,
-    evaluator: Evaluator | None = None,
+    evaluator: Streaming | None = None,
     population_map: Calibrator | None = None,
     known: Known | None = None,
     retrain: Retraining | None = None,
@@ -74,8 +75,8 @@ def jackknife(
         calibration_nodes: labelled nodes the map is fitted on, those that represent the population, bool [m]; None:
             all.
         keep_differences: put every leave-one-out logit difference into the result.
-        evaluator: what evaluates all nodes in blocks where the fused evaluation fits (`intervals.streaming`); None: for
-            a large graph a `Streaming` in memory.
+        evaluator: what evaluates all nodes in blocks where the fused evaluation fits ; None: for a large
+            graph a `Streaming` in memory.
         population_map: of the uncertainty "map": a fitted map for the population; None: one is fitted.
         known: every node's logits, where the ends of some nodes alone are wanted; everything else is of every node.
         retrain: of a network of the user's own on a graph without validation labels: trains one like it on the labelled

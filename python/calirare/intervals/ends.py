@@ -18,15 +18,14 @@ from calirare.intervals.streaming import Streaming, streams
 from calirare.leave_one_out import (
     Diagnostics,
     LeaveOneOutMethod,
-    LeftOut,
     LooResult,
     fits,
     from_folds,
     leave_one_out,
 )
-from calirare.models import GCN, GcnFit, HopsFit
+from calirare.models import GcnFit, HopsFit
 from calirare.training import Fitted, FittedNetwork, FoldFitted
-from calirare_ext import ReceptiveField, jackknife_interval
+from calirare_ext import jackknife_interval
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
 
@@ -36,16 +35,6 @@ class LogitMap(Protocol):
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns the logits after the map, [n, k]."""
-        ...
-
-
-class Evaluator(Protocol):
-    """What turns left-out models into logits [n, 2] and interval ends [n] of all nodes, under an affine map."""
-
-    def __call__(
-        self, left: LeftOut, model: GCN, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float, /
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits before the map, lower ends and upper ends."""
         ...
 
 
@@ -126,7 +115,7 @@ def interval_ends(
     nodes: Tensor | None,
     request: IntervalRequest,
     result: LooResult | None = None,
-    evaluator: Evaluator | None = None,
+    evaluator: Streaming | None = None,
 ) -> IntervalEnds:
     """Returns the ends of the nodes' intervals, fused where that computes what is asked.
 
@@ -170,7 +159,7 @@ def _fused(
     nodes: Tensor | None,
     request: IntervalRequest,
     affine: tuple[float, float],
-    evaluator: Evaluator | None,
+    evaluator: Streaming | None,
 ) -> IntervalEnds:
     """Returns the ends without a leave-one-out logit kept."""
     method, linearised, field = request.method, fitted.linearisation, None
@@ -184,7 +173,7 @@ def _fused(
         nodes, n_rows = torch.arange(graph.n_nodes, device=graph.device), graph.n_nodes
     else:
         field = fitted.evaluation_field(graph, nodes)
-        nodes, n_rows, evaluator = field.nodes, field.rows[0].numel(), _in_one(linearised, field)
+        nodes, n_rows = field.nodes, field.rows[0].numel()
         # No change of any logit: messages, hidden states and both ends.
         kept = n_rows * (n_models + 2 * fitted.model.hidden) + 4 * nodes.numel()
         needed = method.left_out_bytes(linearised, n_rows) + kept * linearised.logits.element_size()
@@ -198,23 +187,16 @@ def _fused(
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
     residuals = (fitted.targets.to(probability.dtype) - probability).abs()
     residuals = residuals if left.places is None else residuals[left.places]
-    logits, lower, upper = evaluator(left, fitted.model, residuals, request.levels, scale, bias)
+    if field is not None:
+        logits, lower, upper = evaluate(left, linearised, field, residuals, request.levels, scale=scale, bias=bias)
+    else:
+        assert evaluator is not None
+        logits, lower, upper = evaluator(left, fitted.model, residuals, request.levels, scale, bias)
     facts = Diagnostics(method.name, left.form, left.damping, reason, estimated_bytes=needed)
     return IntervalEnds(nodes, logits, lower, upper, own, residuals, left.leverage, facts)
 
 
-def _in_one(linearised: GcnLinearisation, field: ReceptiveField) -> Evaluator:
-    """Returns what evaluates a network at the nodes of a field together."""
-
-    def evaluator(
-        left: LeftOut, model: GCN, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return evaluate(left, linearised, field, residuals, levels, scale=scale, bias=bias)
-
-    return evaluator
-
-
-def _streaming(graph: Graph, linearised: GcnLinearisation, memory_limit: int | None) -> Evaluator | None:
+def _streaming(graph: Graph, linearised: GcnLinearisation, memory_limit: int | None) -> Streaming | None:
     """Returns what evaluates a large graph in blocks; None for a graph that is better taken as a whole."""
     same = linearised.logits.dtype == graph.x.dtype
     whole = same and streams(graph, len(linearised.layers), linearised.n_classes)

@@ -8,36 +8,7 @@ from torch import Tensor
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation
 from calirare.leave_one_out import LeftOut, pre_activation, readable
-from calirare_ext import Csr, ReceptiveField, loo_messages, message_interval, propagate
-
-
-def intervals(
-    left: LeftOut,
-    a: Csr,
-    sent: Tensor,
-    logits: Tensor,
-    residuals: Tensor,
-    levels: tuple[float, float],
-    *,
-    scale: float = 1.0,
-    bias: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """Returns lower and upper ends of the jackknife interval of some nodes, [n].
-
-    Args:
-        left: the models.
-        a: A_hat at the nodes, [n, r]; its columns are the rows of `sent`.
-        sent: changes of the messages, [r, m], from `messages`.
-        logits: the network's own z_1 - z_0 at the nodes, [n].
-        residuals: r_i of the labels left out, [m].
-        levels: of the lower and the upper quantile.
-        scale: of a map scale z + bias on every logit difference before f is taken.
-        bias: of the map.
-
-    Returns:
-        The ends, of the probability of class 1.
-    """
-    return message_interval(a, sent, logits, left.shift, residuals, *levels, scale=scale, bias=bias)
+from calirare_ext import ReceptiveField, loo_messages, message_interval, propagate
 
 
 def evaluate(
@@ -49,7 +20,6 @@ def evaluate(
     *,
     scale: float = 1.0,
     bias: float = 0.0,
-    sent: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns logits [n, 2], lower and upper interval ends [n] of the nodes of a receptive field.
 
@@ -61,8 +31,6 @@ def evaluate(
         levels: of the lower and the upper quantile.
         scale: of a map scale z + bias on every logit difference before f is taken.
         bias: of the map.
-        sent: a buffer for the changes of the messages, [rows of the first layer, m], such as a memory-mapped tensor;
-            None: allocated.
 
     Returns:
         The network's own logits before the map, lower ends, upper ends.
@@ -73,8 +41,8 @@ def evaluate(
     with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
         logits = torch.addmm(shift, propagate(a, z.relu()), weight)
     if known is None or left.directions.mix is None:
-        sent = loo_messages(readable(field.features, left.directions), z, left.directions, out=sent)
+        sent = loo_messages(readable(field.features, left.directions), z, left.directions)
     else:
-        sent = torch.mm(known.along, left.directions.mix, out=sent)
-    ends = intervals(left, a, sent, logits[:, 1] - logits[:, 0], residuals, levels, scale=scale, bias=bias)
-    return logits, *ends
+        sent = known.along @ left.directions.mix
+    difference = logits[:, 1] - logits[:, 0]
+    return logits, *message_interval(a, sent, difference, left.shift, residuals, *levels, scale=scale, bias=bias)

@@ -25,10 +25,9 @@ from calirare._util.scratch import IN_MEMORY
 from calirare._util.store import key_of
 from calirare._util.tracing import named
 from calirare.graph import Graph, LazyPropagation, fingerprint, propagation, rows_of
-from calirare.intervals.fused import intervals
 from calirare.leave_one_out import LeftOut, messages, pre_activation
 from calirare.models import GCN
-from calirare_ext import Csr, propagate
+from calirare_ext import Csr, message_interval, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them
 BLOCKS = 16
@@ -74,7 +73,6 @@ class Streaming:
         memory_limit: bytes of messages; None: most of what is free.
 
     Attributes:
-        logits: of every node before any map, [n, 2], after a call.
         resumed: whether finished blocks of an earlier start were taken.
 
     Raises:
@@ -99,7 +97,6 @@ class Streaming:
         self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
         self.report: Report = report or (lambda stage, done, total: None)
-        self.logits: Tensor | None = None
         self.resumed = False
 
     def __call__(
@@ -133,8 +130,7 @@ class Streaming:
         assert isinstance(kept, LazyPropagation)
         self.kept = kept
         out = self._evaluated(job)
-        self.logits = out[:, :2].contiguous()
-        return self.logits, out[:, 2].contiguous(), out[:, 3].contiguous()
+        return out[:, :2].contiguous(), out[:, 2].contiguous(), out[:, 3].contiguous()
 
     def finish(self) -> None:
         """Removes the finished blocks."""
@@ -143,11 +139,39 @@ class Streaming:
 
     def _evaluated(self, job: _Job) -> Tensor:
         """Returns logits and ends of every node, [n, 4]."""
-        if self.files is not None and (self.resumed or not self._fits(job)):
-            return self._in_files(job, self.files)
-        remedy = "give Streaming a folder for the messages, or leave fewer labels out"
-        check_memory(self._bytes(job), self.memory_limit, self.kept.a_hat.device, remedy)
-        return self._in_memory(job)
+        files = self.files if self.resumed or not self._fits(job) else None
+        n, m, new = self.kept.n_nodes, job.left.directions.n_models, self.kept.a_hat.values.new_empty
+        if files is None:
+            remedy = "give Streaming a folder for the messages, or leave fewer labels out"
+            check_memory(self._bytes(job), self.memory_limit, self.kept.a_hat.device, remedy)
+        else:
+            for name, columns in (("sent", m), ("base", 2), ("ends", 4)):
+                files.create(name, n, columns)
+        sent, base, out = new(n if files is None else min(self.block, n), m), new(n, 2), new(n, 4)
+        for number, rows in self._left(files, "messages"):
+            into = sent[rows] if files is None else sent[: rows.stop - rows.start]
+            base[rows] = self._messages(job, rows, into)
+            if files is not None:
+                parts = files.write("sent", rows.start, into), files.write("base", rows.start, base[rows])
+                files.done("messages", number, *parts)
+        release(self.kept.x)
+        if files is not None:
+            sent, base = files.read("sent"), files.read("base").to(out.device)
+        for number, rows in self._left(files, "intervals"):
+            out[rows] = self._intervals(job, rows, sent, base)
+            if files is not None:
+                files.done("intervals", number, files.write("ends", rows.start, out[rows]))
+        release(sent)
+        return out if files is None else files.read("ends").to(out.device, copy=True)
+
+    def _left(self, files: BlockFiles | None, stage: str) -> Iterator[tuple[int, slice]]:
+        """Yields the blocks of a stage that are not finished."""
+        n = self.kept.n_nodes
+        blocks = [slice(start, min(start + self.block, n)) for start in range(0, n, self.block)]
+        left = [(i, rows) for i, rows in enumerate(blocks) if files is None or not files.is_done(stage, i)]
+        for done, (number, rows) in enumerate(left, len(blocks) - len(left) + 1):
+            yield number, rows
+            self.report(stage, done, len(blocks))
 
     def _fits(self, job: _Job) -> bool:
         """Returns whether the messages may be kept in memory."""
@@ -156,55 +180,14 @@ class Streaming:
     def _bytes(self, job: _Job) -> int:
         return 4 * self.kept.n_nodes * job.left.directions.n_models
 
-    def _in_memory(self, job: _Job) -> Tensor:
-        n, a, blocks = self.kept.n_nodes, self.kept.a_hat, self._blocks()
-        sent, base = a.values.new_empty(n, job.left.directions.n_models), a.values.new_empty(n, 2)
-        out = a.values.new_empty(n, 4)
-        for number, rows in enumerate(blocks):
-            base[rows] = self._messages(job, rows, sent[rows])[0]
-            self.report("messages", number + 1, len(blocks))
-        release(self.kept.x)
-        for number, rows in enumerate(blocks):
-            out[rows] = self._intervals(job, rows, sent, base)
-            self.report("intervals", number + 1, len(blocks))
-        return out
-
-    def _in_files(self, job: _Job, files: BlockFiles) -> Tensor:
-        n, m = self.kept.n_nodes, job.left.directions.n_models
-        for name, columns in (("sent", m), ("base", 2), ("ends", 4)):
-            files.create(name, n, columns)
-        buffer = self.kept.a_hat.values.new_empty(min(self.block, n), m)
-        for number, rows in self._left(files, "messages"):
-            base, sent = self._messages(job, rows, buffer[: rows.stop - rows.start])
-            parts = files.write("sent", rows.start, sent), files.write("base", rows.start, base)
-            files.done("messages", number, *parts)
-        release(self.kept.x)
-        device = self.kept.a_hat.device
-        sent, base = files.read("sent"), files.read("base").to(device)
-        for number, rows in self._left(files, "intervals"):
-            files.done("intervals", number, files.write("ends", rows.start, self._intervals(job, rows, sent, base)))
-        release(sent)
-        return files.read("ends").to(device, copy=True)
-
-    def _blocks(self) -> list[slice]:
-        n = self.kept.n_nodes
-        return [slice(start, min(start + self.block, n)) for start in range(0, n, self.block)]
-
-    def _left(self, files: BlockFiles, stage: str) -> Iterator[tuple[int, slice]]:
-        """Yields the unfinished blocks of a stage."""
-        blocks = self._blocks()
-        left = [(number, rows) for number, rows in enumerate(blocks) if not files.is_done(stage, number)]
-        for done, (number, rows) in enumerate(left, len(blocks) - len(left) + 1):
-            yield number, rows
-            self.report(stage, done, len(blocks))
-
-    def _messages(self, job: _Job, rows: slice, out: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the network's messages [r, 2] and their changes [r, m] of a block of rows."""
+    def _messages(self, job: _Job, rows: slice, out: Tensor) -> Tensor:
+        """Returns the network's messages of a block of rows, [r, 2], and writes their changes, [r, m]."""
         with named("propagate features"):
             inputs = propagate(rows_of(self.kept.a_hat, rows), self.kept.x)
         with named("messages"):
             hidden = pre_activation(job.layers, inputs).relu_()
-            return hidden @ job.layers[1][0], messages(job.left, job.layers, inputs, out=out)
+            messages(job.left, job.layers, inputs, out=out)
+            return hidden @ job.layers[1][0]
 
     def _intervals(self, job: _Job, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
         """Returns logits and interval ends of a block of nodes, [r, 4].
@@ -232,7 +215,8 @@ class Streaming:
             logits = propagate(a, base) + job.layers[1][1]
         with named("intervals"):
             difference = logits[:, 1] - logits[:, 0]
-            ends = intervals(job.left, a, sent, difference, job.residuals, job.levels, scale=job.scale, bias=job.bias)
+            how = {"scale": job.scale, "bias": job.bias}
+            ends = message_interval(a, sent, difference, job.left.shift, job.residuals, *job.levels, **how)
         return torch.cat([logits, torch.stack(ends, 1)], 1)
 
 

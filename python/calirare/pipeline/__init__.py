@@ -5,15 +5,13 @@ from calirare.pipeline.changes import Updated
 from calirare.pipeline.class_changes import UpdatedClasses, update_classes
 from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
-from calirare.pipeline.stages import StreamingMaker, prepared, train
+from calirare.pipeline.stages import train
 from calirare.pipeline.updating import update
 
 __all__ = [
     "Report",
-    "StreamingMaker",
     "Updated",
     "UpdatedClasses",
-    "prepared",
     "retrained",
     "train",
     "train_classes",

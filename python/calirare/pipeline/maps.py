@@ -63,28 +63,27 @@ class Maps:
     doubt: Doubt = NO_DOUBT
 
 
-def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
+def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) -> Maps:
     """Returns the fitted map for each target.
 
     Args:
         job: the job.
         fitted: the detector.
-        logits: of every node [n, k], or of the validation nodes alone.
+        logits: of every node [n, k].
         loo_logits: of the labels without themselves, [m, k].
-        of_every_node: which of the two `logits` are.
     """
     split, labels = job.graph.split, job.graph.y
     assert split is not None
     assert labels is not None
     if job.settings.method == "ts":
-        z = logits[split.val] if of_every_node else logits
+        z = logits[split.val]
         found = Maps({t: AffineCalibrator(with_bias=False, target=t).fit(z, labels[split.val]) for t in TARGETS})
     elif job.settings.method != "jackknife":
         found = Maps()
     elif job.settings.calibration.map == "platt":
         found = _free(job, loo_logits)
     else:
-        return _with_prior(job, fitted, logits if of_every_node else None, loo_logits)
+        return _with_prior(job, fitted, logits, loo_logits)
     return _doubted(job, found)
 
 
@@ -120,7 +119,7 @@ def _free(job: Job, loo_logits: Tensor) -> Maps:
     return Maps(maps, tuple(notes))
 
 
-def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Tensor) -> Maps:
+def _with_prior(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) -> Maps:
     """Returns Platt maps with the prior that undoes what training did, and what labels say of their mean."""
     known = torch.isfinite(loo_logits).all(1)
     own, targets = loo_logits[known].double(), fitted.targets[known]
@@ -135,13 +134,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         one = PriorPlattCalibrator(target=target, trained_shares=shares, **how)
         maps[target] = one.fit(own[used], targets[used], sampling=sampling)
     told = job.settings.calibration.prevalence
-    if told is not None and logits is None:
-        raise InputError(
-            "setting prevalence needs every node's logits at once, but this graph is streamed: leave it out, or take "
-            "model auto, hops or trees"
-        )
     if told is not None:
-        assert logits is not None
         scored = logits[job.asked.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
         notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told))

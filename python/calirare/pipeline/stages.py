@@ -111,8 +111,6 @@ def check_no_split(who: str, graph: Graph, changes: dict[str, Any]) -> None:
 def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph]:
     """Returns a graph with the task and split that it is trained with, the features' map, and the graph that it makes.
 
-    Every process of a job makes the same of the same graph.
-
     Raises:
         InputError: the graph cannot be trained on, or a setting does not suit it.
     """
@@ -172,24 +170,17 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     _check_provable(job)
     trained = clock.time("train", lambda: fit(job))
     fitted = trained.fitted
-    logits = clock.time("predict", lambda: _first_logits(job, fitted, whole=evaluator is None))
+    heard = partial(job.report, "predict")
+    logits = clock.time("predict", lambda: fitted.logits_of(job.graph, progress=heard))
     check_finite(graph, logits)
     left_out = clock.time("check", lambda: leave_labels_out(job, trained))
     if left_out.partial:  # a label without a model calibrates nothing
         job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
-    maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out, whole=evaluator is None))
-    decide = partial(_decide, job, fitted, maps, clock)
-    if evaluator is None:
-        logits = unlearnt(job, fitted, logits, left_out)
-        decision = decide(logits)
-        known = _known(job, fitted, left_out, logits, maps.maps, decision)
-        result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known=known))
-    else:
-        result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, evaluator))
-        assert evaluator.logits is not None
-        logits = unlearnt(job, fitted, evaluator.logits, left_out)
-        check_finite(graph, logits)
-        decision = decide(logits)
+    maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out))
+    logits = unlearnt(job, fitted, logits, left_out)
+    decision = clock.time("decide", lambda: _decide(job, fitted, maps, logits))
+    known = _known(job, fitted, left_out, logits, maps.maps, decision)
+    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known, evaluator))
     said = [
         _split_note(job.graph),
         scale_note(graph),
@@ -285,27 +276,19 @@ def check_finite(graph: Graph, logits: Tensor) -> None:
         )
 
 
-def _first_logits(job: Job, fitted: Fitted, *, whole: bool) -> Tensor:
-    """Returns every node's logits; of a large graph, whose come with its intervals, those a map is fitted on."""
-    assert job.graph.split is not None
-    val = job.graph.split.val
-    some = None if whole else val if val.numel() else job.nodes
-    return fitted.logits_of(job.graph, some, progress=lambda done, total: job.report("predict", done, total))
-
-
-def _maps(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels, *, whole: bool) -> Maps:
+def _maps(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels) -> Maps:
     """Returns the fitted maps."""
     if job.settings.positive_only:
         return calibrate_known(job, fitted, left_out)
-    return calibrate(job, fitted, logits, left_out.logits, whole)
+    return calibrate(job, fitted, logits, left_out.logits)
 
 
-def _decide(job: Job, fitted: Fitted, maps: Maps, clock: Clock, logits: Tensor) -> Decided:
+def _decide(job: Job, fitted: Fitted, maps: Maps, logits: Tensor) -> Decided:
     """Returns the threshold from which a node is an alert."""
     n_rare, how = int((fitted.targets == 1).sum()), job.settings.decision
     left = rare_left(job.graph, job.settings.calibration.prevalence)
     share = None if left is None or job.settings.positive_only else left.share
-    return clock.time("decide", lambda: decided(how, job.asked, logits, maps.maps, maps.labelled, n_rare, share))
+    return decided(how, job.asked, logits, maps.maps, maps.labelled, n_rare, share)
 
 
 def _known(
@@ -330,8 +313,8 @@ def _intervals(
     fitted: Fitted,
     left_out: LeftOutLabels,
     calibrators: dict[Target, Calibrator],
-    evaluator: Streaming | None = None,
-    known: Known | None = None,
+    known: Known | None,
+    evaluator: Streaming | None,
 ) -> JackknifeResult:
     settings = job.settings
     method = replace(settings.leave_one_out, damping=left_out.damping)
