@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from calirare.datasets import read_graph
 from calirare.graph import Graph, GraphOnDisk, as_of_words, id_column_of, is_table, note_weights, stem_of
 from calirare.models import streams_of
 from calirare.run import (
+    ClassScored,
     IntervalNodes,
     Loaded,
     Prevailing,
@@ -72,112 +72,71 @@ def run(
         InputError: a file cannot be used, or the features are others.
     """
     check_interval_nodes(interval_nodes or "auto")
-    if of_classes(folder):
-        if interval_nodes is not None or prevalence is not None or fail_on_drift:
-            raise InputError(
-                "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
-                "trained with task classes: leave them out"
-            )
-        return _every_class(folder, graph, settings, out, overwrite, scores_only)
-    if scores_only:
-        if interval_nodes is not None:
-            raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
-        return _scores_only(folder, graph, settings, out, overwrite, prevalence, fail_on_drift)
-    path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
-    saved = load(folder)
-    with _alone_at(path, overwrite):
-        loaded = scored_graph(saved, graph, settings)
-        with Reporter() as reporter:
-            for note in (*loaded.notes, *_told(saved, graph, settings)):
-                reporter.say(f"note: {note}")
-            scored = saved.score(loaded, report=reporter, prevalence=prevalence, interval_nodes=interval_nodes)
-        with fresh_files(path.parent, f"predict: {path}") as partial:
-            assert scored.table is not None
-            names = [file.name for file in write_scored(scored.table, partial, path.stem)]
-            write_json(scored.to_mapping() | _versions(saved), partial / f"{path.stem}.json")
-    return _said(scored, [path.parent / name for name in [*names, f"{path.stem}.json"]], fail_on_drift)
-
-
-def _said(scored: Scored, written: list[Path], fail_on_drift: bool) -> int:
-    """Prints what to expect and what was written; returns the exit code."""
+    classes = of_classes(folder)
+    if classes and (interval_nodes is not None or prevalence is not None or fail_on_drift):
+        raise InputError(
+            "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
+            "trained with task classes: leave them out"
+        )
+    if scores_only and interval_nodes is not None:
+        raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
+    path = out or folder / f"predictions_{stem_of(graph)}{'.parquet' if scores_only else '.csv'}"
+    if scores_only and path.suffix != ".parquet":
+        raise InputError(f"predict: --out must end in .parquet with --scores-only, got {path}")
+    if not scores_only and path.suffix != ".csv":
+        raise InputError(f"predict: --out must end in .csv, got {path}")
+    files = [path.with_suffix(each) for each in (".csv", ".parquet", ".json")[int(scores_only) :]]
+    check_free(files, "predict", overwrite=overwrite)
+    saved = load_classes(folder).run if classes else load(folder)
+    blocks = BlockFiles(path.parent / f".{path.stem}.blocks")
+    scored: Scored | ClassScored
+    with claimed_files(files, "predict", overwrite=overwrite):
+        with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
+            source = _source(saved, graph, settings, blocks if scores_only else None, reporter)
+            if classes:
+                scored = score_classes(source, partial / path.name, reporter)
+            elif scores_only:
+                scored = write_scores(source, partial / path.name, prevalence, reporter)
+            else:
+                assert isinstance(source, Loaded)
+                how: dict[str, Any] = {"prevalence": prevalence, "interval_nodes": interval_nodes}
+                scored = saved.score(source.graph, report=reporter, **how)
+                assert scored.table is not None
+                write_scored(scored.table, partial, path.stem)
+            versions = {"run": saved.version or None, "predict": __version__}  # null of a run that does not say
+            write_json(scored.to_mapping() | {"version": versions}, partial / f"{path.stem}.json")
+            written = [file for file in files if (partial / file.name).exists()]
+        blocks.remove()
     print(scored.summary(), end="")
-    for path in written:
-        print(path)
-    if fail_on_drift and scored.drifted:
+    for file in written:
+        print(file)
+    if fail_on_drift and isinstance(scored, Scored) and scored.drifted:
         print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
         return DRIFTED
     return 0
 
 
-def _scores_only(
-    folder: Path,
-    graph: str,
-    settings: dict[str, Any],
-    out: Path | None,
-    overwrite: bool,
-    prevalence: Prevailing,
-    fail_on_drift: bool,
-) -> int:
-    """Scores a graph without intervals, one in a folder without holding it where it can; arguments as of `run`."""
-    path = _parquet(folder, graph, out)
-    files = [path, path.with_suffix(".json")]
-    check_free(files, "predict", overwrite=overwrite)
-    saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
-    with claimed_files(files, "predict", overwrite=overwrite):
-        with Reporter() as reporter, blocks.told_of():
-            source = _source(saved, graph, settings, blocks, reporter)
-            with fresh_files(path.parent, f"predict: {path}") as partial:
-                scored = write_scores(source, partial / path.name, prevalence, reporter)
-                write_json(scored.to_mapping() | _versions(saved), partial / files[1].name)
-        blocks.remove()
-    return _said(scored, files, fail_on_drift)
+def _source(
+    saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles | None, reporter: Reporter
+) -> Source:
+    """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded.
 
+    Args:
+        saved: the run.
+        graph: see `run`.
+        settings: see `run`.
+        blocks: keeps finished blocks; None: the graph is loaded.
+        reporter: says notes.
+    """
 
-def _parquet(folder: Path, graph: str, out: Path | None) -> Path:
-    """Returns the path of a table of scores alone."""
-    path = out or folder / f"predictions_{stem_of(graph)}.parquet"
-    if path.suffix != ".parquet":
-        raise InputError(f"predict: --out must end in .parquet with --scores-only, got {path}")
-    return path
+    def say(note: str) -> None:
+        reporter.say(f"note: {note}")
 
-
-def _every_class(
-    folder: Path, graph: str, settings: dict[str, Any], out: Path | None, overwrite: bool, scores_only: bool
-) -> int:
-    """Scores a graph with a run of many classes, by blocks with `scores_only`; arguments as of `run`."""
-    if scores_only:
-        path = _parquet(folder, graph, out)
-        check_free([path, path.with_suffix(".json")], "predict", overwrite=overwrite)
-    else:
-        path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
-    saved, blocks = load_classes(folder).run, BlockFiles(path.parent / f".{path.stem}.blocks")
-    with _alone_at(path, overwrite):
-        with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
-            if scores_only:
-                source = _source(saved, graph, settings, blocks, reporter)
-            else:
-                loaded = scored_graph(saved, graph, settings)
-                for note in (*loaded.notes, *_told(saved, graph, settings)):
-                    reporter.say(f"note: {note}")
-                source = Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
-            scored = score_classes(saved.scorer, source, partial / path.name, reporter)
-            write_json(scored.to_mapping() | _versions(saved), partial / f"{path.stem}.json")
-            names = sorted(each.name for each in partial.iterdir())
-        blocks.remove()
-    print(scored.summary(), end="")
-    for name in names:
-        print(path.parent / name)
-    return 0
-
-
-def _alone_at(path: Path, overwrite: bool) -> AbstractContextManager[None]:
-    """Holds a table of predictions, and what is written with it, for this process."""
-    suffixes = (".parquet", ".json") if path.suffix == ".parquet" else (".csv", ".parquet", ".json")
-    return claimed_files([path.with_suffix(each) for each in suffixes], "predict", overwrite=overwrite)
-
-
-def _source(saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles, reporter: Reporter) -> Source:
-    """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
+    if blocks is None:
+        loaded = scored_graph(saved, graph, settings)
+        for note in (*loaded.notes, *_told(saved, graph, settings)):
+            say(note)
+        return Loaded(saved.scorer, loaded, say)
     detector = streams_of(saved.scorer.fit, saved.scorer.features)
     given = [name for name, value in settings.items() if value not in (None, False)]
     stored = Path(graph).is_dir() and not is_table(graph)
@@ -187,16 +146,16 @@ def _source(saved: SavedRun, graph: str, settings: dict[str, Any], blocks: Block
     elif stored and not given:
         saved.scorer.note_on(reporter.say)
         for note in _other_version(saved):
-            reporter.say(f"note: {note}")
+            say(note)
         opened = GraphOnDisk.open(graph)
         if saved.scorer.wants_weights:
-            note_weights(True, opened.weighted, lambda note: reporter.say(f"note: {note}"))
-        return Streamed(saved.scorer, opened, detector, blocks, lambda note: reporter.say(f"note: {note}"))
+            note_weights(True, opened.weighted, say)
+        return Streamed(saved.scorer, opened, detector, blocks, say)
     loaded = scored_graph(saved, graph, settings)
     for note in (*loaded.notes, f"the graph is scored in memory, because {why}", *_told(saved, graph, settings)):
-        reporter.say(f"note: {note}")
+        say(note)
     saved.scorer.note_on(reporter.say)
-    return Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
+    return Loaded(saved.scorer, loaded, say)
 
 
 def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
@@ -213,23 +172,6 @@ def _other_version(saved: SavedRun) -> list[str]:
     if saved.version in ("", __version__):
         return []
     return [f"the run was trained by calirare {saved.version}, and this is {__version__}"]
-
-
-def _versions(saved: SavedRun) -> dict[str, Any]:
-    """Returns which versions of CaliRare trained and scored, as JSON holds it; null of a run that does not say."""
-    return {"version": {"run": saved.version or None, "predict": __version__}}
-
-
-def free_path(path: Path, overwrite: bool) -> Path:
-    """Returns the path of a table of predictions, which nothing stands in the way of.
-
-    Raises:
-        InputError: it is no CSV, its folder is a file, or one of the files is there and must not be replaced.
-    """
-    if path.suffix != ".csv":
-        raise InputError(f"predict: --out must end in .csv, got {path}")
-    check_free([path.with_suffix(suffix) for suffix in (".csv", ".parquet", ".json")], "predict", overwrite=overwrite)
-    return path
 
 
 def _weights(saved: SavedRun) -> dict[str, bool]:

@@ -14,8 +14,8 @@ from torch import Tensor
 from calirare._util.amounts import amount, quoted
 from calirare.drift import Drift
 from calirare.run.row_groups import parquet_writer
-from calirare.run.score_only import ROWS, Loaded, Source, scored_of
-from calirare.run.scoring import Report, Scorer
+from calirare.run.score_only import ROWS, Loaded, ScoredNodes, Source
+from calirare.run.scoring import Report
 from calirare.run.tables import write_scored
 
 
@@ -52,11 +52,10 @@ class ClassScored:
         return names | {"estimated_shares": self.shares, "predicted": self.predicted, "drift": told}
 
 
-def score_classes(scorer: Scorer, source: Source, path: Path, report: Report | None = None) -> ClassScored:
+def score_classes(source: Source, path: Path, report: Report | None = None) -> ClassScored:
     """Writes the probabilities of every class of a graph, and returns what to expect.
 
     Args:
-        scorer: of the run.
         source: the graph.
         path: of the table: Parquet by row groups as they come, or CSV (a Parquet file beside it). Columns `node`,
             `prediction`, `confidence`, `confidence_raw` (the detector's own) and `p_<class>`, for the run's target.
@@ -65,49 +64,49 @@ def score_classes(scorer: Scorer, source: Source, path: Path, report: Report | N
     Raises:
         InputError: pyarrow is missing for Parquet, or the graph cannot be used.
     """
-    source = _without_labels(source)
     write = parquet_writer() if path.suffix == ".parquet" else None
-    logits = source.logits(report)
-    names, sums = scorer.class_names, torch.zeros(2, len(scorer.class_names), dtype=torch.float64)
-    tables = _tables(scorer, source, logits, sums)
+    scored = _scored(source, report)
+    names = source.scorer.class_names
+    sums = torch.zeros(2, len(names), dtype=torch.float64)
+    tables = _tables(scored, sums)
     if write is None:
         write_scored(_joined(tables), path.parent, path.stem)
     else:
         write(path, tables)
-    shares, counts = (sums[0] / max(source.n_nodes, 1)).tolist(), sums[1].long().tolist()
+    n = len(scored.logits)
+    shares, counts = (sums[0] / max(n, 1)).tolist(), sums[1].long().tolist()
     told, most = dict(zip(names, shares, strict=True)), dict(zip(names, counts, strict=True))
-    return ClassScored(source.name, source.n_nodes, told, most, source.drift(logits))
+    return ClassScored(source.graph.name, n, told, most, scored.drift)
 
 
-def class_table(scorer: Scorer, source: Source) -> pd.DataFrame:
+def class_table(source: Source) -> pd.DataFrame:
     """Returns the table that `score_classes` writes."""
-    source = _without_labels(source)
-    sums = torch.zeros(2, len(scorer.class_names), dtype=torch.float64)
-    return _joined(_tables(scorer, source, source.logits(None), sums))
+    sums = torch.zeros(2, len(source.scorer.class_names), dtype=torch.float64)
+    return _joined(_tables(_scored(source, None), sums))
 
 
 def _joined(tables: Iterator[dict[str, Any]]) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(each) for each in tables], ignore_index=True)
 
 
-def _without_labels(source: Source) -> Source:
+def _scored(source: Source, report: Report | None) -> ScoredNodes:
     """Returns the nodes that are scored; labels play no part."""
     if isinstance(source, Loaded):
         graph = replace(source.graph, y=None, split=None, class_names=(), trusted=True)
         source = replace(source, graph=graph)
-    return scored_of(source)
+    return ScoredNodes.of(source, report)
 
 
-def _tables(scorer: Scorer, source: Source, logits: Tensor, sums: Tensor) -> Iterator[dict[str, Any]]:
+def _tables(scored: ScoredNodes, sums: Tensor) -> Iterator[dict[str, Any]]:
     """Yields columns of some nodes at a time, without rows where there is no node; adds up P and predictions."""
-    names, fitted = scorer.class_names, scorer.calibrator
-    for first in range(0, max(source.n_nodes, 1), ROWS):
-        z = logits[first : first + ROWS].double()
+    names, fitted = scored.source.scorer.class_names, scored.source.scorer.calibrator
+    for first in range(0, max(len(scored.logits), 1), ROWS):
+        z = scored.logits[first : first + ROWS].double()
         p = torch.softmax(z, 1) if fitted is None else fitted.transform(z)
         confidence, predicted = p.max(1) if len(p) else (p.new_empty(0), torch.empty(0, dtype=torch.int64))
         sums += torch.stack([p.sum(0), torch.bincount(predicted, minlength=len(names)).double()])
         yield {
-            "node": source.node_names(first, first + len(z)),
+            "node": scored.names(first, first + len(z)),
             "prediction": [names[c] for c in predicted.tolist()],
             "confidence": confidence.numpy(),
             "confidence_raw": torch.softmax(z, 1).amax(1).numpy(),

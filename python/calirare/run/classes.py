@@ -171,7 +171,7 @@ class ClassesOutcome(CalibratedRun):
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns the same of another graph with the same features, without split and y, see `SavedClasses.predict`."""
         scorer = self.scorer()
-        return class_table(scorer, Loaded(scorer, graph, say))
+        return class_table(Loaded(scorer, graph, say))
 
     def review(self) -> Tensor:
         """Returns the nodes without a label, those first whose predicted class is least sure, int64.

@@ -105,7 +105,7 @@ class SavedClasses:
         Raises:
             InputError: the features are others.
         """
-        return class_table(self.scorer, Loaded(self.scorer, graph, say))
+        return class_table(Loaded(self.scorer, graph, say))
 
     def audit(self, data: str | Path | Graph | None = None, at_least: float = AT_LEAST) -> Audit:
         """Returns which labels of the run are probably wrong, and why, see `ClassesOutcome.audit`.

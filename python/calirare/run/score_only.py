@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,143 +28,112 @@ ROWS = 1 << 18  # of the table, made and written together: a row group
 
 
 @dataclass(frozen=True, eq=False)
-class Source(ABC):
-    """A graph as it is scored.
+class Loaded:
+    """A graph in memory, scored by any detector.
 
     Attributes:
         scorer: of the run.
         graph: the graph.
-    """
-
-    scorer: Scorer
-    graph: Graph | GraphOnDisk
-
-    @property
-    def name(self) -> str:
-        """Of the graph."""
-        return self.graph.name
-
-    @property
-    def n_nodes(self) -> int:
-        """How many nodes it has."""
-        return self.graph.n_nodes
-
-    @property
-    def scored(self) -> Tensor | None:
-        """Which of its nodes are scored, bool [n]; None: all."""
-        return self.graph.scored
-
-    @abstractmethod
-    def logits(self, report: Report | None) -> Tensor:
-        """Returns the logits of its nodes, [n, k]."""
-
-    @abstractmethod
-    def drift(self, logits: Tensor) -> Drift | None:
-        """Returns how the graph differs from the run's; None without nodes."""
-
-    @abstractmethod
-    def node_names(self, first: int, last: int) -> NumpyArray:
-        """Returns the names of the nodes [first, last), or their numbers."""
-
-
-@dataclass(frozen=True, eq=False)
-class Loaded(Source):
-    """A graph in memory, for any detector.
-
-    Attributes:
         say: takes notes, such as features that are left out.
     """
 
+    scorer: Scorer
     graph: Graph
     say: Say
 
     def logits(self, report: Report | None) -> Tensor:
-        """See `Source.logits`."""
+        """Returns the logits of every node, [n, k]."""
         progress = None if report is None else (lambda done, total: report("predict", done, total))
         prepared = self.scorer.prepared(self.graph, self.say)
         return acquainted(self.scorer.fit, prepared, self.say).logits_of(prepared, progress=progress)
 
     def drift(self, logits: Tensor) -> Drift | None:
-        """See `Source.drift`."""
+        """Returns how the graph differs from the run's, by the logits of every node; None without nodes."""
         if not len(logits):
             return None
         scorer = self.scorer
         return scorer.reference.compare(self.graph, scorer.features, p_rare(logits, scorer.calibrators))
 
     def node_names(self, first: int, last: int) -> NumpyArray:
-        """See `Source.node_names`."""
+        """Returns the names of the nodes [first, last), or their numbers."""
         return np.asarray(node_column(self.graph)[first:last])
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed(Source):
+class Streamed:
     """A graph in a folder, read a block of rows at a time.
 
     Attributes:
+        scorer: of the run.
+        graph: the graph.
         detector: that of the run.
         files: keeps finished blocks, see `logits_on_disk`; None: none are kept.
         say: takes a note where names are those of other nodes.
     """
 
+    scorer: Scorer
     graph: GraphOnDisk
     detector: OnDisk
     files: BlockFiles | None = None
     say: Say = to_stderr
 
     def logits(self, report: Report | None) -> Tensor:
-        """See `Source.logits`."""
+        """See `Loaded.logits`."""
         return logits_on_disk(self.detector, self.graph, self.files, report, self.say)
 
     def drift(self, logits: Tensor) -> Drift | None:
-        """See `Source.drift`; by random nodes."""
-        n = self.graph.n_nodes
+        """See `Loaded.drift`; by random nodes."""
+        n, scored = self.graph.n_nodes, self.graph.scored
         if n == 0:
             return None
         nodes = some_of(n)
-        if self.scored is not None:
-            nodes = nodes[self.scored.numpy()[nodes]]
+        if scored is not None:
+            nodes = nodes[scored.numpy()[nodes]]
         p = p_rare(logits[torch.from_numpy(nodes)], self.scorer.calibrators).numpy()
         rows, degrees = self.graph.features_at(nodes), self.graph.degrees_at(nodes)
         return self.scorer.reference.compare_sample(rows, degrees, self.scorer.features, p, n)
 
     def node_names(self, first: int, last: int) -> NumpyArray:
-        """See `Source.node_names`."""
+        """See `Loaded.node_names`."""
         return self.graph.node_names(first, last)
 
 
+Source = Loaded | Streamed
+
+
 @dataclass(frozen=True, eq=False)
-class Rows(Source):
-    """The scored nodes of a source, int64 [m], ascending."""
+class ScoredNodes:
+    """The nodes of a graph that are scored, with their logits.
+
+    Attributes:
+        source: the graph.
+        nodes: int64 [m], ascending; None: all of its nodes.
+        logits: [m, k].
+        drift: see `Loaded.drift`.
+    """
 
     source: Source
-    nodes: Tensor
+    nodes: Tensor | None
+    logits: Tensor
+    drift: Drift | None
 
-    @property
-    def n_nodes(self) -> int:
-        """See `Source`."""
-        return self.nodes.numel()
+    @classmethod
+    def of(cls, source: Source, report: Report | None) -> Self:
+        """Returns the scored nodes of a graph."""
+        logits, scored = source.logits(report), source.graph.scored
+        drift = source.drift(logits)
+        if scored is None:
+            return cls(source, None, logits, drift)
+        nodes = scored.nonzero().flatten()
+        return cls(source, nodes, logits[nodes], drift)
 
-    def logits(self, report: Report | None) -> Tensor:
-        """See `Source.logits`."""
-        return self.source.logits(report)[self.nodes]
-
-    def drift(self, logits: Tensor) -> Drift | None:
-        """See `Source.drift`."""
-        every = logits.new_zeros(self.source.n_nodes, logits.shape[1])
-        return self.source.drift(every.index_copy(0, self.nodes, logits))
-
-    def node_names(self, first: int, last: int) -> NumpyArray:
-        """See `Source.node_names`."""
+    def names(self, first: int, last: int) -> NumpyArray:
+        """Returns the names of the nodes at places [first, last)."""
+        if self.nodes is None:
+            return self.source.node_names(first, last)
         nodes = self.nodes[first:last].numpy()
         begin, end = (int(nodes[0]), int(nodes[-1]) + 1) if len(nodes) else (0, 0)
         return self.source.node_names(begin, end)[nodes - begin]
-
-
-def scored_of(source: Source) -> Source:
-    """Returns the scored nodes of a source."""
-    if source.scored is None:
-        return source
-    return Rows(source.scorer, source.graph, source, source.scored.nonzero().flatten())
 
 
 def write_scores(source: Source, path: Path, prevalence: Prevailing = None, report: Report | None = None) -> Scored:
@@ -181,28 +149,28 @@ def write_scores(source: Source, path: Path, prevalence: Prevailing = None, repo
     Raises:
         InputError: pyarrow is missing, or the graph cannot be used.
     """
-    write, source, scorer = parquet_writer(), scored_of(source), source.scorer
-    logits = source.logits(report)
-    drift = source.drift(logits)
+    write, scorer = parquet_writer(), source.scorer
+    scored = ScoredNodes.of(source, report)
+    logits = scored.logits
     told, maps = prevailing(prevalence, scorer.calibrators, logits)
     deciding, threshold, tied = scorer.settings.decision, scorer.threshold, ""
     if deciding.decide == "budget" and len(logits):  # of as many alerts here
         threshold, tied = budget_of(deciding, torch.cat([p_rare(block, maps) for block in logits.split(ROWS)]))
     counted = _Counted()
-    write(path, _tables(source, logits, maps, threshold, counted, report))
+    write(path, _tables(scored, maps, threshold, counted, report))
     n, fitted, expected = counted.nodes, maps.get("population"), None
     if n and isinstance(fitted, PriorPlattCalibrator):
         expected = expected_count(fitted, logits)
     return Scored(
         None,
-        source.name,
+        source.graph.name,
         n,
         counted.total / n if n else 0.0,
         expected,
         counted.alerts,
         threshold,
         deciding.rule.name,
-        drift,
+        scored.drift,
         told,
         *standing(maps),
         counted.undecided(deciding.abstain),
@@ -239,28 +207,27 @@ class _Counted:
 
 
 def _tables(
-    source: Source,
-    logits: Tensor,
+    scored: ScoredNodes,
     maps: dict[Target, Calibrator],
     threshold: float,
     counted: _Counted,
     report: Report | None,
 ) -> Iterator[dict[str, Any]]:
     """Yields columns by name, some rows at a time; one table without rows where there is no node."""
-    abstain, fitted = source.scorer.settings.decision.abstain, maps.get("population")
+    abstain, fitted = scored.source.scorer.settings.decision.abstain, maps.get("population")
 
     def said(first: int) -> Probabilities:
-        z, left = logits[first : first + ROWS], None
+        z, left = scored.logits[first : first + ROWS], None
         if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
             left = left_open(fitted, z, threshold, abstain)
         raw = torch.softmax(z, 1)  # no prediction is told, so that no target is asked for
         return Probabilities(raw[:, 1], p_rare(z, maps), p_rare(z, maps, "balanced"), raw, threshold, left)
 
-    starts = range(0, max(source.n_nodes, 1), ROWS)
+    starts = range(0, max(len(scored.logits), 1), ROWS)
     for done, (first, found) in enumerate(read_ahead(said, starts), start=1):
         counted.add(found)
         table = {
-            "node": source.node_names(first, first + len(found.rare)),
+            "node": scored.names(first, first + len(found.rare)),
             "p_rare": found.rare.numpy(),
             "p_balanced": found.balanced.float().numpy(),
             "p_raw": found.raw.numpy(),
