@@ -23,9 +23,9 @@ $(VENV)/.dependencies: pyproject.toml $(LOCK)
 	touch $@
 
 # The extension: again only when a source changes.
-$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt python/calirare_lab/pyproject.toml $(SOURCES)
+$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt $(wildcard python/*/pyproject.toml) $(SOURCES)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation --no-deps -e .
-	$(BIN)/python -m pip install -q --no-build-isolation --no-deps -e python/calirare_lab
+	$(BIN)/python -m pip install -q --no-build-isolation --no-deps -e python/calirare_multilabel -e python/calirare_lab
 	touch $@
 
 setup: $(VENV)/.built
@@ -85,7 +85,7 @@ lint: setup
 	$(BIN)/ruff format --check $(PY_DIRS)
 	$(BIN)/ruff check $(PY_DIRS)
 	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
-	$(BIN)/mypy -p calirare -p calirare_ext -p calirare_lab
+	$(BIN)/mypy -p calirare -p calirare_ext -p calirare_multilabel -p calirare_lab
 
 format: setup
 	$(BIN)/ruff format $(PY_DIRS)

@@ -52,10 +52,10 @@ def speed(repeats: int, threads: int) -> None:
 def check_against_literal_sum() -> dict[str, float]:
     import torch
 
-    from calirare.multilabel import CopulaOptions, canonical_calibration_error
-    from calirare.multilabel.families import fit_gaussian
-    from calirare.multilabel.margins import pseudo_observations
     from calirare_lab.multilabel.reference import literal_error
+    from calirare_multilabel import CopulaOptions, canonical_calibration_error
+    from calirare_multilabel.families import fit_gaussian
+    from calirare_multilabel.margins import pseudo_observations
 
     random = np.random.default_rng(0)
     small = random.random((30, 4))
@@ -81,7 +81,7 @@ def check_against_literal_sum() -> dict[str, float]:
 def time_estimator(n: int, k: int, dtype: str, repeats: int, threads: int) -> dict[str, Any]:
     import torch
 
-    from calirare.multilabel import canonical_calibration_error
+    from calirare_multilabel import canonical_calibration_error
 
     torch.set_num_threads(threads)
     random = np.random.default_rng(0)

@@ -10,7 +10,7 @@ BUILD=${BUILD:-build/gpu}
 # The extension, against the torch that is there, for the GPU that is there.
 build() {
   CALIRARE_CUDA=ON CALIRARE_CUDA_ARCHS=native "$PYTHON" -m pip install --no-index --no-build-isolation --no-deps -e .
-  "$PYTHON" -m pip install --no-index --no-build-isolation --no-deps -e python/calirare_lab
+  "$PYTHON" -m pip install --no-index --no-build-isolation --no-deps -e python/calirare_multilabel -e python/calirare_lab
   "$PYTHON" -c "import calirare_ext; print(calirare_ext.build_info())"
 }
 

@@ -138,7 +138,7 @@ class TestSite:
             f"calirare.{name}"
             for name in (*calirare._PACKAGES, "calibration.decisions", "explain.audit", "intervals.eice")
         }
-        assert packages | {"calirare.sklearn", "calirare_ext"} == set(TITLES)
+        assert packages | {"calirare.sklearn", "calirare_ext", "calirare_multilabel"} == set(TITLES)
 
     @pytest.mark.parametrize(
         ("link", "fault"),

@@ -74,7 +74,7 @@ def source(tmp_path_factory) -> Path:
     keep = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
     for name in ("calirare_ext", "python"):
         shutil.copytree(ROOT / name, source / name, ignore=keep)
-    for folder in ("calirare_ext", "python/calirare", "python/calirare_lab"):
+    for folder in ("calirare_ext", "python/calirare", "python/calirare_multilabel", "python/calirare_lab"):
         for suffix in sorted(DATA_SUFFIXES):
             (source / folder / f"dataset{suffix}").write_bytes(b"data")
     return source
@@ -94,10 +94,12 @@ def built(source, tmp_path_factory) -> list[Path]:
     return files_of_wheel(source, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture(scope="module")
-def built_lab(source, tmp_path_factory) -> list[Path]:
-    """The files of the wheel of calirare-lab."""
-    return files_of_wheel(source / "python" / "calirare_lab", tmp_path_factory.mktemp("lab"))
+EXTRAS = sorted({package.removeprefix("calirare-") for package in plugins.OTHERS.values()})
+
+
+def facts(extra: str) -> dict:
+    """Returns the project table of a package that is an extra of ours."""
+    return tomllib.loads((ROOT / "python" / f"calirare_{extra}" / "pyproject.toml").read_text())["project"]
 
 
 class TestWheel:
@@ -125,36 +127,39 @@ class TestWheel:
         assert {path for path in built if path.suffix == ".py"} == expected
         assert {path.parts[0] for path in built} == {"calirare", "calirare_ext"}
 
-    def test_the_lab_is_a_wheel_of_its_own_with_all_its_modules_and_nothing_else(self, built, built_lab):
-        assert not [path for path in built if "calirare_lab" in path.parts]
-        modules = (ROOT / "python" / "calirare_lab").rglob("*.py")
+    @pytest.mark.parametrize("extra", EXTRAS)
+    def test_an_extra_is_a_wheel_of_its_own_with_all_its_modules_and_nothing_else(self, source, tmp_path, extra):
+        folder = Path("python", f"calirare_{extra}")
+        modules = (ROOT / folder).rglob("*.py")
         expected = {path.relative_to(ROOT / "python") for path in modules if "build" not in path.parts}
-        assert set(built_lab) == expected
-        assert len(expected) > 40
+        assert set(files_of_wheel(source / folder, tmp_path)) == expected
+        assert len(expected) > 10
 
     @pytest.mark.slow
-    def test_the_lab_has_our_version_and_commands_that_are_there(self, source):
+    @pytest.mark.parametrize("extra", EXTRAS)
+    def test_an_extra_has_our_version_and_commands_that_are_there(self, source, extra):
         ask = "import setuptools; d = setuptools.setup(); print(d.get_version()); print(d.entry_points)"
-        found = run([sys.executable, "-c", ask, "-q", "--version"], cwd=source / "python" / "calirare_lab")
+        found = run([sys.executable, "-c", ask, "-q", "--version"], cwd=source / "python" / f"calirare_{extra}")
         assert found.returncode == 0, found.stderr
         assert found.stdout.splitlines()[0] == calirare_ext.__version__
-        text = (ROOT / "python" / "calirare_lab" / "pyproject.toml").read_text()
-        commands = tomllib.loads(text)["project"]["entry-points"][plugins.GROUP]
-        assert set(commands) == set(plugins.LAB)
+        commands = facts(extra)["entry-points"][plugins.GROUP]
+        assert set(commands) == {name for name, package in plugins.OTHERS.items() if package == f"calirare-{extra}"}
         for name, place in commands.items():
             module, _, attribute = place.partition(":")
             assert isinstance(getattr(importlib.import_module(module), attribute), typer.Typer), name
 
-    def test_the_extra_names_the_lab(self):
+    @pytest.mark.parametrize("extra", EXTRAS)
+    def test_an_extra_names_its_package(self, extra):
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        assert extras["lab"] == ["calirare-lab"]
+        assert extras[extra] == [facts(extra)["name"]] == [f"calirare-{extra}"]
 
     @pytest.mark.parametrize(
         ("package", "failing"),
         [("scipy", "1.12.0"), ("typer", "0.15.3")],  # no coords of sparse arrays; no help with click from 8.2 on
     )
     def test_no_version_is_taken_that_is_known_to_fail(self, package, failing):
-        listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        listed = {requirement for project in (ours, *map(facts, EXTRAS)) for requirement in project["dependencies"]}
         found = next(each for each in map(Requirement, listed) if each.name == package)
         assert failing not in found.specifier
         assert importlib.metadata.version(package) in found.specifier

@@ -9,7 +9,7 @@ about the first label, which the model does not use. Only the canonical error, o
 import matplotlib.pyplot as plt
 import numpy as np
 
-from calirare.multilabel import CopulaOptions, canonical_calibration_error, marginal_ece
+from calirare_multilabel import CopulaOptions, canonical_calibration_error, marginal_ece
 
 random = np.random.default_rng(0)
 scores = random.uniform(0.25, 0.75, size=(2000, 2))

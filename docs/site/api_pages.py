@@ -27,7 +27,7 @@ TITLES = {
     "calirare.drift": "a graph held against the run's",
     "calirare.metrics": "measures",
     "calirare.plots": "pictures",
-    "calirare.multilabel": "several labels",
+    "calirare_multilabel": "several labels",
     "calirare.run": "runs and their settings",
     "calirare.sklearn": "scikit-learn",
     "calirare_ext": "compiled operators",
@@ -119,7 +119,7 @@ def entry(package_name: str, name: str) -> str:
 def outsiders(value: type) -> str:
     """Returns the ancestors of a class whose members are not shown."""
     return ", ".join(
-        c.__name__ for c in value.__mro__ if c.__module__.split(".")[0] not in ("calirare", "calirare_ext")
+        c.__name__ for c in value.__mro__ if not re.match(r"calirare(_ext|_multilabel)?(\.|$)", c.__module__)
     )
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from calirare import leave_one_out as leave_one_out
     from calirare import metrics as metrics
     from calirare import models as models
-    from calirare import multilabel as multilabel
     from calirare import plots as plots
     from calirare import run as run
     from calirare import training as training
@@ -72,7 +71,6 @@ _PACKAGES = (
     "leave_one_out",
     "metrics",
     "models",
-    "multilabel",
     "plots",
     "run",
     "training",

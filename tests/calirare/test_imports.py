@@ -15,7 +15,7 @@ import calirare
 loaded("calirare.sklearn", "sklearn")
 import calirare.calibration
 loaded("sklearn")
-import calirare.cli.multilabel, calirare.multilabel
+import calirare_multilabel.cli, calirare_multilabel
 loaded("matplotlib", "pandas", "torch_geometric", "pyvinecopulib")
 """
 

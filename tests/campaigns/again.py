@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from calirare.multilabel.data import save_multilabel
+from calirare_multilabel.data import save_multilabel
 from tests.campaigns.jobs import JOBS, Job, command, contents, fresh
 from tests.campaigns.works import TABLE, tiny_tables
 from tests.helpers.command import call, empty_pictures

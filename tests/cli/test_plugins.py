@@ -57,9 +57,11 @@ def test_our_own_commands_ask_for_no_other(monkeypatch):
     assert call("datasets", "--help").code == 0
 
 
-@pytest.mark.parametrize("command", plugins.LAB)
-def test_where_the_lab_is_missing_its_commands_say_how_to_install_it(command, monkeypatch):
+@pytest.mark.parametrize("command", plugins.OTHERS)
+def test_where_a_package_is_missing_its_commands_say_how_to_install_it(command, monkeypatch):
     monkeypatch.setattr(plugins, "commands", dict)
     said = assert_one_sentence(call(command, "--help"))
-    assert f"{command} is a command of calirare-lab, which is not installed: `pip install calirare[lab]`" in said
+    package = plugins.OTHERS[command]
+    extra = package.removeprefix("calirare-")
+    assert f"{command} is a command of {package}, which is not installed: `pip install calirare[{extra}]`" in said
     assert command not in call("--help").out

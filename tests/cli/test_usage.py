@@ -10,18 +10,17 @@ from unittest import mock
 import pytest
 
 from calirare.cli import plugins
-from calirare.cli.app import APPS, HELP, version
+from calirare.cli.app import version
 from calirare.cli.parser import COMMANDS, parser_of
 from calirare_ext import __version__
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
-LAB = plugins.commands().keys() & set(plugins.LAB)
+OTHERS = {name: entry for name, entry in plugins.commands().items() if name in plugins.OTHERS}
 
 
 def test_the_commands_of_the_product_are_there():
     of_runs = {"train", "predict", "recalibrate", "explain", "audit", "report", "review", "eice", "loo-check"}
-    assert of_runs | {"update", "datasets", "doctor", "metrics", "multilabel"} == set(HELP)
-    assert set(HELP) == set(COMMANDS) | set(APPS)
+    assert of_runs | {"update", "datasets", "doctor", "metrics"} == set(COMMANDS)
 
 
 def test_every_command_of_the_readme_is_there():
@@ -29,10 +28,9 @@ def test_every_command_of_the_readme_is_there():
     rows = re.findall(r"`calirare ([a-z-]+)(?: ([a-z0-9, -]+))?[^`]*`", readme)
     assert {"train", "loo-check", "paper"} <= {command for command, _ in rows}
     for command, rest in rows:
-        assert command in {*HELP, *plugins.LAB}, f"calirare {command}"
-        entry = APPS.get(command) or (plugins.commands().get(command) if command in LAB else None)
-        if entry is not None and rest:
-            words = {info.name or info.callback.__name__ for info in entry.load().registered_commands}
+        assert command in {*COMMANDS, *plugins.OTHERS}, f"calirare {command}"
+        if command in OTHERS and rest:
+            words = {info.name or info.callback.__name__ for info in OTHERS[command].load().registered_commands}
             assert len(words) == 1 or set(re.findall(r"[a-z]\w*", rest)) <= words, f"calirare {command} {rest}"
 
 
@@ -40,7 +38,7 @@ def test_every_command_of_the_readme_is_there():
 def test_help_lists_every_command(arguments):
     said = call(*arguments)
     assert (said.code, said.err) == (0, "")
-    for command in HELP:
+    for command in {*COMMANDS, *OTHERS}:
         assert re.search(rf"^  {command} +[A-Z]", said.out, re.MULTILINE), command
     assert "--debug" in said.out
 
@@ -65,6 +63,7 @@ def test_every_option_of_every_command_is_explained(command):
         assert all(spelling in said.out for spelling in action.option_strings)
 
 
+@pytest.mark.skipif("multilabel" not in OTHERS, reason="calirare-multilabel is not installed")
 @pytest.mark.parametrize("words", [(), ("train",), ("evaluate",)], ids=" ".join)
 def test_the_commands_of_several_labels_have_help(words):
     said = call("multilabel", *words, "--help")
@@ -109,13 +108,6 @@ def test_the_commands_of_several_labels_have_help(words):
         (["train", "--target", "both"], "--target must be one of balanced, population, got 'both'"),
         (["eice", "--run", "r", "--coverage", "much"], "--coverage must be in (0, 1), got much"),
         (["loo-check", "--run", "r", "--nodes", "1.5"], "--nodes must be a whole number, got '1.5'"),
-        (["multilabel", "train", "--dataset", "x", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
-        (
-            ["multilabel", "train", "--dataset", "x", "--floors", "-1"],
-            "--floors must be 0 (none) or at least 2, got -1",
-        ),
-        (["multilabel", "train", "--dataset", "x", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
-        (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
     ],
 )
 def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
@@ -124,10 +116,16 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif("paper" not in LAB, reason="calirare-lab is not installed")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["multilabel", "train", "--dataset", "x", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
+        (
+            ["multilabel", "train", "--dataset", "x", "--floors", "-1"],
+            "--floors must be 0 (none) or at least 2, got -1",
+        ),
+        (["multilabel", "train", "--dataset", "x", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
+        (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
         (["paper", "table2", "--datasets", ""], "--datasets must name at least one, got ''"),
         (["paper", "table2", "--label-rates", ""], "--label-rates must name at least one, got ''"),
         (["study", "copula", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
@@ -137,7 +135,9 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
         (["paper", "search", "--datasets", ","], "--datasets must name at least one, got ','"),
     ],
 )
-def test_bad_usage_of_the_lab_is_one_sentence(arguments, message, tmp_path, monkeypatch):
+def test_bad_usage_of_another_package_is_one_sentence(arguments, message, tmp_path, monkeypatch):
+    if arguments[0] not in OTHERS:
+        pytest.skip(f"{plugins.OTHERS[arguments[0]]} is not installed")
     monkeypatch.chdir(tmp_path)
     assert message in assert_one_sentence(call(*arguments))
     assert list(tmp_path.iterdir()) == []

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from calirare.cli.multilabel import read_table
 from calirare.cli.tables import TableColumns, load_table
 from calirare.datasets.pickles import unpickle
 from calirare.graph import Graph, Relation
-from calirare.multilabel import MultilabelData, load_multilabel, multilabel_report
 from calirare.run import Settings, read_yaml
+from calirare_multilabel import MultilabelData, load_multilabel, multilabel_report
+from calirare_multilabel.cli import read_table
 from tests.fuzz.mutate import archive, some, spoilt_arrays, spoilt_bytes, spoilt_text, with_spoilt_member
 from tests.fuzz.oracles import finite, refused, sound
 from tests.helpers.tasks import rare_task

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from calirare.graph.splits import Split
-from calirare.multilabel.data import MultilabelData
+from calirare_multilabel.data import MultilabelData
 
 
 def small_data(n: int = 240, k: int = 3, seed: int = 0, **changes) -> MultilabelData:

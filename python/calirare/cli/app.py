@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -27,11 +26,6 @@ DEBUG = "--debug"
 PIPE_CLOSED = 141  # and for a program whose reader has gone
 NO_ROOM = ("can't allocate memory", "out of memory", "failed to map segment")  # as torch and the loader say it
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
-# Ours, written as those of other packages are.
-APPS = {"multilabel": EntryPoint("multilabel", "calirare.cli.multilabel:app", plugins.GROUP)}
-HELP = {name: command.help for name, command in COMMANDS.items()} | {
-    "multilabel": "Canonical calibration of models that give several labels at once (CMLCC)."
-}
 
 
 def main() -> None:
@@ -111,10 +105,10 @@ def run(words: list[str]) -> int:
         _ready()
         return command.run(**given) or 0
     else:
-        entry = None if name.startswith("-") else APPS.get(name) or plugins.find(name)
+        entry = None if name.startswith("-") else plugins.find(name)
         if entry is None:
             what = "option" if name.startswith("-") else "command"
-            raise UsageError(f"{unknown(what, name, [*HELP, '--help', '--version'])} (see `calirare --help`)")
+            raise UsageError(f"{unknown(what, name, [*COMMANDS, '--help', '--version'])} (see `calirare --help`)")
         return plugins.run(entry, rest, _ready) or 0
     return 0
 
@@ -130,7 +124,8 @@ def version() -> str:
 
 def _help() -> str:
     others = {n: f"Of the package {e.dist.name if e.dist else n}." for n, e in sorted(plugins.commands().items())}
-    rows = [f"  {name:<12}{text}" for name, text in (others | HELP).items()]
+    ours = {name: command.help for name, command in COMMANDS.items()}
+    rows = [f"  {name:<12}{text}" for name, text in (others | ours).items()]
     options = ["  --version   Print the version.", "  --help      Print this, or after a command its options."]
     more = "Every command takes --debug, which shows the whole traceback of an error."
     lines = ["usage: calirare COMMAND [OPTIONS]", "", ABOUT, "", "commands:", *rows, "", "options:", *options, "", more]

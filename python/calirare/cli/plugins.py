@@ -1,4 +1,4 @@
-"""Commands of other installed packages, above all of calirare-lab, looked up when a name is not one of ours.
+"""Commands of other installed packages, looked up when a name is not one of ours.
 
 A package registers a command in the entry-point group `calirare.commands`: name -> "module:object", where the object
 is a function that takes the words after the name and returns an exit code, or a `typer.Typer`. The module should be
@@ -17,7 +17,8 @@ from calirare._util.errors import InputError
 from calirare.cli.options import UsageError
 
 GROUP = "calirare.commands"
-LAB = ("paper", "profile", "study")  # commands of calirare-lab
+# Commands of the packages that are developed with this one.
+OTHERS = {"multilabel": "calirare-multilabel"} | dict.fromkeys(("paper", "profile", "study"), "calirare-lab")
 
 
 def commands() -> dict[str, EntryPoint]:
@@ -29,13 +30,14 @@ def find(name: str) -> EntryPoint | None:
     """Returns a command's entry point, None where nobody has it.
 
     Raises:
-        InputError: it belongs to calirare-lab, which is not installed.
+        InputError: it belongs to one of `OTHERS`, which is not installed.
     """
     entry = commands().get(name)
-    if entry is None and name in LAB:
+    if entry is None and name in OTHERS:
+        package = OTHERS[name]
         raise InputError(
-            f"{name} is a command of calirare-lab, which is not installed: `pip install calirare[lab]`, or in a "
-            "checkout `pip install --no-deps ./python/calirare_lab`"
+            f"{name} is a command of {package}, which is not installed: `pip install "
+            f"calirare[{package.removeprefix('calirare-')}]`, or in a checkout `make setup`"
         )
     return entry
 

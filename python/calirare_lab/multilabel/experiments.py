@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calirare._util.processes import workers
 from calirare._util.store import Store, key_of, read_json, write_json
-from calirare.multilabel import (
+from calirare_multilabel import (
     TrainOptions,
     choose_beta,
     load_multilabel,
@@ -23,9 +23,9 @@ from calirare.multilabel import (
     noise_floor,
     train_network,
 )
-from calirare.multilabel.data import PUBLISHED
-from calirare.multilabel.evaluate import calibration_measures
-from calirare.multilabel.training import BETAS, best_beta, fit_temperature
+from calirare_multilabel.data import PUBLISHED
+from calirare_multilabel.evaluate import calibration_measures
+from calirare_multilabel.training import BETAS, best_beta, fit_temperature
 
 SEEDS = tuple(range(10))
 METHODS = ("bce", "bce_temperature", "focal", "cmlcc", "cmlcc_per_seed")

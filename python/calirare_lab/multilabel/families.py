@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from calirare.multilabel import CopulaOptions, canonical_calibration_error, noise_floor
-from calirare.multilabel.families import Family
-from calirare.multilabel.margins import CdfRule
 from calirare_lab.multilabel.student import StudentCopula
 from calirare_lab.multilabel.vine import VineCopula
+from calirare_multilabel import CopulaOptions, canonical_calibration_error, noise_floor
+from calirare_multilabel.families import Family
+from calirare_multilabel.margins import CdfRule
 
 RULES: tuple[CdfRule, ...] = ("printed", "midrank")
 

@@ -7,7 +7,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.graph import EdgeRules, Split, build_adjacency
-from calirare.multilabel import MultilabelData
+from calirare_multilabel import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has
 MEAN_DEGREE = 8

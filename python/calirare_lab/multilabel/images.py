@@ -12,8 +12,8 @@ from torch import Tensor
 from calirare._util.array_files import open_arrays, require
 from calirare._util.errors import InputError
 from calirare.graph import PARTS, Split
-from calirare.multilabel import MultilabelData
-from calirare.multilabel.data import hold_out
+from calirare_multilabel import MultilabelData
+from calirare_multilabel.data import hold_out
 
 TEST_SHARE = 0.2
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.multilabel.families import Conditional
-from calirare.multilabel.margins import Dependence, Shrinkage, normal_score_dependence
+from calirare_multilabel.families import Conditional
+from calirare_multilabel.margins import Dependence, Shrinkage, normal_score_dependence
 
 DEGREES_OF_FREEDOM = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 50.0)
 TIE = 1e-9  # differences of the mean log-likelihood that are rounding: one score alone has the same for every nu

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from calirare._util.arrays import check_count
-from calirare.multilabel import CopulaOptions, conditional_expectation, marginal_ece
-from calirare.multilabel.evaluate import kernel_gap
 from calirare_lab.multilabel.simulate import Sample, World, worlds
+from calirare_multilabel import CopulaOptions, conditional_expectation, marginal_ece
+from calirare_multilabel.evaluate import kernel_gap
 
 SIZES = (250, 1_000, 4_000, 16_000, 64_000, 256_000)
 LARGEST_KERNEL = 4_000

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.multilabel.families import Conditional
-from calirare.multilabel.margins import Shrinkage
+from calirare_multilabel.families import Conditional
+from calirare_multilabel.margins import Shrinkage
 
 SMALLEST_DENSITY = 1e-300
 

@@ -86,8 +86,8 @@ def families(
     _at_least("families", "seed", seed, 0)
     if floors < 0 or floors == 1:
         raise InputError(f"study families: --floors must be 0 (none) or at least 2, got {floors}")
-    from calirare.cli.multilabel import print_reports, read_table
     from calirare_lab.multilabel.families import family_readings
+    from calirare_multilabel.cli import print_reports, read_table
 
     scores, labels, names = read_table(table, part)
     try:
@@ -155,8 +155,8 @@ def graph(
     """Write a simulated graph whose nodes have several rare labels, for `calirare multilabel train`."""
     _at_least("graph", "seed", seed, 0)
     paths = _new("graph", out.parent, overwrite, out.name)
-    from calirare.multilabel import save_multilabel
     from calirare_lab.multilabel.graphs import simulated_graph
+    from calirare_multilabel import save_multilabel
 
     save_multilabel(simulated_graph(nodes, n_labels=labels, seed=seed), paths[0])
     _tell(paths)
@@ -176,8 +176,8 @@ def images(
     _at_least("images", "seed", seed, 0)
     _at_least("images", "size", size, 1)
     paths = _new("images", out.parent, overwrite, out.name)
-    from calirare.multilabel import save_multilabel
     from calirare_lab.multilabel.images import load_images
+    from calirare_multilabel import save_multilabel
 
     save_multilabel(load_images(folder, labels, features=features, size=size, seed=seed), paths[0])
     _tell(paths)

@@ -16,7 +16,6 @@ from calirare import InputError
 from calirare._util import array_files
 from calirare._util.errors import LONGEST
 from calirare.graph import Graph
-from calirare.multilabel import load_multilabel
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -209,16 +208,6 @@ def test_a_damaged_gzip_is_one_sentence(tmp_path):
         (tmp_path / "edges.csv.gz").write_bytes(damaged)
         with pytest.raises(InputError, match=r"edges\.csv\.gz"):
             Graph.from_edges(tmp_path / "edges.csv.gz", tmp_path / "nodes.csv")
-
-
-def test_numbers_of_nodes_do_not_wrap_in_multilabel_data(tmp_path):
-    n = 8
-    indices = np.array([1, 0]) + np.array([2**32, 0])
-    indptr = np.array([0, 1, 2] + [2] * (n - 2))
-    rows = {"train_idx": np.arange(5), "test_idx": np.arange(5, n), "X": np.ones((n, 2)), "Y": np.eye(n, 2)}
-    np.savez(tmp_path / "m.npz", indptr=indptr, indices=indices, **rows)
-    with pytest.raises(InputError, match="indices must be from 0 to 7, got 0 to 4294967297"):
-        load_multilabel(tmp_path / "m.npz")
 
 
 def test_large_numbers_in_sparse_features_are_refused():

@@ -10,7 +10,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 
-from calirare import metrics, multilabel, plots
+import calirare_multilabel as multilabel
+from calirare import metrics, plots
 
 # Measures of labels and probabilities.
 PAIRS = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.multilabel.data import load_multilabel, save_multilabel
 from calirare_lab.multilabel.graphs import simulated_graph
 from calirare_lab.multilabel.images import load_images
+from calirare_multilabel.data import load_multilabel, save_multilabel
 from tests.helpers.multilabel import write_images
 
 

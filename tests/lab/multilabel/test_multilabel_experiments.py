@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from calirare.multilabel.data import save_multilabel
-from calirare.multilabel.training import BETAS, TrainOptions
 from calirare_lab.multilabel import experiments
 from calirare_lab.multilabel.experiments import METHODS, run_cell, run_experiments, summarise
+from calirare_multilabel.data import save_multilabel
+from calirare_multilabel.training import BETAS, TrainOptions
 from tests.helpers.multilabel import small_data
 
 QUICK = TrainOptions(hidden=8, learning_rate=0.02, max_epochs=3, patience=2, batch_size=48)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.stats import multivariate_t, norm, t
 
-from calirare.multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
 from calirare_lab.multilabel.student import StudentCopula, fit_student
 from calirare_lab.multilabel.vine import VineCopula
+from calirare_multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
 
 FAMILIES = {"gaussian": None, "student": StudentCopula(), "vine": VineCopula()}
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from calirare.multilabel import CopulaOptions, canonical_calibration_error
 from calirare_lab.multilabel import plots
 from calirare_lab.multilabel.plots import draw_experiments, draw_study
 from calirare_lab.multilabel.simulate import RATES, _hidden_parts, _score_correlation, worlds
 from calirare_lab.multilabel.study import SIZES, Cell, kernel_repeats, repeats_for, run_cell, run_study, verdicts
+from calirare_multilabel import CopulaOptions, canonical_calibration_error
 
 WORLDS = {world.name: world for world in worlds()}
 

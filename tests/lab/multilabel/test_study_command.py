@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from calirare._util.errors import InputError
-from calirare.cli.multilabel import app as multilabel_app
-from calirare.multilabel.data import load_multilabel
 from calirare_lab.studies.cli import app
+from calirare_multilabel.cli import app as multilabel_app
+from calirare_multilabel.data import load_multilabel
 from tests.helpers.multilabel import write_images
 
 

@@ -7,8 +7,8 @@ from scipy.special import expit
 from scipy.stats import norm
 from torch.nn import functional as F
 
-from calirare.multilabel import CMLCCLoss, canonical_calibration_error, focal_loss, smooth_canonical_error
 from calirare_lab.multilabel.reference import gaussian_copula_density
+from calirare_multilabel import CMLCCLoss, canonical_calibration_error, focal_loss, smooth_canonical_error
 
 
 def batch(n: int = 24, k: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from calirare.multilabel.margins import CDF_RULES, CdfRule, Dependence, Shrinkage, label_scores, normal_score_dependence
+from calirare_multilabel.margins import CDF_RULES, CdfRule, Dependence, Shrinkage, label_scores, normal_score_dependence
 
 
 @dataclass(frozen=True, eq=False)

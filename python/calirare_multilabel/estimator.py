@@ -10,9 +10,9 @@ from torch import Tensor
 
 from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
-from calirare.multilabel.families import Conditional, CopulaOptions, fit_conditional
-from calirare.multilabel.inputs import check_norm, read
-from calirare.multilabel.margins import pseudo_observations
+from calirare_multilabel.families import Conditional, CopulaOptions, fit_conditional
+from calirare_multilabel.inputs import check_norm, read
+from calirare_multilabel.margins import pseudo_observations
 
 CHUNK_ROWS = 32_768
 

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from calirare._util.errors import InputError
 from calirare._util.torch_state import seeded
-from calirare.multilabel.data import MultilabelData
-from calirare.multilabel.estimator import canonical_calibration_error
-from calirare.multilabel.loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
-from calirare.multilabel.networks import build_network
+from calirare_multilabel.data import MultilabelData
+from calirare_multilabel.estimator import canonical_calibration_error
+from calirare_multilabel.loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
+from calirare_multilabel.networks import build_network
 
 BETAS = (0.1, 0.3, 1.0, 3.0)
 HAMMING_SLACK = 0.01  # a beta may worsen the Hamming loss of the validation rows by this share of it

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, hamming_loss, log_loss
 
-from calirare.multilabel import accuracy_measures, marginal_ece, multilabel_report, noise_floor
+from calirare_multilabel import accuracy_measures, marginal_ece, multilabel_report, noise_floor
 
 
 def sample(n: int = 300, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

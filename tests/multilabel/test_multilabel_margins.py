@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.stats import norm, rankdata
 
-from calirare.multilabel import margins
-from calirare.multilabel.margins import _sorted, label_scores, pseudo_observations, smooth_cdf
 from calirare_lab.multilabel.vine import extended_label_cdf
+from calirare_multilabel import margins
+from calirare_multilabel.margins import _sorted, label_scores, pseudo_observations, smooth_cdf
 
 EPS = np.finfo(float).eps
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from calirare.multilabel import kde_calibration_error
-from calirare.multilabel.evaluate import BANDWIDTHS
+from calirare_multilabel import kde_calibration_error
+from calirare_multilabel.evaluate import BANDWIDTHS
 
 
 def sample(n: int = 30, k: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ def test_bandwidth_rules_pick_the_best_of_the_grid():
 def test_chunks_change_nothing(monkeypatch):
     f, y = sample(50)
     whole = kde_calibration_error(y, f, bandwidth=0.1).value
-    monkeypatch.setattr("calirare.multilabel.evaluate.CHUNK_ENTRIES", 350)
+    monkeypatch.setattr("calirare_multilabel.evaluate.CHUNK_ENTRIES", 350)
     assert kde_calibration_error(y, f, bandwidth=0.1).value == pytest.approx(whole, rel=1e-13, abs=0)
 
 

@@ -15,7 +15,7 @@ from calirare._util.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-PRELOAD = "calirare.multilabel.run"
+PRELOAD = "calirare_multilabel.run"
 MANY_TIES = 0.1  # share of rows that share their score with another
 TIES_MATTER = 0.02  # relative change of a reading by what ties are given for a rank
 
@@ -53,7 +53,7 @@ def train(
     told = dict(locals())
     _check("train", floors, seed)
     from calirare._util.console import Reporter
-    from calirare.multilabel import (
+    from calirare_multilabel import (
         PUBLISHED,
         Calibration,
         TrainOptions,
@@ -105,8 +105,8 @@ def evaluate(
     """Measure the calibration and accuracy of multi-label predictions."""
     _check("evaluate", floors, seed)
     from calirare._util.output import check_free, fresh_files
-    from calirare.multilabel import canonical_calibration_error, multilabel_report
     from calirare.run import write_json
+    from calirare_multilabel import canonical_calibration_error, multilabel_report
 
     if table.is_dir():
         table, part = table / "predictions.csv", part or "test"
@@ -136,7 +136,7 @@ def evaluate(
 
 def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], share: float) -> None:
     """Says what the copulas read where tied scores take their mean rank, if that is another number."""
-    from calirare.multilabel import CopulaOptions, canonical_calibration_error
+    from calirare_multilabel import CopulaOptions, canonical_calibration_error
 
     options = {
         "copula": CopulaOptions(cdf="midrank"),

@@ -1,13 +1,13 @@
 """Canonical calibration of multi-label models: copula estimator, CMLCC loss, training and comparators."""
 
-from calirare.multilabel.data import PUBLISHED, MultilabelData, load_multilabel, save_multilabel
-from calirare.multilabel.estimator import (
+from calirare_multilabel.data import PUBLISHED, MultilabelData, load_multilabel, save_multilabel
+from calirare_multilabel.estimator import (
     CanonicalError,
     CopulaDiagnostics,
     canonical_calibration_error,
     conditional_expectation,
 )
-from calirare.multilabel.evaluate import (
+from calirare_multilabel.evaluate import (
     KernelError,
     accuracy_measures,
     kde_calibration_error,
@@ -15,10 +15,10 @@ from calirare.multilabel.evaluate import (
     multilabel_report,
     noise_floor,
 )
-from calirare.multilabel.families import CopulaOptions
-from calirare.multilabel.loss import CMLCCLoss, focal_loss, smooth_canonical_error
-from calirare.multilabel.run import Calibration, train_and_measure, write_run
-from calirare.multilabel.training import TrainedModel, TrainOptions, choose_beta, train_network
+from calirare_multilabel.families import CopulaOptions
+from calirare_multilabel.loss import CMLCCLoss, focal_loss, smooth_canonical_error
+from calirare_multilabel.run import Calibration, train_and_measure, write_run
+from calirare_multilabel.training import TrainedModel, TrainOptions, choose_beta, train_network
 
 __all__ = [
     "PUBLISHED",

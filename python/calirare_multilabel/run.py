@@ -20,9 +20,11 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.tensor_files import write_tensors
 from calirare.graph import PARTS
-from calirare.multilabel.data import MultilabelData
-from calirare.multilabel.evaluate import multilabel_report
-from calirare.multilabel.training import (
+from calirare.plots import Panel, reliability_diagram
+from calirare_ext import __version__
+from calirare_multilabel.data import MultilabelData
+from calirare_multilabel.evaluate import multilabel_report
+from calirare_multilabel.training import (
     BetaChoice,
     TrainedModel,
     TrainOptions,
@@ -30,8 +32,6 @@ from calirare.multilabel.training import (
     fit_temperature,
     train_network,
 )
-from calirare.plots import Panel, reliability_diagram
-from calirare_ext import __version__
 
 Calibration = Literal["none", "temperature"]
 

@@ -6,7 +6,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.datasets.places import data_root
-from calirare.multilabel.data import PUBLISHED, hold_out, load_multilabel, save_multilabel
+from calirare_multilabel.data import PUBLISHED, hold_out, load_multilabel, save_multilabel
 from tests.helpers.multilabel import small_data, write_npz
 
 # rows, features, labels, train, test, cardinality: the publisher's table
@@ -125,3 +125,13 @@ def test_images_survive_the_file(tmp_path):
     assert torch.equal(again.x, data.x)
     assert torch.equal(again.y, data.y)
     assert again.adjacency is None
+
+
+def test_numbers_of_nodes_do_not_wrap(tmp_path):
+    n = 8
+    indices = np.array([1, 0]) + np.array([2**32, 0])
+    indptr = np.array([0, 1, 2] + [2] * (n - 2))
+    rows = {"train_idx": np.arange(5), "test_idx": np.arange(5, n), "X": np.ones((n, 2)), "Y": np.eye(n, 2)}
+    np.savez(tmp_path / "m.npz", indptr=indptr, indices=indices, **rows)
+    with pytest.raises(InputError, match="indices must be from 0 to 7, got 0 to 4294967297"):
+        load_multilabel(tmp_path / "m.npz")

@@ -9,15 +9,15 @@ from scipy.optimize import minimize
 from scipy.special import ndtri
 from scipy.stats import multivariate_normal, norm
 
-from calirare.multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
-from calirare.multilabel.families import GaussianFit, fit_gaussian, likelihood_root
-from calirare.multilabel.margins import normal_score_dependence, pseudo_observations
 from calirare_lab.multilabel.reference import (
     gaussian_copula_density,
     literal_conditional_expectation,
     literal_error,
 )
 from calirare_lab.multilabel.student import StudentCopula
+from calirare_multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
+from calirare_multilabel.families import GaussianFit, fit_gaussian, likelihood_root
+from calirare_multilabel.margins import normal_score_dependence, pseudo_observations
 
 PLAIN = CopulaOptions(shrinkage=0.0)
 
@@ -219,7 +219,7 @@ def test_every_device_gives_the_same_number(device):
 def test_many_chunks_give_what_one_gives(monkeypatch):
     f, y = sample(500, 3)
     whole = canonical_calibration_error(y, f, norm=2).value
-    monkeypatch.setattr("calirare.multilabel.estimator.CHUNK_ROWS", 7)
+    monkeypatch.setattr("calirare_multilabel.estimator.CHUNK_ROWS", 7)
     assert canonical_calibration_error(y, f, norm=2).value == pytest.approx(whole, rel=1e-13, abs=0)
 
 

@@ -12,12 +12,12 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from calirare._util.errors import InputError
-from calirare.multilabel import accuracy_measures, canonical_calibration_error
-from calirare.multilabel.networks import GraphConvolution, build_network
-from calirare.multilabel.training import TrainOptions, _batches, choose_beta, fit_temperature, make_loss, train_network
 from calirare_ext import gcn_norm
 from calirare_lab.multilabel.graphs import simulated_graph
 from calirare_lab.multilabel.images import load_images
+from calirare_multilabel import accuracy_measures, canonical_calibration_error
+from calirare_multilabel.networks import GraphConvolution, build_network
+from calirare_multilabel.training import TrainOptions, _batches, choose_beta, fit_temperature, make_loss, train_network
 from tests.helpers.multilabel import small_data, write_images
 
 QUICK = TrainOptions(hidden=8, learning_rate=0.02, max_epochs=12, patience=4, batch_size=48)

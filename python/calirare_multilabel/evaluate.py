@@ -14,9 +14,9 @@ from calirare._util.arrays import Array, check_count
 from calirare._util.errors import shown
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
-from calirare.multilabel.estimator import canonical_calibration_error
-from calirare.multilabel.families import CopulaOptions
-from calirare.multilabel.inputs import as_matrix, check_norm, read
+from calirare_multilabel.estimator import canonical_calibration_error
+from calirare_multilabel.families import CopulaOptions
+from calirare_multilabel.inputs import as_matrix, check_norm, read
 
 Measure = Callable[[Tensor, Tensor], float]
 SMALLEST_PROBABILITY = 1e-12

@@ -10,12 +10,12 @@ import yaml
 from typer.testing import CliRunner
 
 from calirare._util.errors import InputError
-from calirare.cli.multilabel import app, read_table
-from calirare.multilabel import multilabel_report
-from calirare.multilabel.data import load_multilabel, save_multilabel
-from calirare.multilabel.run import train_and_measure
-from calirare.multilabel.training import TrainOptions
 from calirare_lab.multilabel.graphs import simulated_graph
+from calirare_multilabel import multilabel_report
+from calirare_multilabel.cli import app, read_table
+from calirare_multilabel.data import load_multilabel, save_multilabel
+from calirare_multilabel.run import train_and_measure
+from calirare_multilabel.training import TrainOptions
 from tests.helpers.multilabel import small_data
 
 QUICK = ["--epochs", "3", "--hidden", "8", "--floors", "0", "--batch-size", "48"]

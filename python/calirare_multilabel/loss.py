@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.multilabel.families import LabelModel, fit_gaussian
-from calirare.multilabel.inputs import as_hot, check_norm
-from calirare.multilabel.margins import Shrinkage, smooth_cdf
+from calirare_multilabel.families import LabelModel, fit_gaussian
+from calirare_multilabel.inputs import as_hot, check_norm
+from calirare_multilabel.margins import Shrinkage, smooth_cdf
 
 LossName = Literal["bce", "focal", "cmlcc"]
 LOSS_NAMES: tuple[LossName, ...] = ("bce", "focal", "cmlcc")
