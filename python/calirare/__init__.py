@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from calirare.leave_one_out import Newton as Newton
     from calirare.leave_one_out import Replicates as Replicates
     from calirare.leave_one_out import Retrain as Retrain
+    from calirare.leave_one_out import Tangent as Tangent
     from calirare.leave_one_out import quality as quality
     from calirare.models import GCN as GCN
     from calirare.models import fit as fit
@@ -52,7 +53,7 @@ _HOMES = {
     "datasets": ("load_dataset",),
     "graph": ("Graph", "Split"),
     "intervals": ("JackknifeResult", "jackknife"),
-    "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "quality"),
+    "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "Tangent", "quality"),
     "models": ("GCN", "fit", "fit_of"),
     "pipeline": ("train", "train_classes"),
     "run": ("ClassesOutcome", "Outcome", "Scorer", "Settings", "load", "load_classes"),

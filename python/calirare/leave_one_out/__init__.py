@@ -24,6 +24,7 @@ from calirare.leave_one_out.registry import METHODS
 from calirare.leave_one_out.replicates import Replicates
 from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
 from calirare.leave_one_out.retrain import Retrain
+from calirare.leave_one_out.tangent import Tangent, adam_moments
 from calirare.leave_one_out.trust import Quality, from_folds, gradient_ratio, quality, quality_of
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "Retrain",
     "Retraining",
     "SolverReport",
+    "Tangent",
+    "adam_moments",
     "alo_change",
     "change_of_logits",
     "choose_damping",

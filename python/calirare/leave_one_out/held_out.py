@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -120,6 +120,20 @@ def compared(own_logits: Tensor, targets: Tensor, held: HeldOut) -> Compared | N
     return Compared(float(loo.mean()), mean, float(spread.sqrt()), int(theirs.sum()), held.what)
 
 
+def retrained_modules(fitted: FittedNetwork, retrain: Retraining, folds: int) -> Iterator[tuple[Tensor, nn.Module]]:
+    """Yields which labels a fold holds out, bool [m], and the network trained without them; see `retrained_logits`."""
+    m = fitted.nodes.numel()
+    if not 2 <= folds <= m:
+        raise InputError(f"retrain: folds must be from 2 to {m}, the number of labels, got {folds}")
+    fold = fold_of(fitted.targets, folds, 0)
+    for number in range(folds):
+        held = fold == number
+        module = retrain(fitted.nodes[~held])
+        if not isinstance(module, nn.Module):
+            raise InputError(f"retrain: it must return a torch module, got {type(module).__name__}: return the network")
+        yield held, module
+
+
 def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | None = None, folds: int = 5) -> Tensor:
     """Returns each label's logits by a network that was trained without its fold, [m, k].
 
@@ -133,15 +147,8 @@ def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | 
     Raises:
         InputError: there are too few labels, or what is returned cannot be called as the network is.
     """
-    m = fitted.nodes.numel()
-    if not 2 <= folds <= m:
-        raise InputError(f"retrain: folds must be from 2 to {m}, the number of labels, got {folds}")
-    fold, out = fold_of(fitted.targets, folds, 0), torch.empty_like(fitted.label_logits)
-    for number in range(folds):
-        held = fold == number
-        module = retrain(fitted.nodes[~held])
-        if not isinstance(module, nn.Module):
-            raise InputError(f"retrain: it must return a torch module, got {type(module).__name__}: return the network")
+    out = torch.empty_like(fitted.label_logits)
+    for held, module in retrained_modules(fitted, retrain, folds):
         with evaluating(module), torch.no_grad():
             if isinstance(fitted, ModuleFit):
                 out[held] = module(*fitted.inputs)[fitted.nodes[held]]
