@@ -5,6 +5,5 @@ from calirare.features.fitting import Impute
 from calirare.features.labelled_nodes import hashed_names
 from calirare.features.numeric import Kept, together
 from calirare.features.raw_table import RawTable
-from calirare.features.whole import WholeMap
 
-__all__ = ["FeatureMap", "How", "Impute", "Kept", "RawTable", "WholeMap", "hashed_names", "together"]
+__all__ = ["FeatureMap", "How", "Impute", "Kept", "RawTable", "hashed_names", "together"]

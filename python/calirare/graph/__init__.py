@@ -9,7 +9,7 @@ from calirare.graph.arrays import (
     rows_of,
     scipy_of_csr,
 )
-from calirare.graph.category_names import TRUTH, places_of_names, plain_name, plain_names
+from calirare.graph.category_names import TRUTH, places_of_names, plain_name
 from calirare.graph.checksum import fingerprint, same_but_labels
 from calirare.graph.class_names import as_option, find_name, is_value, words_of
 from calirare.graph.columns import (
@@ -32,7 +32,7 @@ from calirare.graph.convolution import (
     propagation,
 )
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adjacency
-from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized, weights_note
+from calirare.graph.features import column_statistics, normalize_features, scale_note, weights_note
 from calirare.graph.folder import new_folder
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import (
@@ -63,7 +63,7 @@ from calirare.graph.splits import (
     split_note,
 )
 from calirare.graph.table_columns import TableColumns
-from calirare.graph.table_files import as_names, as_of_words, days_of, place, read_table
+from calirare.graph.table_files import as_names, as_of_words, place, read_table
 from calirare.graph.table_ids import id_column_of
 from calirare.graph.table_labels import ReadLabels, labels_of, no_label_column
 from calirare.graph.table_sources import (
@@ -120,7 +120,6 @@ __all__ = [
     "columns_of_text",
     "columns_to_text",
     "csr_of_scipy",
-    "days_of",
     "find_name",
     "fingerprint",
     "id_column_of",
@@ -146,7 +145,6 @@ __all__ = [
     "place",
     "places_of_names",
     "plain_name",
-    "plain_names",
     "propagated_features",
     "propagation",
     "raise_label_rate",
@@ -161,7 +159,6 @@ __all__ = [
     "source_exists",
     "source_of",
     "split_note",
-    "standardized",
     "stem_of",
     "unnamed_table",
     "weighs",

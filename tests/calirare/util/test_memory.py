@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from calirare import InputError
-from calirare._util import control_groups, memory
-from calirare._util.control_groups import UNLIMITED, bytes_left
+from calirare._util import memory
 
 V1 = {"limit": "memory.limit_in_bytes", "use": "memory.usage_in_bytes", "file": "total_inactive_file"}
 V2 = {"limit": "memory.max", "use": "memory.current", "file": "inactive_file"}
@@ -25,18 +24,18 @@ def group(folder: Path, names: dict[str, str], limit: object, use: int, file: in
 
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(control_groups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(memory, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "OWN", tmp_path / "own")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
     return tmp_path
 
 
 def test_without_a_limit_all_is_left(groups):
-    assert bytes_left() == UNLIMITED
+    assert memory.bytes_left() == memory.UNLIMITED
     (groups / "own").write_text("0::/\n")
-    assert bytes_left() == UNLIMITED
+    assert memory.bytes_left() == memory.UNLIMITED
     group(groups / "cgroup", V2, "max", 10)
-    assert bytes_left() == UNLIMITED
+    assert memory.bytes_left() == memory.UNLIMITED
 
 
 @pytest.mark.parametrize(("names", "line", "folder"), [(V2, "0::/a/b", ""), (V1, "4:memory:/a/b", "memory")])
@@ -44,17 +43,17 @@ def test_the_tightest_of_the_groups_around_a_process_counts(groups, names, line,
     (groups / "own").write_text(f"9:name=systemd:/\n{line}\n")
     top = groups / "cgroup" / folder
     group(top / "a" / "b", names, 9000, 1000)
-    assert bytes_left() == 8000
+    assert memory.bytes_left() == 8000
     group(top / "a", names, 7000, 3000, file=500)
-    assert bytes_left() == 4500, "a group around it is tighter; what is kept of files is given up"
+    assert memory.bytes_left() == 4500, "a group around it is tighter; what is kept of files is given up"
     group(top, names, 2000, 2500)
-    assert bytes_left() == 0
+    assert memory.bytes_left() == 0
 
 
 def test_the_limit_of_a_shell_counts(groups, monkeypatch):
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (pages * resource.getpagesize() + 10**9,) * 2)
-    assert 0 < bytes_left() <= 10**9
+    assert 0 < memory.bytes_left() <= 10**9
 
 
 def test_a_refusal_knows_of_the_limit(monkeypatch):
