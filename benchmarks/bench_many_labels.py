@@ -40,9 +40,9 @@ AFTER_TRAINING = ("check", "calibrate")
 def graph_folder(folder: Path, n: int, labels: int, features: int) -> Path:
     path = folder / f"g{n}_{labels}_{features}"
     if not path.exists():
-        from calirare.datasets.synthetic import synthetic_folder
+        import simulated
 
-        synthetic_folder(path, n, n_val=labels - 2 * PER_CLASS, n_test=min(TEST, n - labels), n_features=features)
+        simulated.folder_of(path, n, n_val=labels - 2 * PER_CLASS, n_test=min(TEST, n - labels), n_features=features)
     return path
 
 

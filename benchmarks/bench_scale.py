@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import record
+import simulated
 
-from calirare.datasets.synthetic import synthetic_folder
 from calirare_lab.profile.cost import Sizes, memory_bytes
 
 PAGE = record.ROOT / "docs" / "scaling.md"
@@ -41,7 +41,7 @@ def graph_folder(folder: Path, n: int, labels: int = LABELS) -> tuple[Path, floa
     if path.exists():
         return path, None
     started = time.perf_counter()
-    synthetic_folder(path, n, n_val=labels - 40)  # 20 of each class are training nodes
+    simulated.folder_of(path, n, n_val=labels - 40)  # 20 of each class are training nodes
     return path, time.perf_counter() - started
 
 

@@ -278,12 +278,7 @@ def release(tensor: Tensor) -> bool:
         Whether memory was given back.
     """
     array = _MAPPED.get(tensor.untyped_storage().data_ptr()) if tensor.device.type == "cpu" else None
-    return array is not None and release_array(array)
-
-
-def release_array(array: NumpyArray) -> bool:
-    """Gives the memory of a mapped array back, as `release`; what was written to a file's array stays in the file."""
-    mapping = getattr(array, "_mmap", None)
+    mapping = None if array is None else getattr(array, "_mmap", None)
     if mapping is None or not _HAS_ADVICE:
         return False
     mapping.madvise(mmap.MADV_DONTNEED)

@@ -13,7 +13,7 @@ from calirare.datasets.loading import (
     with_task,
 )
 from calirare.datasets.places import data_root, dataset_table
-from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
+from calirare.datasets.synthetic import synthetic_rare
 
 __all__ = [
     "CATALOGUE",
@@ -27,7 +27,6 @@ __all__ = [
     "digits",
     "load_dataset",
     "read_graph",
-    "synthetic_folder",
     "synthetic_rare",
     "with_task",
 ]

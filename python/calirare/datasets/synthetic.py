@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
 
-from calirare._util.array_files import NumpyArray, release_array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph import Graph, Split, csr_of_scipy, random_split
+from calirare.graph import Graph, csr_of_scipy
 from calirare_ext import Csr
 
 # Slope of the log-odds in the neighbourhood score (standard deviation 1) where labels are drawn from a posterior.
@@ -82,9 +81,7 @@ def _check(name: str, value: object, fits: bool, wanted: str) -> None:
         raise InputError(f"synthetic_rare: {name} must be {wanted}, got {value!r}")
 
 
-def synthetic_rare(
-    n_nodes: int, *, seed: int = 0, features_file: str | Path | None = None, **model: Unpack[ModelOptions]
-) -> Graph:
+def synthetic_rare(n_nodes: int, *, seed: int = 0, **model: Unpack[ModelOptions]) -> Graph:
     """Returns a simulated rare-class graph, nodes in random order, with the probabilities a model should find.
 
     Expected degrees follow a power law. Of each edge one end is drawn by expected degree from all nodes and the other,
@@ -100,14 +97,13 @@ def synthetic_rare(
     Args:
         n_nodes: number of nodes n, >= 10.
         seed: of numpy's default generator, >= 0; the same seed gives the same graph.
-        features_file: `.npy` file to hold the features, memory-mapped; None keeps them in memory.
         **model: see `BlockModel`.
 
     Returns:
         The graph, without a split, `posterior` known.
 
     Raises:
-        InputError: an argument is out of range, or the file cannot be written.
+        InputError: an argument is out of range.
 
     Cost: O(n d + m log m) time; about n d 4 bytes for the features and about 30 bytes per directed edge while
     the edges are made.
@@ -121,7 +117,7 @@ def synthetic_rare(
     n_rare = min(max(round(rules.share * n_nodes), 1), n_nodes - 1)
     block[rng.choice(n_nodes, n_rare, replace=False)] = 1
     adjacency = _draw_edges(block, rules, rng)
-    x, score = _draw_features(block, rules, rng, features_file)
+    x, score = _draw_features(block, rules, rng)
     y, posterior = _draw_labels(block, adjacency, score, rules, rng)
     names = ("rest", "rare")
     return Graph(
@@ -137,48 +133,6 @@ def synthetic_rare(
         # Symmetric and finite by construction: the checks would take longer than all the rest.
         trusted=True,
     )
-
-
-def synthetic_folder(
-    path: str | Path,
-    n_nodes: int,
-    *,
-    seed: int = 0,
-    label_rate: int = 20,
-    n_val: int = 160,
-    n_test: int = 1000,
-    **model: Unpack[ModelOptions],
-) -> None:
-    """Writes `synthetic_rare` with a random split as a folder that `load_dataset` maps, features block by block.
-
-    Args:
-        path: the folder; it must not be there.
-        n_nodes: number of nodes.
-        seed: of graph and split.
-        label_rate: training nodes per class.
-        n_val: validation nodes, which train and calibrate as well: 2 * 20 + 160 labels with the defaults.
-        n_test: test nodes.
-        **model: see `BlockModel`.
-
-    Raises:
-        InputError: an argument is out of range, or the folder is there or cannot be written.
-    """
-    path = Path(path)
-    if path.exists():
-        raise InputError(f"{path}: exists already: choose another folder or remove it")
-    features = path.with_name(f".{path.name}.x.npy")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        graph = synthetic_rare(n_nodes, seed=seed, features_file=features, **model)
-        assert graph.y is not None
-        split = random_split(graph.y, label_rate, n_val, n_test, seed, class_names=graph.class_names)
-        parts = (split.train, split.val, split.test)
-        graph = graph.with_split(Split(*parts, f"simulated(label_rate={label_rate}, seed={seed})"))
-        graph.to_folder(path, features)
-    except OSError as error:
-        raise InputError(f"{path}: the folder cannot be written ({error.strerror}): choose another") from error
-    finally:
-        features.unlink(missing_ok=True)
 
 
 def _draw_edges(block: NumpyArray, rules: BlockModel, rng: np.random.Generator) -> Csr:
@@ -230,20 +184,12 @@ def _upper_triangle(key: NumpyArray, n: int) -> Any:
     return sp.csr_matrix((np.ones(len(key), dtype=np.float32), cols, indptr), shape=(n, n))
 
 
-def _draw_features(
-    block: NumpyArray, rules: BlockModel, rng: np.random.Generator, path: str | Path | None
-) -> tuple[NumpyArray, NumpyArray]:
+def _draw_features(block: NumpyArray, rules: BlockModel, rng: np.random.Generator) -> tuple[NumpyArray, NumpyArray]:
     """Returns the features, float32 [n, d], and u^T x, float64 [n]."""
     n, d = len(block), rules.n_features
     direction = rng.standard_normal(d)
     direction /= np.linalg.norm(direction)
-    if path is None:
-        x: NumpyArray = np.empty((n, d), dtype=np.float32)
-    else:
-        try:
-            x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, d))
-        except OSError as error:
-            raise InputError(f"{path}: the file cannot be written ({error.strerror}): choose another") from error
+    x: NumpyArray = np.empty((n, d), dtype=np.float32)
     shift = (np.array([[-0.5], [0.5]]) * rules.separation * direction).astype(np.float32)
     score = np.empty(n)
     for start in range(0, n, CHUNK):
@@ -252,7 +198,6 @@ def _draw_features(
         part += shift[block[rows]]
         score[rows] = part @ direction.astype(np.float32)
         x[rows] = part
-        release_array(x)
     return x, score
 
 

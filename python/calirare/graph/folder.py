@@ -97,13 +97,12 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     return parts, stored_minority(facts.get("minority"), parts, path)
 
 
-def write_folder(graph: Parts, path: Path, features: Path | None = None, packing: Packing = "float32") -> None:
+def write_folder(graph: Parts, path: Path, packing: Packing = "float32") -> None:
     """Writes a graph, given by its attributes, as a folder that `read_folder` maps.
 
     Args:
         graph: the attributes; a rare-class task keeps its classes before merging and the rare class.
         path: the folder; it must not be there.
-        features: `.npy` file that holds the features already and moves into the folder; None writes them.
         packing: how dense features are stored, see `calirare.graph.packed`.
 
     Raises:
@@ -112,10 +111,7 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None, packing
     arrays, facts = arrays_of(graph)
     facts["name"] = graph["name"]
     with new_folder(path, facts) as partial:
-        if features is not None:
-            os.replace(features, partial / "x.npy")
-            del arrays["x"]
-        if features is None and "x" in arrays:
+        if "x" in arrays:
             arrays |= packed(arrays["x"], packing, str(path))
         for name, array in arrays.items():
             np.save(partial / f"{name}.npy", array, allow_pickle=False)

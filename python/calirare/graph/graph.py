@@ -374,9 +374,9 @@ class Graph:
         """Writes the graph to an `.npz` file that `from_npz` reads; see `calirare.graph.npz.write_npz`."""
         write_npz(vars(self), Path(path))
 
-    def to_folder(self, path: str | Path, features: Path | None = None, packing: Packing = "float32") -> None:
+    def to_folder(self, path: str | Path, packing: Packing = "float32") -> None:
         """Writes the graph as a folder that `read` and `load_dataset` map; see `calirare.graph.folder.write_folder`."""
-        write_folder(vars(self), Path(path), features, packing)
+        write_folder(vars(self), Path(path), packing)
 
     @classmethod
     def from_data(cls, data: Data | HeteroData, *, name: str = "data", **options: Any) -> Graph:

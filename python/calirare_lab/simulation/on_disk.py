@@ -76,8 +76,8 @@ def synthetic_on_disk(
         dtype: of the features in the file; float16 takes half of the disk.
         labels: whether to write classes and a split; without, the graph is one to score.
         report: called with "edges", "rows" or "features", how many are done and how many there are.
-        **options: see `BlockModel`; `label_rate`, `n_val` and `n_test` as for `synthetic_folder`, except that they
-            must fit: no split is shrunk.
+        **options: see `BlockModel`; of the split `label_rate`, the training nodes of each class, `n_val` and `n_test`,
+            the validation and test nodes, all of which must fit.
 
     Raises:
         InputError: an argument is out of range, the folder is there or cannot be written, or the disk lacks room.

@@ -10,7 +10,7 @@ import torch
 
 from calirare._util.array_files import _MAPPED, map_tensor, release
 from calirare._util.errors import InputError
-from calirare.datasets import load_dataset, synthetic_folder, synthetic_rare
+from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
@@ -242,13 +242,3 @@ def test_a_folder_that_is_none_is_refused(tmp_path, folder):
         map_tensor(folder / "nothing.npy")
     with pytest.raises(InputError, match="label must be left out for a graph's folder, it is for edge tables"):
         load_dataset(folder, label="y")
-
-
-def test_a_simulated_graph_goes_straight_into_a_folder(tmp_path):
-    synthetic_folder(tmp_path / "s", 3000, seed=4, n_features=5, n_val=20, n_test=50)
-    expected, graph = synthetic_rare(3000, seed=4, n_features=5), load_dataset(tmp_path / "s")
-    assert torch.equal(graph.x, expected.x)
-    assert torch.equal(graph.adjacency.indices, expected.adjacency.indices)
-    assert torch.equal(graph.posterior, expected.posterior)
-    assert [p.numel() for p in (graph.split.train, graph.split.val, graph.split.test)] == [40, 20, 50]
-    assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -148,16 +148,6 @@ def test_drawn_labels_are_independent_given_the_posterior():
     assert np.mean(z[rows] * z[cols]) > 0.15
 
 
-def test_features_in_a_file_are_the_same(tmp_path):
-    inside = synthetic_rare(70_000, n_features=3, seed=9)
-    outside = synthetic_rare(70_000, n_features=3, seed=9, features_file=tmp_path / "x.npy")
-    assert torch.equal(inside.x, outside.x)
-    assert torch.equal(inside.posterior, outside.posterior)
-    assert np.array_equal(np.load(tmp_path / "x.npy"), inside.x.numpy())
-    with pytest.raises(InputError, match=r"x.npy: the file cannot be written \(No such file or directory\)"):
-        synthetic_rare(100, features_file=tmp_path / "none" / "x.npy")
-
-
 def test_a_simulated_graph_survives_its_file(tmp_path):
     graph = synthetic_rare(300, n_features=2)
     graph.to_npz(tmp_path / "s.npz")
