@@ -138,7 +138,7 @@ class TreesDetector:
         weights = sample_weights
         if weights is None:
             weights = self.growing.label_weights(graph.y[nodes], graph.n_classes)
-        grown = self.growing.fit_labels(self.growing.weighed(labels, weights.double().cpu().numpy()))
+        grown = self.growing.fit(labels.weighed(weights.double().cpu().numpy()))
         in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
         return TreesFit(grown, columns, nodes, graph.y[nodes], weights, in_sample)
 

@@ -74,8 +74,8 @@ class Labels:
         return out
 
     def weighed(self, weights: NumpyArray) -> Labels:
-        """Returns the same labels with other weights [m]; `joined` is not made again."""
-        other = replace(self, weights=weights)
+        """Returns the same labels with other weights [m], float64, of which only the ratios count."""
+        other = replace(self, weights=weights / weights.mean())  # `joined` is not made again
         vars(other)["joined"] = self.joined
         return other
 

@@ -169,53 +169,39 @@ class TreesTraining:
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"TreesTraining: learning_rate must be in (0, 1], got {self.learning_rate}")
 
-    def fit_columns(
-        self,
-        columns: NumpyArray,
-        targets: NumpyArray,
-        n_classes: int,
-        *,
-        sample_weights: NumpyArray | None = None,
-        fold: NumpyArray | None = None,
-    ) -> TreesModel:
+    def labels_of(self, columns: NumpyArray, targets: NumpyArray, n_classes: int) -> Labels:
+        """Returns what trees are grown on, weighted as `label_weights` has it, for one or several `fit`.
+
+        Args:
+            columns: of the labelled rows, float32 [m, d]; d >= 1, m >= 2.
+            targets: their classes, int64 [m], in [0, n_classes); a class may be absent.
+            n_classes: k >= 2.
+
+        Raises:
+            InputError: a number is not finite.
+        """
+        check_columns("trees", columns)
+        weights = self.label_weights(torch.from_numpy(targets), n_classes).numpy()
+        return Labels(columns, targets, weights, n_classes)
+
+    def fit(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
         """Grows trees on all labels and without each fold of them.
 
         Args:
-            columns: of the labelled rows, float32 [m, d], finite; d >= 1, m >= 2.
-            targets: their classes, int64 [m], in [0, n_classes); a class may be absent, from a fold or from all.
-            n_classes: k >= 2.
-            sample_weights: weight of each label's loss, [m], finite, > 0, of which only the ratios count; None: see
-                `balanced`.
+            labels: what they are grown on.
             fold: the fold of each label, int64 [m], 0 to K - 1, none empty; None: `training.fold_of` draws it.
 
         Returns:
             The trees, and each label's logits by those grown without its fold.
 
         Raises:
-            TypeError: a dtype is wrong.
-            ValueError: a shape or range is wrong.
-            InputError: a number is not finite, or there are too few labels.
+            InputError: there are too few labels.
 
         Cost: K + 1 ensembles. 3,600 labels with 220 columns take seconds of processor time.
         """
-        return self.fit_labels(self.labels_of(columns, targets, n_classes, sample_weights), fold=fold)
-
-    def labels_of(
-        self, columns: NumpyArray, targets: NumpyArray, n_classes: int, sample_weights: NumpyArray | None = None
-    ) -> Labels:
-        """Returns what trees are grown on, for one or several `fit_labels`; arguments and errors of `fit_columns`."""
-        check_columns("TreesTraining.fit_columns", columns)
-        check_targets(targets, columns.shape[0], n_classes)
-        return Labels(columns, targets, self._weights(targets, n_classes, sample_weights), n_classes)
-
-    def weighed(self, labels: Labels, sample_weights: NumpyArray | None) -> Labels:
-        """Returns labels with other weights; arguments and errors of `fit_columns`."""
-        return labels.weighed(self._weights(labels.targets, labels.n_classes, sample_weights))
-
-    def fit_labels(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
-        """Grows trees on labels; see `fit_columns`."""
         targets, n_classes = labels.targets, labels.n_classes
-        fold = self._folds(targets, fold)
+        if fold is None:
+            fold = fold_of(torch.from_numpy(targets), min(self.folds, targets.size), self.seed).numpy()
         grower = Grower(labels, self._settings(targets.size, n_classes))
         kept = [np.arange(targets.size), *(np.flatnonzero(fold != f) for f in range(int(fold.max()) + 1))]
         held = [np.flatnonzero(fold == f) for f in range(len(kept) - 1)]
@@ -266,37 +252,6 @@ class TreesTraining:
         given = {"num_leaves": leaves, "learning_rate": self.learning_rate, "seed": self.seed, "num_threads": self.jobs}
         return settings_of(self.kind, m, n_classes, **given)
 
-    def _weights(self, targets: NumpyArray, n_classes: int, given: NumpyArray | None) -> NumpyArray:
-        """Returns the weight of each label's loss, float64 [m]."""
-        if given is None:
-            return self.label_weights(torch.from_numpy(targets), n_classes).numpy()
-        weights = np.asarray(given, dtype=np.float64)
-        if weights.shape != targets.shape:
-            raise ValueError(
-                f"TreesTraining.fit_columns: sample_weights must have shape {list(targets.shape)}, got "
-                f"{list(weights.shape)}"
-            )
-        if not (np.isfinite(weights) & (weights > 0)).all():
-            raise ValueError("TreesTraining.fit_columns: sample_weights must be finite and positive")
-        return weights / weights.mean()
-
-    def _folds(self, targets: NumpyArray, given: NumpyArray | None) -> NumpyArray:
-        """Returns the fold of each label, int64 [m]."""
-        if given is None:
-            return fold_of(torch.from_numpy(targets), min(self.folds, targets.size), self.seed).numpy()
-        fold = np.asarray(given)
-        if fold.dtype != np.int64 or fold.shape != targets.shape:
-            raise ValueError(
-                f"TreesTraining.fit_columns: fold must be int64 {list(targets.shape)}, got {fold.dtype} "
-                f"{list(fold.shape)}"
-            )
-        used = np.unique(fold)
-        if used.size < 2 or not np.array_equal(used, np.arange(used.size)):
-            raise ValueError(
-                f"TreesTraining.fit_columns: fold must use each number from 0 up, two or more, got {used[:10].tolist()}"
-            )
-        return fold
-
 
 def check_columns(op: str, columns: NumpyArray, n_columns: int | None = None) -> None:
     """Checks columns: float32 [n, d >= 1] of as many columns as the trees were grown on, finite.
@@ -315,19 +270,3 @@ def check_columns(op: str, columns: NumpyArray, n_columns: int | None = None) ->
             f"{op}: columns must be finite, row {row} of column {column} is {columns[row, column]}: fill missing "
             "values, and mark them in a column of their own"
         )
-
-
-def check_targets(targets: NumpyArray, m: int, n_classes: int) -> None:
-    """Checks classes: int64 [m >= 2] in [0, n_classes), n_classes >= 2; TypeError for a dtype, else ValueError."""
-    op = "TreesTraining.fit_columns"
-    if not isinstance(targets, np.ndarray) or targets.dtype != np.int64:
-        got = targets.dtype if isinstance(targets, np.ndarray) else type(targets).__name__
-        raise TypeError(f"{op}: targets must be an int64 array, got {got}")
-    if targets.shape != (m,) or m < 2:
-        raise ValueError(
-            f"{op}: targets must have one entry per row of columns, at least 2, got {list(targets.shape)} for {m} rows"
-        )
-    if n_classes < 2:
-        raise ValueError(f"{op}: n_classes must be at least 2, got {n_classes}")
-    if targets.min() < 0 or targets.max() >= n_classes:
-        raise ValueError(f"{op}: targets must be in [0, {n_classes}), got {targets.min()} to {targets.max()}")

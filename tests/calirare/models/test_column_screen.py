@@ -11,6 +11,7 @@ from scipy.stats import mannwhitneyu
 from calirare.models import TreesTraining, column_screen
 from calirare.models.column_screen import screened
 from calirare.models.tree_growth import joined
+from tests.calirare.models.test_trees import grown_on
 
 RNG = np.random.default_rng
 
@@ -72,7 +73,7 @@ def test_a_constant_column_and_a_part_of_one_class_tell_nothing(monkeypatch: pyt
 def test_trees_split_kept_columns_alone(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     wide(monkeypatch, above=20, kept=4)
     columns, targets = table()
-    model = TreesTraining(kind=kind, rounds=8, patience=0).fit_columns(columns, targets, 2)  # type: ignore[arg-type]
+    model = grown_on(TreesTraining(kind=kind, rounds=8, patience=0), columns, targets, 2)  # type: ignore[arg-type]
     kept = screened(columns, targets, [np.arange(60), *(np.flatnonzero(model.fold != f) for f in range(5))])
     for ensemble, own in zip((model.all_labels, *model.without), kept, strict=True):
         assert own is not None
@@ -87,10 +88,10 @@ def test_a_label_does_not_choose_the_columns_of_its_own_logit(monkeypatch: pytes
     columns, targets = table()
     fold = np.arange(60) % 5
     training = TreesTraining(rounds=6, patience=0, balanced=False)
-    before = training.fit_columns(columns, targets, 2, fold=fold).own_logits[10]
+    before = grown_on(training, columns, targets, 2, fold=fold).own_logits[10]
     other = targets.copy()
     other[fold == fold[10]] = 1 - other[fold == fold[10]]
-    after = training.fit_columns(columns, other, 2, fold=fold).own_logits[10]
+    after = grown_on(training, columns, other, 2, fold=fold).own_logits[10]
     np.testing.assert_array_equal(before, after)
 
 
