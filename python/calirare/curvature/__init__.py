@@ -15,7 +15,6 @@ from calirare.curvature.gcn import (
 from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
 from calirare.curvature.linearisation import (
     FORWARDS,
-    EvaluationField,
     Forward,
     Kernels,
     Linearisation,
@@ -40,7 +39,6 @@ __all__ = [
     "FORWARDS",
     "KEPT_BYTES",
     "MOST_BYTES",
-    "EvaluationField",
     "ExactHessian",
     "Forward",
     "GcnLinearisation",

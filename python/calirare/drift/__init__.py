@@ -2,11 +2,10 @@
 
 from calirare.drift.findings import VERDICTS, Drift, Finding, Verdict
 from calirare.drift.neighbourhoods import design_effect, patches, some_of
-from calirare.drift.noise import LEVEL, Noise
+from calirare.drift.noise import Noise
 from calirare.drift.reference import Reference
 
 __all__ = [
-    "LEVEL",
     "VERDICTS",
     "Drift",
     "Finding",

@@ -2,7 +2,7 @@
 
 from calirare.models.acquaintance import acquainted
 from calirare.models.columns import HopColumns
-from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_network, train_folds
+from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
@@ -21,8 +21,7 @@ from calirare.models.neighbours import (
     pooled,
 )
 from calirare.models.new_nodes import KnownGraph
-from calirare.models.passes import Passes, passes_of
-from calirare.models.registry import DETECTORS, FITS, on_cpu
+from calirare.models.registry import FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
@@ -30,10 +29,9 @@ from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble
 from calirare.models.tree_fit import TreesDetector, TreesFit
-from calirare.models.trees import TreesModel, TreesTraining
+from calirare.models.trees import TreesTraining
 
 __all__ = [
-    "DETECTORS",
     "FITS",
     "GCN",
     "SMALLEST_P",
@@ -42,7 +40,6 @@ __all__ = [
     "TREE_SHRINKAGE",
     "Ensemble",
     "FoldedNetwork",
-    "Folds",
     "GcnFit",
     "GcnTraining",
     "Given",
@@ -58,13 +55,11 @@ __all__ = [
     "NeighbourPool",
     "NewEdges",
     "OnDisk",
-    "Passes",
     "SpreadingDetector",
     "SpreadingFit",
     "Streams",
     "TreesDetector",
     "TreesFit",
-    "TreesModel",
     "TreesTraining",
     "acquainted",
     "evidence",
@@ -80,7 +75,6 @@ __all__ = [
     "on_cpu",
     "opinion",
     "own_evidence",
-    "passes_of",
     "perceptron",
     "pool_weights",
     "pooled",

@@ -1,27 +1,19 @@
-"""Every detector by its name, and every trained one by its kind: the one place where a new one is entered."""
+"""Every trained detector that a file can hold, by its kind: the one place where a new one is entered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
-from calirare.models.gcn_training import GcnTraining
 from calirare.models.given import GivenFit
-from calirare.models.hops import HopsFit, HopsTraining
+from calirare.models.hops import HopsFit
 from calirare.models.mixture import Mixture
 from calirare.models.neighbours import NeighbourPool
-from calirare.models.tree_fit import TreesDetector, TreesFit
-from calirare.training import Detector, Fitted
-
-DETECTORS: dict[str, Callable[..., Detector]] = {
-    "gcn": GcnTraining,
-    "hops": HopsTraining,
-    "trees": TreesDetector,
-}
+from calirare.models.tree_fit import TreesFit
+from calirare.training import Fitted
 
 
 class Stored(Protocol):

@@ -14,7 +14,7 @@ from calirare.run.interval_nodes import known_logits
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
-from calirare.run.probabilities import Prevailing, Probabilities, p_rare
+from calirare.run.probabilities import Prevailing, Probabilities
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.saved_classes import SavedClasses, load_classes
 from calirare.run.schema import Option, method_options, options_of, words_for
@@ -82,7 +82,6 @@ __all__ = [
     "method_options",
     "of_classes",
     "options_of",
-    "p_rare",
     "predictions",
     "read_groups",
     "read_review",
