@@ -6,7 +6,7 @@ from calirare._util.errors import InputError
 from calirare.explain.class_voice import TwoLogits
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.mixture import MixtureVoice
-from calirare.explain.network import folded_voice, network_voice
+from calirare.explain.network import NetworkVoice, folded_voice
 from calirare.explain.pool import PoolVoice
 from calirare.explain.spreading import SpreadingVoice
 from calirare.explain.trees import TreesVoice
@@ -64,7 +64,7 @@ def _voice_of(fitted: Fitted, graph: Graph, damping: float | None) -> Voice:
     if isinstance(fitted, TreesFit):
         return TreesVoice(fitted, graph, shared)
     if isinstance(fitted, GcnFit):
-        return network_voice(fitted, graph, damping)
+        return NetworkVoice(fitted, graph, damping)
     if isinstance(fitted, GivenFit):
         raise InputError(
             "explain: the run has logits that were given to it and no detector: train auto, gcn, hops, trees or forest "

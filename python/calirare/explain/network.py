@@ -40,7 +40,7 @@ class NetworkVoice(Voice):
     Args:
         fitted: the network.
         graph: as the network takes it.
-        labels: of the network.
+        damping: of the leave-one-out step; None: the weight decay.
         shared: hop columns that other detectors of an average read too; None: nobody does.
         notes: sentences of the caller.
     """
@@ -49,11 +49,13 @@ class NetworkVoice(Voice):
         self,
         fitted: GcnFit,
         graph: Graph,
-        labels: NetworkLabels | ClassLabels,
+        damping: float | None = None,
         shared: SharedColumns | None = None,
         notes: tuple[str, ...] = (),
     ) -> None:
-        self.fitted, self.graph, self.labels, self.columns = fitted, graph, labels, None
+        self.fitted, self.graph, self.columns = fitted, graph, None
+        make = network_labels if fitted.n_classes == 2 else class_labels
+        self.labels: NetworkLabels | ClassLabels = make(fitted, damping or fitted.weight_decay)
         self._said, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
         if isinstance(fitted, HopsFit):
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
@@ -143,28 +145,12 @@ class NetworkVoice(Voice):
         return ConvolutionEdges(self.fitted, self.graph)
 
 
-def labels_of(fitted: GcnFit, damping: float) -> NetworkLabels | ClassLabels:
-    """Returns the labels of a network."""
-    of = network_labels if fitted.n_classes == 2 else class_labels
-    return of(fitted, damping)
-
-
-def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:
-    """Returns the voice of a network; `damping` None: its weight decay."""
-    return NetworkVoice(fitted, graph, labels_of(fitted, damping or fitted.weight_decay))
-
-
 def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
     """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
-    network, agreed = folded.network, agreement_of(folded.network, folded.own_logits)
-    damping = agreed.damping if agreed is not None and agrees(agreed) else None
-    return NetworkVoice(
-        network,
-        graph,
-        labels_of(network, damping or network.weight_decay),
-        shared,
-        (f"{name}: {DOUBT}",) if damping is None else (),
-    )
+    agreed = agreement_of(folded.network, folded.own_logits)
+    if agreed is None or agreed.verdict == "do not trust":
+        return NetworkVoice(folded.network, graph, None, shared, (f"{name}: {DOUBT}",))
+    return NetworkVoice(folded.network, graph, agreed.damping, shared)
 
 
 def agreement_of(network: GcnFit, own_logits: Tensor) -> Agreement | None:
@@ -180,8 +166,3 @@ def agreement_of(network: GcnFit, own_logits: Tensor) -> Agreement | None:
         return None
     own, everyone = OwnLogits(network.linearisation), torch.ones_like(network.targets, dtype=torch.bool)
     return choose_damping(own, network.weight_decay, own_logits, everyone, network.sample_weights)
-
-
-def agrees(agreement: Agreement | None) -> bool:
-    """Returns whether leave-one-out was found to agree with the networks without each fold."""
-    return agreement is not None and agreement.verdict != "do not trust"

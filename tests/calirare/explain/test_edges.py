@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare.explain import own_edges
-from calirare.explain.network import network_voice
+from calirare.explain.network import NetworkVoice
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.removal import Propagator, Rows
 from calirare.explain.trees import TreesVoice
@@ -89,7 +89,7 @@ GRAPHS = {
 def test_a_graph_convolution_without_each_edge(graph, hops, layers):
     task = GRAPHS[graph]()
     fitted = GcnTraining(epochs=15, hops=hops, n_layers=layers).fit(task, task.split.train)
-    voice = network_voice(fitted, task)
+    voice = NetworkVoice(fitted, task)
     for node in (a_leaf(task), 20):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
 
@@ -163,7 +163,7 @@ def test_own_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, hops, 
 def test_edges_farther_away_count_too():
     """Edges between others, of which the node sees one or both ends, or none."""
     task = rare_task()
-    voice = network_voice(GcnTraining(epochs=15, hops=2).fit(task, task.split.train), task)
+    voice = NetworkVoice(GcnTraining(epochs=15, hops=2).fit(task, task.split.train), task)
     around = edges_of(task, 20)[:, 1].tolist()
     ends = torch.cat([edges_of(task, other) for other in (*around, around[0] + 1)])
     assert_as_by_brute_force(voice, 20, ends)
@@ -174,7 +174,7 @@ def test_edges_farther_away_count_too():
 def test_a_perceptron_on_hop_columns_without_each_edge(graph, hops):
     task = with_relations(rare_task()) if graph == "relations" else GRAPHS[graph]()
     fitted = HopsTraining(epochs=15, hops=hops).fit(task, task.split.train)
-    voice = network_voice(fitted, task)
+    voice = NetworkVoice(fitted, task)
     for node in (a_leaf(task), 20):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
 
@@ -197,7 +197,7 @@ def test_what_is_expected_is_made_together_and_the_same(kind, monkeypatch):
             growing = TreesTraining(rounds=12, patience=0, folds=2)
             return TreesVoice(TreesDetector(growing).fit(task, task.split.train), task)
         training = GcnTraining(epochs=15, hops=2) if kind == "convolution" else HopsTraining(epochs=15)
-        return network_voice(training.fit(task, task.split.train), task)
+        return NetworkVoice(training.fit(task, task.split.train), task)
 
     known = [voice().without_edges(node, edges_of(task, node)) for node in nodes.tolist()]
     expecting, made = voice(), []

@@ -16,7 +16,7 @@ import calirare
 from calirare import InputError
 from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
-from calirare.explain.network import network_voice
+from calirare.explain.network import NetworkVoice
 from calirare.explain.voice import Kept, Shares
 from calirare.explain.words import Values, neighbours, with_words
 from calirare.graph import Column, Relation, numbered
@@ -34,7 +34,7 @@ FLOAT32 = 100 * float(np.finfo(np.float32).eps)  # a float32 network adds in ano
 @pytest.fixture(scope="module")
 def explainer() -> Explainer:
     task = rare_task()
-    voice = network_voice(HopsTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
+    voice = NetworkVoice(HopsTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
     city = np.random.default_rng(0).integers(0, 3, task.n_nodes)
     days = np.arange(task.n_nodes) % 60
     x = torch.cat([task.x, torch.from_numpy(np.stack([city, days], 1)).float()], 1)
@@ -75,7 +75,7 @@ def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
 def test_of_many_columns_those_that_add_nothing_are_left_out(monkeypatch):
     task = rare_task()
     sparse = dataclasses.replace(task, x=Csr.from_dense(task.x.clamp(min=0)))
-    voice = network_voice(GcnTraining(epochs=10, hidden=4).fit(sparse, sparse.split.train), sparse)
+    voice = NetworkVoice(GcnTraining(epochs=10, hidden=4).fit(sparse, sparse.split.train), sparse)
     fitted = voice.fitted
     own = Explainer(voice, Subject(sparse, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
     every = own.explain(NODES)

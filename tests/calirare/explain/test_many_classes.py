@@ -14,7 +14,7 @@ from calirare.calibration import PriorPlattCalibrator
 from calirare.explain import ClassExplainer, Subject, logit_voice_of
 from calirare.explain.class_labels import DualClassLabels, IterativeClassLabels, PrimalClassLabels
 from calirare.explain.class_voice import ClassVoice, class_log_odds, probabilities
-from calirare.explain.network import network_voice
+from calirare.explain.network import NetworkVoice
 from calirare.explain.network_labels import TOLERANCE
 from calirare.explain.shares import passed_on
 from calirare.explain.voice import Shares, Voice
@@ -191,14 +191,14 @@ def test_what_is_passed_on_is_the_integral_of_the_gradient_along_the_way():
 
 @pytest.fixture(scope="module")
 def network():
-    return network_voice(*trained(K))
+    return NetworkVoice(*trained(K))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("layers", "least"), [(1, 0.99), (2, 0.95)])
 def test_labels_effects_on_p_are_those_of_retraining_without_the_label(layers, least):
     fitted, graph = trained(K, layers)
-    said, nodes = network_voice(fitted, graph), torch.arange(graph.n_nodes)
+    said, nodes = NetworkVoice(fitted, graph), torch.arange(graph.n_nodes)
     moved = torch.nn.functional.pad(retrained(K, layers).change.double(), (0, 0, 1, 0)).permute(2, 0, 1)  # [s, n, k]
     for mapping in (None, calibrator()):
         for of in range(K):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare.explain import network_labels
-from calirare.explain.network import network_voice
+from calirare.explain.network import NetworkVoice
 from calirare.explain.network_labels import (
     TOLERANCE,
     DualLabels,
@@ -33,7 +33,7 @@ ROUNDING = 1e6 * torch.finfo(torch.float64).eps
 
 @pytest.fixture(scope="module")
 def voice():
-    return network_voice(*trained())
+    return NetworkVoice(*trained())
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, voice, ever
 def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, nodes_at_once):
     """A perceptron on columns, whose nodes read nobody else: kernels cost the less."""
     task = rare_task()
-    voice = network_voice(HopsTraining(epochs=15).fit(task, task.split.train), task)
+    voice = NetworkVoice(HopsTraining(epochs=15).fit(task, task.split.train), task)
     nodes, more = torch.arange(task.n_nodes).flip(0), torch.arange(20)
     fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (nodes, more)]
     labels, z, made = DualLabels(voice.fitted, voice.fitted.weight_decay), voice.log_odds(more), []

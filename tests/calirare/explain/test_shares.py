@@ -10,7 +10,7 @@ import torch
 
 from calirare.calibration import PriorPlattCalibrator
 from calirare.explain.mixture import MixtureVoice
-from calirare.explain.network import network_voice
+from calirare.explain.network import NetworkVoice
 from calirare.explain.network_shares import NEIGHBOURHOOD
 from calirare.explain.shares import stretched
 from calirare.explain.trees import TreesVoice
@@ -39,11 +39,11 @@ def words(task):
 
 def voices(task):
     train = task.split.train
-    yield network_voice(GcnTraining(epochs=20).fit(task, train), task)
-    yield network_voice(GcnTraining(epochs=20, hops=2).fit(task, train), task)
-    yield network_voice(GcnTraining(epochs=20, n_layers=1).fit(task, train), task)
-    yield network_voice(GcnTraining(epochs=20, hops=2).fit(words(task), train), words(task))
-    yield network_voice(HopsTraining(epochs=20).fit(task, train), task)
+    yield NetworkVoice(GcnTraining(epochs=20).fit(task, train), task)
+    yield NetworkVoice(GcnTraining(epochs=20, hops=2).fit(task, train), task)
+    yield NetworkVoice(GcnTraining(epochs=20, n_layers=1).fit(task, train), task)
+    yield NetworkVoice(GcnTraining(epochs=20, hops=2).fit(words(task), train), words(task))
+    yield NetworkVoice(HopsTraining(epochs=20).fit(task, train), task)
     for kind in ("boosting", "extra"):
         growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
         yield TreesVoice(TreesDetector(growing).fit(task, train), task)
@@ -61,7 +61,7 @@ def test_shares_add_up_to_the_log_odds(task, which):
 
 def test_of_a_linear_model_they_are_weights_times_deviations(task):
     fitted = HopsTraining(epochs=20, n_layers=1).fit(task, task.split.train)
-    voice = network_voice(fitted, task)
+    voice = NetworkVoice(fitted, task)
     x = fitted.columns.of(task).x.double()
     weight = fitted.model.weights[0].detach().double()
     expected = (x[NODES] - x.mean(0)) * (weight[:, 1] - weight[:, 0])
@@ -85,7 +85,7 @@ def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(
         z = (a @ torch.relu(a @ (a @ (at @ layers[0][0])) + layers[0][1]) @ layers[1][0] + layers[1][1])[node]
         total += torch.autograd.grad(z[1] - z[0], at)[0] / steps
     integral = (x - start) * total
-    found = network_voice(fitted, task).shares(torch.tensor([node]))
+    found = NetworkVoice(fitted, task).shares(torch.tensor([node]))
     d = x.shape[1]
     assert found.names[d] == NEIGHBOURHOOD + found.names[0]
     expected = torch.cat([integral[node], integral.sum(0) - integral[node]])
@@ -167,9 +167,9 @@ def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
     trained = named.split.train
     trees = TreesTraining(kind="extra", rounds=12, patience=0, folds=2)
     for voice in (
-        network_voice(HopsTraining(epochs=2).fit(named, trained), named),
+        NetworkVoice(HopsTraining(epochs=2).fit(named, trained), named),
         TreesVoice(TreesDetector(trees).fit(named, trained), named),
-        network_voice(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
+        NetworkVoice(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
     ):
         found = voice.shares(NODES).names
         assert found[:6] == names
@@ -188,7 +188,7 @@ def test_a_column_that_the_detector_does_not_read_is_not_the_degree(task):
 def test_columns_of_typed_edges_are_told_in_words_with_their_values():
     task = with_relations(rare_task())
     task = dataclasses.replace(task, feature_names=tuple(f"f{i}" for i in range(task.n_features)))
-    voice = network_voice(HopsTraining(epochs=20).fit(task, task.split.train), task)
+    voice = NetworkVoice(HopsTraining(epochs=20).fit(task, task.split.train), task)
     names, values = voice.shares(NODES[:1]).names, Values(task)
     assert {"number of neighbours, pays to", "mean of neighbours (calls from) of f1"} <= set(names)
     assert not [name for name in names if "log degree" in name or name.startswith(("pays", "calls"))]
