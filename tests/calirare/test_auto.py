@@ -84,7 +84,7 @@ def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
             assert all(a.node == b.node and a.effect == pytest.approx(b.effect, abs=1e-5) for a, b in pairs)
     p = outcome.probabilities("population")[:, 1]
     for each in here:
-        assert each.p_rare == pytest.approx(float(p[each.node]), abs=1e-6)  # networks are float32
+        assert each.p == pytest.approx(float(p[each.node]), abs=1e-6)  # networks are float32
         assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
 
 

@@ -274,7 +274,7 @@ def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
     p = outcome.probabilities("population")[:, 1]
     nodes = torch.tensor([3, 5, 8, 13])
     for node, found in zip(nodes.tolist(), outcome.explain(nodes), strict=True):
-        assert found.p_rare == pytest.approx(float(p[node]), abs=1e-4)
+        assert found.p == pytest.approx(float(p[node]), abs=1e-4)
 
 
 def test_answers_of_a_review_are_for_the_data(run, tmp_path):

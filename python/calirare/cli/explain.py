@@ -6,21 +6,18 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import during
-from calirare.explain import ClassExplanation, Explanation, Explanations, Group, Subject, draw, picture_name, text_of
+from calirare.explain import Explanations, Group, Subject, draw, picture_name, text_of
 from calirare.graph import Graph
 from calirare.pipeline import retrained
 from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes, read_groups, write_json
 
 STORED = 10  # labels of each node in JSON
 READING = "reading the run"
-Told = TypeVar("Told", bound=Explanation | ClassExplanation)
-Found = Explanations[Explanation] | Explanations[ClassExplanation]
 
 
 def run(
@@ -115,7 +112,7 @@ class Wanted:
         return max(STORED if self.labels is None else self.labels, self.retrain or 0)
 
 
-def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
+def _of_rare(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
     """Returns what a run of a rare class says."""
     with during(READING):
         saved = load(folder)
@@ -131,7 +128,7 @@ def _of_rare(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
     return _retrained(saved, made.subject.graph, found, wanted.retrain), made.subject
 
 
-def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
+def _of_classes(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
     """Returns what a run of many classes says."""
     with during(READING):
         saved = load_classes(folder)
@@ -147,9 +144,7 @@ def _of_classes(folder: Path, wanted: Wanted) -> tuple[Found, Subject]:
     return _retrained(saved, made.subject.graph, found, wanted.retrain), made.subject
 
 
-def _retrained(
-    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations[Told], labels: int | None
-) -> Explanations[Told]:
+def _retrained(saved: SavedRun | SavedClasses, graph: Graph, found: Explanations, labels: int | None) -> Explanations:
     """Returns what was found with runs trained anew where they are asked for."""
     return found if labels is None else retrained(saved, graph, found, labels)
 

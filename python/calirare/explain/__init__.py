@@ -1,7 +1,6 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
 from calirare.explain.class_explainer import ClassExplainer
-from calirare.explain.class_explanation import ClassExplanation, NeededClass
 from calirare.explain.detectors import logit_voice_of, voice_of
 from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (
@@ -12,7 +11,6 @@ from calirare.explain.explanation import (
     GroupEffect,
     LabelEffect,
     Needed,
-    Reasons,
     written,
 )
 from calirare.explain.naming import Nodes, nodes_named
@@ -25,7 +23,6 @@ from calirare.explain.voice import Shares, Voice, difference, log_odds_of, proba
 
 __all__ = [
     "ClassExplainer",
-    "ClassExplanation",
     "EdgeEffect",
     "Explainer",
     "Explanation",
@@ -36,9 +33,7 @@ __all__ = [
     "LabelEffect",
     "LabelValues",
     "Needed",
-    "NeededClass",
     "Nodes",
-    "Reasons",
     "Shares",
     "Subject",
     "Unlearnt",

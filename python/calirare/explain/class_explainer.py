@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -13,10 +14,9 @@ from torch import Tensor
 from calirare._util.steps import made
 from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
-from calirare.explain.class_explanation import ClassExplanation, NeededClass
 from calirare.explain.class_voice import ClassVoice, probabilities
 from calirare.explain.explainer import EVERY, SHOWN, Explainer
-from calirare.explain.explanation import Explanations, Needed
+from calirare.explain.explanation import Explanation, Explanations, Needed
 from calirare.explain.label_reasons import LabelReasons, growing
 from calirare.explain.subject import Group, Subject
 from calirare.explain.voice import Voice
@@ -53,12 +53,12 @@ class ClassReasons(LabelReasons):
             found.append(self._first_other(order, sizes, after))
         return found
 
-    def _first_other(self, order: Tensor, sizes: list[int], after: Tensor) -> NeededClass:
+    def _first_other(self, order: Tensor, sizes: list[int], after: Tensor) -> Needed:
         """Returns the first of some numbers of labels without which, by P `after` [s, k], another class is likelier."""
         most, of = after.argmax(1).tolist(), self.subject.of
         row = next((i for i, c in enumerate(most) if c != of), len(sizes) - 1)
         names = tuple(self.subject.graph.node_name(int(self.subject.labelled[i])) for i in order[: sizes[row]])
-        return NeededClass(names, float(after[row, of]), most[row] != of, self.subject.class_names[most[row]])
+        return Needed(names, float(after[row, of]), most[row] != of, self.subject.class_names[most[row]])
 
 
 class ClassExplainer:
@@ -115,7 +115,7 @@ class ClassExplainer:
     @plain_torch()
     def explain(
         self, nodes: Tensor, of: int | None = None, shown: int = SHOWN, group: Group | None = None
-    ) -> Explanations[ClassExplanation]:
+    ) -> Explanations:
         """Returns why each of some nodes has its P(class).
 
         Args:
@@ -130,15 +130,13 @@ class ClassExplainer:
         with threads_for(self.subject.graph.n_edges):
             p = self.probabilities(nodes)
         classes = p.argmax(1) if of is None else torch.full_like(nodes, of)
-        found, names = dict[int, ClassExplanation](), self.subject.class_names
+        found, names = dict[int, Explanation](), self.subject.class_names
         rows = dict(zip(nodes.tolist(), p.tolist(), strict=True))
-        every = (
-            (c, each)
-            for c in classes.unique().tolist()
-            for each in self.of(c).each_of(nodes[classes == c], shown, group)
+        every = chain.from_iterable(
+            self.of(c).each_of(nodes[classes == c], shown, group) for c in classes.unique().tolist()
         )
         with self.turn:
-            for c, each in made("reasons", every, nodes.numel()):
+            for each in made("reasons", every, nodes.numel()):
                 of_each = dict(zip(names, rows[each.node], strict=True))
-                found[each.node] = ClassExplanation.made(each, names[c], of_each)
+                found[each.node] = replace(each, probabilities=of_each)
         return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)

@@ -95,7 +95,7 @@ class Explainer:
         return stretched(own, log_odds_of(base), log_odds_of(p))
 
     @plain_torch()
-    def explain(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Explanations[Explanation]:
+    def explain(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Explanations:
         """Returns why each of some nodes has its P(rare).
 
         Args:
@@ -132,7 +132,7 @@ class Explainer:
             yield Explanation(
                 node=node,
                 name=subject.graph.node_name(node),
-                p_rare=float(p[i]),
+                p=float(p[i]),
                 threshold=subject.threshold,
                 log_odds=log_odds[i],
                 label=subject.label_of(node),
@@ -142,6 +142,7 @@ class Explainer:
                 features=() if shares is None else self._features(node, shares, i),
                 base=None if shares is None else float(shares.base[i]),
                 groups=grouped[i],
+                of=subject.class_names[subject.of],
             )
 
     def _around(self, nodes: Tensor) -> dict[int, float]:

@@ -1,18 +1,18 @@
 """What is said of one node: its P(rare), and what it would be without a label, an edge or a feature's deviation.
 
-Of a run of many classes what is called P(rare) below is P(class), see `class_explanation`.
+With many classes what is called P(rare) below is P(class).
 """
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from calirare._util.amounts import listed
 
 LITTLE = 0.0005  # of a change of P(rare): less than what is written as 0.1 points
+ALIKE = 0.005  # difference of two probabilities that two digits may not show
 MOST_DIGITS = 12  # of a probability next to a threshold
 
 
@@ -105,15 +105,19 @@ class FeatureShare:
 class Needed:
     """The smallest set of labels found without which a node is no alert: the strongest 1 to 4, 6, 8, 12, 16, 24 or 32.
 
+    With many classes: without which another class is the likeliest.
+
     Attributes:
         names: of the labelled nodes, the strongest first.
         without: P(rare) without all of them.
-        enough: whether that is below the threshold; else no set of so many was found to be enough.
+        enough: whether the node is no alert then; else no set of so many was found to be enough.
+        instead: with many classes the likeliest one without them; None of a rare class.
     """
 
     names: tuple[str, ...]
     without: float
     enough: bool
+    instead: str | None = None
 
     @property
     def whose(self) -> str:
@@ -122,58 +126,82 @@ class Needed:
         return f"the label of {named}" if n == 1 else f"the labels of {named}" + (f" and {n - 3} more" if n > 3 else "")
 
 
-class Reasons(abc.ABC):
-    """Why a node has a probability, in words: the sentences of every kind of explanation.
+@dataclass(frozen=True)
+class Explanation:
+    """Why a node has its P(rare), or with many classes its P(class).
 
     Attributes:
-        name: of the node.
+        node: its number.
+        name: what the user calls it.
+        p: P(rare), or P(class), as in predictions.csv.
+        threshold: from which a node is an alert; infinite with many classes, which have no alerts.
+        log_odds: of the probability.
         label: its own class where the detector learned from it, else None.
         labels: the strongest, by |effect|.
+        needed: without which labels it is no alert, or of another class; None where it is so anyway.
         edges: all of its edges, by |log_odds|.
-        features: every column, of more than 1,000 those with a share, by |share|.
+        features: columns, of more than 1,000 those with a share, by |share|; with `base` they add up to `log_odds`.
         base: log-odds of the node that is compared with; None without features.
-        groups: of labels, by |effect|.
-        log_odds: of the probability.
+        groups: of labels, by |effect|; none unless a column was named.
+        of: the class that is explained.
+        probabilities: with many classes P of every class, by its name; None of a rare class.
     """
 
     node: int
     name: str
+    p: float
+    threshold: float
     log_odds: float
     label: str | None
     labels: tuple[LabelEffect, ...]
-    edges: tuple[EdgeEffect, ...]
-    features: tuple[FeatureShare, ...]
-    base: float | None
-    groups: tuple[GroupEffect, ...]
+    needed: Needed | None = None
+    edges: tuple[EdgeEffect, ...] = ()
+    features: tuple[FeatureShare, ...] = ()
+    base: float | None = None
+    groups: tuple[GroupEffect, ...] = ()
+    of: str = "rare"
+    probabilities: Mapping[str, float] | None = None
 
     @property
-    @abc.abstractmethod
+    def alert(self) -> bool:
+        """Whether P(rare) is at least the threshold."""
+        return self.p >= self.threshold
+
+    @property
+    def prediction(self) -> str | None:
+        """With many classes the likeliest one; None of a rare class."""
+        return None if self.probabilities is None else max(self.probabilities, key=self.probabilities.__getitem__)
+
+    @property
     def what(self) -> str:
-        """What is explained, such as "P(rare)"."""
-
-    @property
-    @abc.abstractmethod
-    def chance(self) -> float:
-        """The probability itself."""
-
-    @abc.abstractmethod
-    def _says(self) -> str: ...
-
-    @abc.abstractmethod
-    def _of_needed(self) -> str: ...
-
-    @abc.abstractmethod
-    def to_mapping(self) -> dict[str, Any]:
-        """Returns everything as JSON holds it."""
+        """What is explained: "P(rare)", or P of the class."""
+        return "P(rare)" if self.probabilities is None else f"P({self.of})"
 
     @property
     def sentences(self) -> list[str]:
         """The same in words: what the probability is, which labels say so, and what else does."""
         return [said for said in (self._says(), self._of_labels(), self._of_the_rest()) if said]
 
-    @property
-    def _learned(self) -> str:
-        return "" if self.label is None else f" Its own label, {self.label}, was learned from."
+    def _says(self) -> str:
+        learned = "" if self.label is None else f" Its own label, {self.label}, was learned from."
+        if self.probabilities is None or self.prediction is None:
+            kind = f"{'an' if self.alert else 'no'} alert at {self.threshold:.3g}"
+            return f"P(rare) of {self.name} is {apart(self.p, self.threshold)}, {kind}.{learned}"
+        if self.prediction == self.of:
+            return f"{self.what} of {self.name} is {written(self.p)}: its likeliest class.{learned}"
+        other = self.probabilities[self.prediction]
+        p, q = (f"{x:.6f}" if abs(other - self.p) < ALIKE else written(x) for x in (self.p, other))
+        return f"{self.what} of {self.name} is {p}; likelier is {self.prediction} with {q}.{learned}"
+
+    def _of_needed(self) -> str:
+        if self.needed is None:
+            return ""
+        many, left = self.probabilities is not None, near(self.needed.without)
+        left = f"({self.what} {left})" if many else f"({left})"
+        if self.needed.enough:
+            return f" Without {self.needed.whose} it would be {self.needed.instead if many else 'no alert'} {left}."
+        n = len(self.needed.names)
+        return f" Even without the {n} strongest labels together it would be {self.of if many else 'an alert'} {left}."
 
     def _of_labels(self) -> str:
         if not self.labels:
@@ -208,79 +236,23 @@ class Reasons(abc.ABC):
         text = "; ".join(says)
         return text[:1].upper() + text[1:] + "." if text else ""
 
-
-@dataclass(frozen=True)
-class Explanation(Reasons):
-    """Why a node has its P(rare).
-
-    Attributes:
-        node: its number.
-        name: what the user calls it.
-        p_rare: P(rare), as in predictions.csv.
-        threshold: from which a node is an alert.
-        log_odds: of P(rare).
-        label: its own class where the detector learned from it, else None.
-        labels: the strongest, by |effect|.
-        needed: without which labels it is no alert; None where it is none.
-        edges: all of its edges, by |log_odds|.
-        features: columns, of more than 1,000 those with a share, by |share|; with `base` they add up to `log_odds`.
-        base: log-odds of the node that is compared with; None without features.
-        groups: of labels, by |effect|; none unless a column was named.
-    """
-
-    node: int
-    name: str
-    p_rare: float
-    threshold: float
-    log_odds: float
-    label: str | None
-    labels: tuple[LabelEffect, ...]
-    needed: Needed | None = None
-    edges: tuple[EdgeEffect, ...] = ()
-    features: tuple[FeatureShare, ...] = ()
-    base: float | None = None
-    groups: tuple[GroupEffect, ...] = ()
-
-    @property
-    def alert(self) -> bool:
-        """Whether P(rare) is at least the threshold."""
-        return self.p_rare >= self.threshold
-
-    @property
-    def what(self) -> str:
-        """See `Reasons.what`."""
-        return "P(rare)"
-
-    @property
-    def chance(self) -> float:
-        """See `Reasons.chance`."""
-        return self.p_rare
-
-    def _says(self) -> str:
-        kind = f"an alert at {self.threshold:.3g}" if self.alert else f"no alert at {self.threshold:.3g}"
-        p = apart(self.p_rare, self.threshold)
-        return f"P(rare) of {self.name} is {p}, {kind}.{self._learned}"
-
-    def _of_needed(self) -> str:
-        if self.needed is None:
-            return ""
-        left = near(self.needed.without)
-        if not self.needed.enough:
-            return (
-                f" Even without the {len(self.needed.names)} strongest labels together it would be an alert ({left})."
-            )
-        return f" Without {self.needed.whose} it would be no alert ({left})."
-
     def to_mapping(self) -> dict[str, Any]:
-        """Returns everything as JSON holds it."""
-        return asdict(self) | {"alert": self.alert, "sentences": self.sentences}
-
-
-Told = TypeVar("Told", bound=Reasons, covariant=True)
+        """Returns everything as JSON holds it; with many classes the class as `class`, and of neighbours `p`."""
+        found = asdict(self)
+        del found["of"], found["probabilities"]
+        if self.probabilities is None:
+            if self.needed is not None:
+                del found["needed"]["instead"]
+            found = {"p_rare" if name == "p" else name: value for name, value in found.items()}
+            return found | {"alert": self.alert, "sentences": self.sentences}
+        del found["threshold"]
+        own = {"class": self.of, "prediction": self.prediction, "probabilities": dict(self.probabilities)}
+        edges = [{"p" if key == "p_rare" else key: value for key, value in edge.items()} for edge in found["edges"]]
+        return found | own | {"edges": edges, "sentences": self.sentences}
 
 
 @dataclass(frozen=True)
-class Explanations(Generic[Told]):
+class Explanations:
     """Why some nodes have their P(rare), or P(class).
 
     Attributes:
@@ -288,16 +260,16 @@ class Explanations(Generic[Told]):
         notes: sentences on what is held fixed and what is approximate.
     """
 
-    each: tuple[Told, ...]
+    each: tuple[Explanation, ...]
     notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.each)
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[Explanation]:
         return iter(self.each)
 
-    def __getitem__(self, place: int) -> Told:
+    def __getitem__(self, place: int) -> Explanation:
         return self.each[place]
 
     def to_mapping(self) -> dict[str, Any]:

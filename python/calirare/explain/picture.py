@@ -7,15 +7,14 @@ import re
 from pathlib import Path
 
 from calirare._util.amounts import class_words, shortened
-from calirare.explain.class_explanation import ClassExplanation
-from calirare.explain.explanation import Explanation, Reasons, written
+from calirare.explain.explanation import Explanation, written
 from calirare.explain.subject import Subject
 from calirare.plots import Spot, neighbourhood_diagram
 
 MOST = 16  # neighbours that can be told apart
 
 
-def draw(explanation: Explanation | ClassExplanation, subject: Subject, path: str | Path) -> Path:
+def draw(explanation: Explanation, subject: Subject, path: str | Path) -> Path:
     """Draws a node among at most `MOST` neighbours, the edge that counts most first, clockwise from the top.
 
     Args:
@@ -26,10 +25,8 @@ def draw(explanation: Explanation | ClassExplanation, subject: Subject, path: st
     Returns:
         The path.
     """
-    rare, shown = subject.class_names[1], explanation.edges[:MOST]
-    rest = class_words(subject.class_names[0])
-    if isinstance(explanation, ClassExplanation):
-        rare, rest = explanation.of, "another"
+    rare, shown = explanation.of, explanation.edges[:MOST]
+    rest = class_words(subject.class_names[0]) if explanation.probabilities is None else "another"
 
     def kind(label: str | None) -> str | None:
         return None if label is None else "rare" if label == rare else "rest"
@@ -43,11 +40,9 @@ def draw(explanation: Explanation | ClassExplanation, subject: Subject, path: st
         if place.get(other, -1) > i
     ]
     left_out = len(explanation.edges) - len(shown)
-    title = (
-        f"{shortened(explanation.name)}: P({class_words(rare)}) {written(explanation.chance)}, {_verdict(explanation)}"
-    )
+    title = f"{shortened(explanation.name)}: P({class_words(rare)}) {written(explanation.p)}, {_verdict(explanation)}"
     title += f"; {len(shown)} of {len(explanation.edges)} neighbours" if left_out else ""
-    middle = Spot(explanation.name, explanation.chance, kind(explanation.label))
+    middle = Spot(explanation.name, explanation.p, kind(explanation.label))
     around = [
         Spot(edge.name, math.nan if edge.p_rare is None else edge.p_rare, kind(edge.label), edge.log_odds)
         for edge in shown
@@ -55,14 +50,14 @@ def draw(explanation: Explanation | ClassExplanation, subject: Subject, path: st
     return neighbourhood_diagram(middle, around, path, between=between, title=title, of=class_words(rare), rest=rest)
 
 
-def _verdict(explanation: Explanation | ClassExplanation) -> str:
+def _verdict(explanation: Explanation) -> str:
     """Returns what the probability makes of a node."""
-    if isinstance(explanation, Explanation):
+    if explanation.probabilities is None:
         return f"{'an' if explanation.alert else 'no'} alert at {explanation.threshold:.3g}"
     return "its likeliest class" if explanation.of == explanation.prediction else f"likelier {explanation.prediction}"
 
 
-def picture_name(explanation: Reasons) -> str:
+def picture_name(explanation: Explanation) -> str:
     """Returns the name of a node's picture: number and name of the node, so that no two are alike."""
     kept = re.sub(r"[^\w-]+", "_", explanation.name)[:40].strip("_")
     return f"explain_{kept}.png" if kept == explanation.name else f"explain_{explanation.node}_{kept or 'node'}.png"

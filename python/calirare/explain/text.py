@@ -7,28 +7,28 @@ from collections.abc import Iterable, Sequence
 
 from calirare._util.amounts import listed
 from calirare._util.errors import printable, without_middle
-from calirare.explain.explanation import EdgeEffect, Explanations, GroupEffect, LabelEffect, Reasons, written
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, GroupEffect, LabelEffect, written
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
 LABELS, EDGES, FEATURES, GROUPS = 5, 5, 8, 5  # rows of each table
 Row = Sequence[str]
 
 
-def text_of(explanations: Explanations[Reasons], width: int = WIDTH, labels: int = LABELS) -> str:
+def text_of(explanations: Explanations, width: int = WIDTH, labels: int = LABELS) -> str:
     """Returns explanations as text for a terminal of some width, in characters; `labels`: rows of labels at most."""
     parts = [_one(each, width, labels) for each in explanations]
     notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in explanations.notes]
     return "\n\n".join(parts + (["\n".join(notes)] if notes else [])) + "\n"
 
 
-def _one(explanation: Reasons, width: int, labels: int) -> str:
+def _one(explanation: Explanation, width: int, labels: int) -> str:
     lines = [textwrap.fill(printable(said), width) for said in explanation.sentences]
     for head, rows in tables_of(explanation, labels):
         lines += ["", *_table(head, rows, width)]
     return "\n".join(lines)
 
 
-def tables_of(explanation: Reasons, labels: int = LABELS) -> list[tuple[Row, list[Row]]]:
+def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row, list[Row]]]:
     """Returns head and rows, of five cells, of a table per kind of reason: labels, groups of them, edges, features."""
     edges = explanation.edges[:EDGES]
     own = explanation.what if len(explanation.what) <= SHORT else "P(class)"
@@ -67,7 +67,7 @@ def _edge(each: EdgeEffect) -> list[Row]:
     return [row, (f"  ({listed(each.types)})", "", "", "", "")] if each.types else [row]
 
 
-def _features(explanation: Reasons) -> list[Row]:
+def _features(explanation: Explanation) -> list[Row]:
     """Returns the strongest columns, the sum of the others, and what they add up to."""
     shown = explanation.features[:FEATURES]
     rows: list[Row] = [(each.name, each.value or "", "", "", f"{each.share:+.2f}") for each in shown]
@@ -76,9 +76,7 @@ def _features(explanation: Reasons) -> list[Row]:
         rows.append((f"{len(explanation.features) - len(shown)} others", "", "", "", f"{rest:+.2f}"))
     if explanation.base is not None:
         rows.append(("start", "", "", "", f"{explanation.base:+.2f}"))
-        rows.append(
-            (f"log-odds of {explanation.what}", "", "", written(explanation.chance), f"{explanation.log_odds:+.2f}")
-        )
+        rows.append((f"log-odds of {explanation.what}", "", "", written(explanation.p), f"{explanation.log_odds:+.2f}"))
     return rows
 
 

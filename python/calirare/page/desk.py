@@ -19,7 +19,6 @@ from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain import (
     ClassExplainer,
-    ClassExplanation,
     Explainer,
     Explanation,
     draw,
@@ -143,7 +142,7 @@ class Desk:
         self.keys = keys_of(self.words) if many else KEYS
         self._saved, self._make = saved, explainer
         self._made: Explainer | ClassExplainer | None = None
-        self._explained: dict[str, Explanation | ClassExplanation] = {}
+        self._explained: dict[str, Explanation] = {}
         self._page = template_of("calirare.page", TEMPLATE)
 
     def next(self, answers: dict[str, Said]) -> Case | None:
@@ -178,7 +177,7 @@ class Desk:
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
 
-    def explanation(self, case: Case) -> Explanation | ClassExplanation | None:
+    def explanation(self, case: Case) -> Explanation | None:
         """Returns why a node has its P(rare), or P of its likeliest class, made when it is first asked for.
 
         None where nothing can be said.
@@ -191,7 +190,7 @@ class Desk:
                 self._make, self.why_not = None, str(error)
         return self._explained.get(case.node)
 
-    def _why(self, node: str) -> Explanation | ClassExplanation:
+    def _why(self, node: str) -> Explanation:
         if isinstance(self._saved, SavedClasses):
             assert isinstance(self._made, ClassExplainer)
             return self._saved.explain([node], explainer=self._made)[0]

@@ -11,7 +11,7 @@ import torch
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
 from calirare._util.steps import made
-from calirare.explain import ClassExplanation, Explanation, Explanations
+from calirare.explain import Explanation, Explanations
 from calirare.graph import NO_PART, Graph, check_trainable
 from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
@@ -20,7 +20,6 @@ from calirare.pipeline.stages import silent, train
 from calirare.run import ClassesOutcome, Labels, Outcome, SavedClasses, SavedRun, Settings
 
 Made = TypeVar("Made", bound=Outcome | ClassesOutcome)
-Told = TypeVar("Told", bound=Explanation | ClassExplanation)
 TRAINED = "runs trained anew"
 NOTE = "labels: whole new runs were trained (detector, folds, map and all), each without one of a node's {} strongest"
 POSITIVE_ONLY = (
@@ -77,9 +76,7 @@ def trained_again(
     return Again(outcome, table, after, [note for note in (elsewhere, *notes) if note])
 
 
-def retrained(
-    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations[Told], labels: int
-) -> Explanations[Told]:
+def retrained(saved: SavedRun | SavedClasses, graph: Graph, found: Explanations, labels: int) -> Explanations:
     """Returns explanations whose strongest labels are left out by training a whole new run without each, too.
 
     What `explain` says of a label follows from the run as it is; this is the answer that it stands for.
@@ -101,7 +98,7 @@ def retrained(
     asked = dict.fromkeys(effect.node for each in found for effect in each.labels[:labels])
     new = dict(made(TRAINED, _without_each(saved, graph, found, list(asked)), len(asked)))
 
-    def told(one: Told) -> Told:
+    def told(one: Explanation) -> Explanation:
         first = (replace(each, retrained=new[each.node][one.node]) for each in one.labels[:labels])
         return replace(one, labels=(*first, *one.labels[labels:]))
 
@@ -109,7 +106,7 @@ def retrained(
 
 
 def _without_each(
-    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations[Told], asked: list[int]
+    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations, asked: list[int]
 ) -> Iterator[tuple[int, dict[int, float]]]:
     """Yields each label's node with the probabilities of the explained nodes by a new run without that label."""
     for node in asked:
@@ -122,5 +119,4 @@ def _without_each(
             again = trained_again(saved.settings, graph, changed, train_classes)
             p = again.outcome.probabilities(again.settings.calibration.target)
             names = graph.class_names
-            told = (each for each in found if isinstance(each, ClassExplanation))
-            yield node, {each.node: float(p[each.node, names.index(each.of)]) for each in told}
+            yield node, {each.node: float(p[each.node, names.index(each.of)]) for each in found}

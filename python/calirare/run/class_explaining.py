@@ -10,7 +10,6 @@ from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
 from calirare.explain import (
     ClassExplainer,
-    ClassExplanation,
     Explanations,
     Group,
     Nodes,
@@ -51,7 +50,7 @@ def classes_explained(
     top: int | None,
     labels: int,
     group: Group | None,
-) -> Explanations[ClassExplanation]:
+) -> Explanations:
     """Returns why nodes that are named, or those that are most likely of a class, have their P(class).
 
     Args:

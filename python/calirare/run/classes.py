@@ -18,7 +18,7 @@ from calirare._util.device import choose_device
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
-from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Group, Nodes
+from calirare.explain import ClassExplainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.features import FeatureMap
 from calirare.graph import Graph, answered, fingerprint
@@ -212,7 +212,7 @@ class ClassesOutcome(CalibratedRun):
         top: int | None = None,
         labels: int = 10,
         group: Group | None = None,
-    ) -> Explanations[ClassExplanation]:
+    ) -> Explanations:
         """Returns why nodes have their P(class): labels, edges and features that speak for and against it.
 
         Args:

@@ -13,7 +13,6 @@ from calirare._util.torch_state import plain_torch
 from calirare.calibration import CalibrateOn
 from calirare.explain import (
     Explainer,
-    Explanation,
     Explanations,
     Group,
     Nodes,
@@ -65,7 +64,7 @@ def explained(
     top: int | None,
     labels: int,
     group: Group | None,
-) -> Explanations[Explanation]:
+) -> Explanations:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare).
 
     Args:

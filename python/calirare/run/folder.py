@@ -24,7 +24,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written, checksum_of, listed_files
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, Explanation, Explanations, Group, Nodes
+from calirare.explain import Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import (
     PARTS,
@@ -223,7 +223,7 @@ class SavedRun:
         top: int | None = None,
         labels: int = 10,
         group: Group | None = None,
-    ) -> Explanations[Explanation]:
+    ) -> Explanations:
         """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
 
         Args:

@@ -18,7 +18,7 @@ from calirare._util.device import choose_device
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.explain import Explainer, Explanation, Explanations, Group, Nodes
+from calirare.explain import Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import LABEL_RATE, PARTS, TEST_SHARE, Graph, random_split, share_split
 from calirare.leave_one_out import Retrain
@@ -154,7 +154,7 @@ class Outcome(RunResult):
         top: int | None = None,
         labels: int = 10,
         group: Group | None = None,
-    ) -> Explanations[Explanation]:
+    ) -> Explanations:
         """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
 
         Args:

@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.run_files import check_as_written
 from calirare._util.torch_state import plain_torch
-from calirare.explain import ClassExplainer, ClassExplanation, Explanations, Group, Nodes
+from calirare.explain import ClassExplainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import Graph
 from calirare.run.class_explaining import class_explainer_of, classes_explained
@@ -134,7 +134,7 @@ class SavedClasses:
         top: int | None = None,
         labels: int = 10,
         group: Group | None = None,
-    ) -> Explanations[ClassExplanation]:
+    ) -> Explanations:
         """Returns why nodes of the run's own graph have their P(class), see `ClassesOutcome.explain`.
 
         Args:

@@ -57,14 +57,14 @@ def found(explainer):
 def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
     p, effects = explainer.p_rare(NODES), explainer.label_effects(NODES)
     for i, each in enumerate(found):
-        assert each.p_rare == pytest.approx(float(p[i]), abs=FLOAT32)
-        assert each.alert == (each.p_rare >= 0.5)
+        assert each.p == pytest.approx(float(p[i]), abs=FLOAT32)
+        assert each.alert == (each.p >= 0.5)
         total = each.base + sum(share.share for share in each.features)
         assert total == pytest.approx(each.log_odds, abs=1e-9)
         strongest = effects[i].abs().sort(descending=True).values[:10]
         assert [abs(label.effect) for label in each.labels] == pytest.approx(strongest.tolist(), abs=FLOAT32)
         for label in each.labels:
-            assert label.without == each.p_rare - label.effect
+            assert label.without == each.p - label.effect
             assert label.effect * label.log_odds >= 0
         assert len(each.edges) == int(explainer.subject.graph.adjacency.indptr.diff()[each.node])
         assert [abs(edge.log_odds) for edge in each.edges] == sorted(
@@ -137,7 +137,7 @@ def test_text_fits_and_says_what_the_numbers_are(explainer, found):
     text = text_of(dataclasses.replace(found, each=(each,)))
     assert max(map(len, text.splitlines())) <= 80
     flat = " ".join(text.split())
-    assert f"P(rare) of {each.name} is {written(each.p_rare)}, an alert at 0.5." in flat
+    assert f"P(rare) of {each.name} is {written(each.p)}, an alert at 0.5." in flat
     for sentence in each.sentences:
         assert " ".join(sentence.split()) in flat
     long = dataclasses.replace(
