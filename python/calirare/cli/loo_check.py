@@ -58,7 +58,7 @@ def run(
     if not isinstance(saved.fit, GcnFit):
         raise InputError(
             f"loo-check: run {folder} must hold one network with closed-form leave-one-out, got model "
-            f"{saved.settings.model}: train with --model gcn or hops"
+            f"{saved.settings.model}: train with --model gcn or hops, on at most some thousand labels"
         )
     picture, numbers = folder / f"{STEM}.png", folder / f"{STEM}.json"
     there = [path.name for path in (picture, numbers) if path.exists()]

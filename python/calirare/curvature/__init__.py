@@ -2,12 +2,9 @@
 
 from calirare.curvature.dual import GgnInverse, dual_system, positive_inverse, symmetric_system
 from calirare.curvature.gcn import (
-    MOST_BYTES,
     GcnLinearisation,
-    UnitProducts,
     closed_form,
     difference_seeds,
-    gram_blocks,
     linearise,
     of_tape,
     pull_back,
@@ -38,7 +35,6 @@ from calirare.curvature.spectrum import safe_damping, spectrum_ends
 __all__ = [
     "FORWARDS",
     "KEPT_BYTES",
-    "MOST_BYTES",
     "ExactHessian",
     "Forward",
     "GcnLinearisation",
@@ -52,7 +48,6 @@ __all__ = [
     "OneLayerPreconditioner",
     "PrimalGgnInverse",
     "SpectralHat",
-    "UnitProducts",
     "block_of_labels",
     "closed_form",
     "difference_seeds",
@@ -60,7 +55,6 @@ __all__ = [
     "dual_system",
     "gauss_newton",
     "gram",
-    "gram_blocks",
     "inputs_gram",
     "inverse_ggn",
     "is_one_layer",

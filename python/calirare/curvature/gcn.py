@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
@@ -10,15 +10,12 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from calirare._util.memory import BLOCK_BYTES
-from calirare.curvature.gram_form import contrasts, gram, where_on
+from calirare.curvature.gram_form import gram
 from calirare.curvature.linearisation import (
     Forward,
-    KernelProducts,
     Kernels,
     Linearisation,
     Product,
-    Products,
     check_forward,
     logit_differences,
 )
@@ -28,7 +25,6 @@ from calirare_ext import (
     Inputs,
     ReceptiveField,
     SolverResult,
-    as_dense,
     gcn_forward,
     hessian_product,
     move_logits,
@@ -60,16 +56,6 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
             return rows @ rows.T
         size = self.n_nodes * (self.n_classes - 1)
         return gram(self, self.field).reshape(size, size)
-
-    def kernel_products(self) -> Products:
-        """See `Linearisation.kernel_products`; of two layers hidden unit by hidden unit, where that fits."""
-        if len(self.layers) == 2:
-            d, h = self.layers[0][0].shape
-            if unit_bytes(self.n_nodes, d, h, self.logits.element_size()) <= MOST_BYTES:
-                return UnitProducts(self)
-        wide = max(weight.shape[1] for weight, _ in self.layers) * self.field.rows[0].numel()
-        width = max(1, BLOCK_BYTES // max(wide * self.logits.element_size(), 1))
-        return KernelProducts(self, gram_blocks(self) if closed_form(self) else None, width)
 
     def kernels(self, field: ReceptiveField) -> Kernels:
         """Returns `Kernels`, of up to two layers without a Jacobian."""
@@ -193,88 +179,3 @@ def pull_back(tape: GcnTape, seeds: Tensor) -> Tensor:
 def _differences(moved: Tensor) -> Tensor:
     """Returns differences to class 0 along the last dimension, [.., k] to [.., k - 1]."""
     return moved[:, :, 1:] - moved[:, :, :1]
-
-
-MOST_BYTES = 1_000_000_000  # of what is kept of the hidden units
-
-
-class UnitProducts:
-    """Columns [m, k - 1, b] -> K times them, [m, k - 1, b].
-
-    With d_c = W_2[:, c] - W_2[:, 0] and v_ih the derivative of hidden unit h by its own weights as label i sees it,
-    `unit_rows`, the first layer's share of K[(i, c), (j, c')] is sum_h d_ch d_c'h <v_ih, v_jh>: the class enters by
-    k - 1 numbers, and what is multiplied is the Gram matrix of a unit, V_h V_h^T, or V_h V_h^T a factor at a time,
-    whichever is smaller. The second layer's share is as in `gram`.
-
-    Attributes:
-        factors: by unit V_h V_h^T [h, m, m], or V_h [h, m, d + 1] where labels are more than inputs.
-        blocks: the blocks of K on its diagonal, [m, k - 1, k - 1].
-
-    Cost: 2 h m min(m, 2 d) b multiply-adds for b columns; h m min(m, d + 1) numbers. Units are taken a few at a time,
-    so that their m b numbers each stay within `BLOCK_BYTES`.
-    """
-
-    def __init__(self, tape: GcnTape) -> None:
-        self.difference, self.last = contrasts(tape.layers[1][0]), tape.aggregated[0]
-        m, (d, h) = tape.n_nodes, tape.layers[0][0].shape
-        self.whole = self.is_whole(m, d)
-        self.factors = self.last.new_empty(h, m, m if self.whole else d + 1)
-        squares = self.last.new_empty(m, h)
-        for unit, rows in enumerate(unit_rows(tape)):
-            squares[:, unit] = rows.square().sum(1)
-            self.factors[unit] = rows @ rows.T if self.whole else rows
-        self.blocks = _blocks(self.last, squares, self.difference)
-
-    @staticmethod
-    def is_whole(m: int, d: int) -> bool:
-        """Returns whether V_h V_h^T is smaller than V_h, of m labels and d inputs."""
-        return m <= d
-
-    def __call__(self, columns: Tensor) -> Tensor:
-        """Returns K times the columns."""
-        m, k, b = columns.shape
-        flat = columns.transpose(0, 1).reshape(k, m * b)
-        few = max(1, BLOCK_BYTES // max(m * b * columns.element_size(), 1))
-        parts = zip(self.difference.split(few), self.factors.split(few), strict=True)
-        first = sum((self._by_units(*part, flat, m) for part in parts), columns.new_zeros(()))
-        first = first.view(k, m, b).transpose(0, 1)
-        shared = (columns + columns.sum(1, keepdim=True)).view(m, k * b)
-        second = self.last @ (self.last.T @ shared) + shared.sum(0)
-        return first + second.view(m, k, b)
-
-    def _by_units(self, difference: Tensor, factors: Tensor, flat: Tensor, m: int) -> Tensor:
-        """Returns what some units add to the first layer's share, [k - 1, m b]."""
-        by_unit = (difference @ flat).view(-1, m, flat.shape[1] // m)
-        if not self.whole:
-            by_unit = torch.bmm(factors.mT, by_unit)
-        return difference.T @ torch.bmm(factors, by_unit).view(-1, flat.shape[1])
-
-
-def unit_rows(tape: GcnTape) -> Iterator[Tensor]:
-    """Yields, a hidden unit h at a time, v_ih = sum_u A_iu m_uh (S_u, 1) of every label, [m, d + 1]."""
-    inputs = as_dense(tape.field.features)
-    inputs = torch.cat([inputs, torch.ones_like(inputs[:, :1])], 1)
-    for unit in tape.masks[0].T:
-        yield propagate(where_on(tape.field.blocks[0], unit), inputs)
-
-
-def gram_blocks(tape: GcnTape) -> Tensor:
-    """Returns the blocks of `gram` on its diagonal, of each label with itself, [m, k - 1, k - 1]; one or two layers."""
-    if len(tape.layers) == 2:
-        squares = torch.stack([rows.square().sum(1) for rows in unit_rows(tape)], 1)
-        return _blocks(tape.aggregated[0], squares, contrasts(tape.layers[1][0]))
-    inputs, k = as_dense(tape.field.features), tape.n_classes - 1
-    return _blocks(inputs, inputs.new_zeros(tape.n_nodes, 0), inputs.new_zeros(0, k))
-
-
-def _blocks(last: Tensor, squares: Tensor, difference: Tensor) -> Tensor:
-    """Returns K's blocks from what the last layer reads [m, d_L], |v_ih|^2 [m, h] and d_ch [h, k - 1]."""
-    k = difference.shape[1]
-    shared = torch.ones(k, k, dtype=last.dtype, device=last.device).fill_diagonal_(2.0)
-    first = torch.einsum("mh,hc,hd->mcd", squares, difference, difference)
-    return first + (last.square().sum(1) + 1)[:, None, None] * shared
-
-
-def unit_bytes(m: int, d: int, h: int, number: int) -> int:
-    """Returns the bytes that `UnitProducts` keeps of m labels, d inputs and h hidden units."""
-    return h * m * min(m, d + 1) * number

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,16 +54,6 @@ class Kernels:
     def form(self) -> str:
         """How it was made: "gram" or "jacobian"."""
         return "jacobian" if self.across is None else "gram"
-
-
-class Products(Protocol):
-    """Columns [m, k - 1, b] -> K times them [m, k - 1, b]; `blocks`: of each label with itself, [m, k - 1, k - 1]."""
-
-    blocks: Tensor
-
-    def __call__(self, columns: Tensor) -> Tensor:
-        """Returns K times the columns."""
-        ...
 
 
 class Linearisation(abc.ABC, Generic[FieldT]):
@@ -154,10 +144,6 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         rows = self.jacobian
         return rows @ rows.T
 
-    def kernel_products(self) -> Products:
-        """Returns products of K with columns, and its blocks on the diagonal, without K."""
-        return KernelProducts(self)
-
     def kernels(self, field: FieldT) -> Kernels:
         """Returns K at the labelled nodes, and what leads from coefficients of labels to changes at a field's nodes."""
         return Kernels(self.kernel, rows=self.jacobian)
@@ -208,30 +194,6 @@ class Linearisation(abc.ABC, Generic[FieldT]):
     def own_change_along(self, directions: Tensor, forward: Forward = "full") -> Tensor:
         """Returns how label i's own logit differences change along direction i: [m, k - 1]."""
         return self.change_along(self.field, directions, forward).diagonal(dim1=0, dim2=2).T
-
-
-class KernelProducts:
-    """`Products` of any network: one derivative forward and one backward.
-
-    Args:
-        linearised: the network.
-        blocks: of K on its diagonal; None: made from J.
-        width: columns that go together, > 0; None: all.
-    """
-
-    def __init__(self, linearised: Linearisation[Any], blocks: Tensor | None = None, width: int | None = None) -> None:
-        self.linearised, self.width = linearised, width
-        if blocks is None:
-            rows = linearised.jacobian
-            rows = rows.view(linearised.n_nodes, -1, rows.shape[1])
-            blocks = rows @ rows.mT
-        self.blocks = blocks
-
-    def __call__(self, columns: Tensor) -> Tensor:
-        """See `Products`."""
-        seeds = columns.permute(2, 0, 1).contiguous()
-        some = seeds.split(self.width or max(len(seeds), 1))
-        return torch.cat([self.linearised.jvp(self.linearised.vjp(each)) for each in some]).permute(1, 2, 0)
 
 
 def logit_differences(logits: Tensor) -> Tensor:

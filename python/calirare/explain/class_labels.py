@@ -16,20 +16,19 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.curvature import (
-    Linearisation,
+    GcnLinearisation,
     gauss_newton,
     positive_inverse,
     symmetric_system,
 )
 from calirare.explain.network_labels import CLOSED_FORM, jacobian_at, solved
-from calirare.leave_one_out import Problem, Randomised, primal_directions
+from calirare.leave_one_out import primal_directions, sampled_leverages
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField
 
@@ -51,7 +50,7 @@ class ClassLabels(abc.ABC):
         if not damping > 0:
             raise ValueError(f"ClassLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
-        self.linearised: Linearisation[Any] = fitted.linearisation
+        self.linearised = fitted.linearisation
         self.roots, self.error = self.linearised.loss_roots  # C [m, k - 1, k - 1], c [m, k - 1]
 
     def change(self, field: ReceptiveField) -> Tensor:
@@ -175,8 +174,8 @@ class IterativeClassLabels(ClassLabels):
     @cached_property
     def pulls(self) -> Tensor:
         """(I - R_ii)^-1 c_i of each label, its block of leverage taken for its mean times the identity, [m, k - 1]."""
-        found = Randomised(damping=self.damping).run(Problem(self.fitted, self.fitted.field, self.damping))
-        return self.error / (1 - found.leverage.double())[:, None]
+        assert isinstance(self.linearised, GcnLinearisation)
+        return self.error / (1 - sampled_leverages(self.linearised, self.damping))[:, None]
 
     def _alone(self, field: ReceptiveField) -> Tensor:
         """See `ClassLabels`."""

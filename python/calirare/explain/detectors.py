@@ -16,6 +16,7 @@ from calirare.models import (
     FoldedNetwork,
     GcnFit,
     GivenFit,
+    HopsFit,
     Member,
     Mixture,
     NeighbourPool,
@@ -65,6 +66,8 @@ def _voice_of(fitted: Fitted, graph: Graph, damping: float | None) -> Voice:
         return TreesVoice(fitted, graph, shared)
     if isinstance(fitted, GcnFit):
         return NetworkVoice(fitted, graph, damping)
+    if isinstance(fitted, FoldedNetwork):
+        return folded_voice(fitted, graph, "hops" if isinstance(fitted.network, HopsFit) else "gcn", shared)
     if isinstance(fitted, GivenFit):
         raise InputError(
             "explain: the run has logits that were given to it and no detector: train auto, gcn, hops, trees or forest "

@@ -17,7 +17,7 @@ from calirare.explain.network_shares import NetworkShares, closed_form_shares
 from calirare.explain.voice import FEW, Kept, Shares, Voice, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
-from calirare.leave_one_out import Agreement, OwnLogits, choose_damping
+from calirare.leave_one_out import Agreement, OwnLogits, choose_damping, closed_form_fits
 from calirare.models import FoldedNetwork, GcnFit, HopsFit, perceptron
 from calirare_ext import ReceptiveField
 
@@ -30,7 +30,6 @@ DOUBT = (
     "leave-one-out in closed form was not found to agree with networks trained without each fold: take its part of the "
     "labels' effects as rough"
 )
-OWN_LOGITS = 4_000  # labels, or parameters if they are fewer, up to which every label's own logits are made
 TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
 
 
@@ -162,7 +161,7 @@ def agreement_of(network: GcnFit, own_logits: Tensor) -> Agreement | None:
         network: the network with its labels.
         own_logits: of each label by the network without its fold, float64 [m, k].
     """
-    if min(own_logits.numel() - len(own_logits), network.linearisation.n_parameters) > OWN_LOGITS:
+    if not closed_form_fits(network.linearisation):
         return None
     own, everyone = OwnLogits(network.linearisation), torch.ones_like(network.targets, dtype=torch.bool)
     return choose_damping(own, network.weight_decay, own_logits, everyone, network.sample_weights)

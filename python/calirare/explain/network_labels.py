@@ -12,7 +12,7 @@ by
 
 the minimum of its own loss beside the quadratic of the others'. In the dual q_v = K[v, T] M^-1 with
 M = mu I + D K, in the primal H is factored: whichever matrix is smaller. Where both are large H is never made:
-conjugate gradients solve for the nodes that are asked about, and leverages are sampled (`Randomised`).
+conjugate gradients solve for the nodes that are asked about, and leverages are sampled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from calirare.curvature import (
     linearise,
 )
 from calirare.explain.pulls import pulled, pulled_together
-from calirare.leave_one_out import Problem, Randomised
+from calirare.leave_one_out import sampled_leverages
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
 
@@ -60,7 +60,7 @@ class NetworkLabels(abc.ABC):
             raise ValueError(f"NetworkLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
         self._last: tuple[ReceptiveField, Tensor] | None = None
-        self.linearised: Linearisation[Any] = fitted.linearisation
+        self.linearised = fitted.linearisation
         curvature, error = self.linearised.loss_terms
         self.curvature, self.error = curvature[:, 0, 0], error[:, 0]
 
@@ -271,8 +271,8 @@ class IterativeLabels(NetworkLabels):
     @cached_property
     def leverages(self) -> Tensor:
         """Sampled, with a relative error of about 10 %."""
-        found = Randomised(damping=self.damping).run(Problem(self.fitted, self.fitted.field, self.damping))
-        return found.leverage.double()
+        assert isinstance(self.linearised, GcnLinearisation)
+        return sampled_leverages(self.linearised, self.damping)
 
     def influence(self, field: ReceptiveField) -> Tensor:
         """See `NetworkLabels.influence`."""

@@ -223,8 +223,6 @@ def _unfused(
     labels = fitted.label_logits
     own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()
-    if places.numel() == 0:
-        raise ValueError("jackknife: result must hold at least one leave-one-out model, got none: take another method")
     residuals = _residuals(own[places], labels[places], fitted.targets[places], request)
     start = logit_differences(logits)
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)

@@ -16,10 +16,10 @@ from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_
 from calirare.leave_one_out.grouped import Grouped
 from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
 from calirare.leave_one_out.influence import Influence
+from calirare.leave_one_out.leverages import sampled_leverages
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.newton import Newton
-from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.leave_one_out.randomised import Randomised
+from calirare.leave_one_out.own_logits import OwnLogits, closed_form_fits
 from calirare.leave_one_out.registry import METHODS
 from calirare.leave_one_out.replicates import Replicates
 from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
@@ -43,7 +43,6 @@ __all__ = [
     "OwnLogits",
     "Problem",
     "Quality",
-    "Randomised",
     "Replicates",
     "Retrain",
     "Retraining",
@@ -53,6 +52,7 @@ __all__ = [
     "alo_change",
     "change_of_logits",
     "choose_damping",
+    "closed_form_fits",
     "compare",
     "fits",
     "from_folds",
@@ -68,5 +68,6 @@ __all__ = [
     "quality_of",
     "readable",
     "retrained_logits",
+    "sampled_leverages",
     "validation_of",
 ]

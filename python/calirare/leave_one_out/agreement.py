@@ -65,7 +65,7 @@ def choose_damping(
     held = losses(held_out_logits[calibration_nodes])
 
     def gap(multiple: float) -> Tensor:
-        return losses(own_logits(multiple * weight_decay, calibration_nodes)) - held
+        return losses(own_logits(multiple * weight_decay)[calibration_nodes]) - held
 
     found = at_one = gap(1.0)
     mean, multiple = float(held.mean()), 1.0

@@ -15,7 +15,6 @@ from calirare.leave_one_out.method import (
     check_one_of,
     chosen_places,
 )
-from calirare.leave_one_out.randomised import Randomised
 from calirare.leave_one_out.replicates import MOST_MODELS, Replicates, models_for, replicates_note
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
 from calirare.leave_one_out.steps import alo_steps, steps_bytes
@@ -85,13 +84,7 @@ class ALO(LeaveOneOutMethod):
         """See `LeaveOneOutMethod.remedy`."""
         if closed_form(problem.linearised) and self.form_for(problem.linearised) != "gram" and not self.steps:
             return "take method='alo' with form='gram', or fewer nodes"
-        if not isinstance(problem.linearised, GcnLinearisation):
-            return super().remedy(problem)
-        own_only = Randomised().estimate_bytes(problem)
-        return (
-            "evaluate fewer nodes at a time, or take method 'randomised', which gives the labels' own logits alone in "
-            f"about {own_only / 1e9:.2f} GB"
-        )
+        return super().remedy(problem)
 
     def run(self, problem: Problem) -> LooResult:
         """See `LeaveOneOutMethod.run`."""

@@ -28,7 +28,6 @@ from calirare._util.threads import threads_for
 from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, places_of_rows
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.result import LooResult, Size
-from calirare.leave_one_out.sampled import sampled_bytes, sampled_directions, samples
 from calirare_ext import (
     Csr,
     Inputs,
@@ -69,7 +68,7 @@ class LeftOut:
         own: change of each labelled node's own logit difference without itself, [m, 1].
         leverage: float64 [m].
         damping: mu, added to the curvature.
-        form: "primal", "sampled" (`sampled`), "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in
+        form: "primal", "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in
             factors, then alpha).
         seen: what is known already at the rows to be evaluated, or None.
         places: of the labels that are left out, int64 [s]; None: all m.
@@ -131,15 +130,11 @@ def left_out(
         )
     if not damping > 0:
         raise ValueError(f"left_out: damping must be positive, got {damping}")
-    sampled = form == "auto" and chosen is not None and samples(linearised)
-    if sampled or form == "primal" or (form == "auto" and choose_form(linearised) == "primal"):
-        if sampled and chosen is not None:
-            rows, own, leverage = sampled_directions(linearised, damping, chosen)
-        else:
-            rows, own, leverage = primal_directions(linearised, damping, leverage_corrected, chosen)
+    if form == "primal" or (form == "auto" and choose_form(linearised) == "primal"):
+        rows, own, leverage = primal_directions(linearised, damping, leverage_corrected, chosen)
         rows = rows.to(linearised.logits.dtype)
-        along, form = _directions(linearised, rows, None), "sampled" if sampled else "primal"
-        return LeftOut(along, _shift(rows), own.to(rows.dtype), leverage, damping, form, None, chosen)
+        along = _directions(linearised, rows, None)
+        return LeftOut(along, _shift(rows), own.to(rows.dtype), leverage, damping, "primal", None, chosen)
     below = linearised.field.rows[0].numel() if n_rows is None else n_rows
     seen = None
     multiplied = linearised.n_parameters < below
@@ -167,8 +162,6 @@ def left_out_bytes(linearised: GcnLinearisation, form: str, n_models: int, n_row
     """Returns an upper estimate of the memory `left_out` allocates, in bytes; `n_rows` as there."""
     size = Size.of(linearised, linearised.field)
     b, m, p, dual = size.bytes, size.m, size.p, size.dual
-    if form == "auto" and n_models < m and samples(linearised):
-        return sampled_bytes(linearised, n_models) + BLOCK_BYTES
     primal = form == "primal" or (form == "auto" and p < dual)
     solved = 3 * p * p * 8 + (dual * (b + 8) + 2 * n_models * 8) * p if primal else 4 * m * m * 8
     sparse = isinstance(linearised.field.inputs, Csr) and linearised.logits.device.type == "cpu"

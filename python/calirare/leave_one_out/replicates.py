@@ -13,7 +13,6 @@ from calirare.leave_one_out.directions import LeftOut, fits, left_out, left_out_
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, drawn
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
-from calirare.leave_one_out.sampled import sampled_bytes, sampled_directions, samples
 from calirare_ext import ReceptiveField
 
 MOST_MODELS = 4000  # where no number is given: the level of a quantile over them is off by .02 at most
@@ -51,8 +50,6 @@ class Replicates(LeaveOneOutMethod):
     def estimate_bytes(self, problem: Problem) -> int:
         """See `LeaveOneOutMethod.estimate_bytes`."""
         n_models = self.n_models_of(problem.n_labels)
-        if samples(problem.linearised):
-            return problem.size.change(n_models) + sampled_bytes(problem.linearised, n_models)
         return closed_bytes(problem.size, choose_form(problem.linearised), n_models)
 
     def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
@@ -90,10 +87,7 @@ def replicates(linearised: Linearisation, field: Any, damping: float, chosen: Te
         Changes with s models. Own changes and leverages are those of all labels.
     """
     dtype = linearised.logits.dtype
-    if samples(linearised):
-        directions, own, leverage = sampled_directions(linearised, damping, chosen)
-        change, form = linearised.change_along(field, directions.to(dtype)), "sampled"
-    elif choose_form(linearised) == "primal":
+    if choose_form(linearised) == "primal":
         directions, own, leverage = primal_directions(linearised, damping, chosen=chosen)
         change, form = linearised.change_along(field, directions.to(dtype)), "primal"
     else:

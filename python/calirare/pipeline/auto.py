@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from calirare._util.steps import told
 from calirare.graph import Graph, normalize_features
-from calirare.leave_one_out import OwnLogits
+from calirare.leave_one_out import OwnLogits, closed_form_fits
 from calirare.models import (
     FoldedNetwork,
     GcnFit,
@@ -172,8 +172,12 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
         fitted, _ = detector.fit_to_convergence(
             task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
         )
-        own = OwnLogits(fitted.as_dtype(task.graph, torch.float32).linearisation)
-        return mean_loss(own(fitted.weight_decay), task), fitted, detector
+        linearised = fitted.as_dtype(task.graph, torch.float32).linearisation
+        if closed_form_fits(linearised):
+            own = OwnLogits(linearised)(fitted.weight_decay)
+        else:
+            own = fold_converged(detector, task.graph, fitted, task.n_folds).own_logits
+        return mean_loss(own, task), fitted, detector
 
     _, fitted, detector = min(map(trained, told("linear", readers)), key=lambda trial: trial[0])
     fitted = fitted.as_dtype(task.graph, torch.float32)  # without the products that were made to choose it

@@ -12,8 +12,8 @@ from calirare._util.errors import InputError
 from calirare.calibration import target_weights
 from calirare.curvature import with_class_zero
 from calirare.intervals.eice import train_calirare
-from calirare.leave_one_out import OwnLogits, choose_damping, leave_one_out
-from calirare.models import GcnFit
+from calirare.leave_one_out import OwnLogits, choose_damping, closed_form_fits, leave_one_out
+from calirare.models import GcnFit, fold_network
 from calirare.pipeline.job import Job, LeftOutLabels, Trained
 from calirare.training import (
     HOPS,
@@ -46,8 +46,6 @@ def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
     judges = job.calibration_nodes & torch.isfinite(held_out).all(1)
     agreement = choose_damping(own_logits, start, held_out, judges, _weights(job, fitted.targets))
     notes: tuple[str, ...] = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
-    rough = own_logits.rough_note(agreement.damping)
-    notes += (rough,) if rough else ()
     if agreement.verdict == "do not trust":
         notes += (f"{agreement.reason}: the map was fitted on cross-validated logits instead",)
         return LeftOutLabels(held_out, agreement.damping, agreement, held_out=held_out, notes=notes)
@@ -96,7 +94,6 @@ def _other_leave_one_out(job: Job, fitted: FittedNetwork) -> LeftOutLabels:
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
 PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
-ROUGH = 0.05  # of own changes of many classes: networks are told apart by less than they differ, not by a percent
 CALIRARE_EPOCHS = 200  # of Algorithm 2, where none are given
 
 
@@ -113,7 +110,21 @@ def fit_network(job: Job) -> Trained:
         fitted = _with_chosen_hops(job, fitted)
     epochs = max(len(fitted.losses), 1)
     detector = training.detector(job.settings.seed, epochs, fitted.weight_decay, fitted.hops)
+    if _by_folds(job, fitted):
+        folds = min(job.settings.calibration.folds, job.nodes.numel())
+        notes.append(
+            f"{amount(job.nodes.numel(), 'label')} are too many to leave out one by one in closed form: each is judged "
+            f"by the network without its fold, one of {folds}"
+        )
+        return Trained(fold_network(detector, job.graph, fitted, folds), notes=tuple(notes))
     return Trained(fitted, detector, tuple(notes))
+
+
+def _by_folds(job: Job, fitted: GcnFit) -> bool:
+    """Returns whether networks without each fold of the labels take the place of leave-one-out in closed form."""
+    settings = job.settings
+    plain = settings.method == "jackknife" and settings.plain_alo and settings.loo.damping is None
+    return plain and settings.calibration.folds > 1 and not closed_form_fits(fitted.linearisation)
 
 
 def _fit_calirare(job: Job) -> tuple[GcnFit, list[str]]:
@@ -198,7 +209,7 @@ def _with_chosen_epochs(job: Job, weight_decay: float, hops: int | None) -> GcnF
 
 def loo_loss_of(job: Job, fitted: FittedNetwork) -> float:
     """Returns the network's leave-one-out loss over the calibration nodes, for the run's target."""
-    own = OwnLogits(fitted.linearise(), tolerance=ROUGH)(first_damping(job, fitted))
+    own = OwnLogits(fitted.linearise())(first_damping(job, fitted))
     chosen = job.calibration_nodes
     return loo_loss(own[chosen], fitted.targets[chosen], job.settings.calibration.target)
 

@@ -11,13 +11,13 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare.curvature import primal
-from calirare.leave_one_out import ALO, OwnLogits, Replicates, alo_change, leave_one_out, left_out
+from calirare.leave_one_out import ALO, OwnLogits, Replicates, alo_change, closed_form_fits, leave_one_out, left_out
 from calirare.leave_one_out import alo as alo_module
 from calirare.leave_one_out import replicates as replicates_module
 from calirare.leave_one_out.formula import choose_form, primal_directions
 from calirare.leave_one_out.method import drawn
 from calirare.leave_one_out.replicates import models_for, quantile_error, replicates
-from calirare.models import GcnFit, GcnTraining, fit, fold_network
+from calirare.models import FoldedNetwork, GcnFit, GcnTraining, fit, fold_network
 from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network
 from tests.helpers.graphs import random_graph
 
@@ -173,3 +173,40 @@ def test_the_main_job_says_that_it_drew_models(monkeypatch: pytest.MonkeyPatch) 
     draw_at_most(monkeypatch, 50)
     outcome = calirare.train(calirare.load_dataset("digits"), preset="paper", epochs=20, folds=2)
     assert any("intervals rest on 50 of the" in note for note in outcome.notes)
+
+
+def test_the_closed_form_fits_systems_that_take_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = many_labels()[0].linearisation
+    rows, p = tape.n_nodes, tape.n_parameters
+    assert p < rows
+    assert closed_form_fits(tape)
+    monkeypatch.setattr("calirare.leave_one_out.own_logits.WORK", rows * p**2 - 1)
+    assert not closed_form_fits(tape)
+    monkeypatch.setattr("calirare.leave_one_out.own_logits.WORK", rows * p**2)
+    monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE_OF_TWO", p - 1)
+    assert not closed_form_fits(tape)
+    many = linearised_network("three classes").tape
+    assert closed_form_fits(many)
+    monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE", 1)
+    assert not closed_form_fits(many)
+
+
+@pytest.mark.slow
+def test_the_main_job_takes_folds_where_the_closed_form_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = calirare.load_dataset("digits")
+    monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE_OF_TWO", 30)
+    outcome = calirare.train(graph, model="gcn", epochs=30, folds=3)
+    assert isinstance(outcome.fit, FoldedNetwork)
+    assert any("too many to leave out one by one in closed form" in note for note in outcome.notes)
+    fold, own = outcome.fit.fold, outcome.fit.own_logits
+    assert outcome.jackknife.own_loo_logits.shape == own.shape
+    assert torch.allclose(outcome.jackknife.own_loo_logits.diff(dim=1).double(), own.diff(dim=1), atol=1e-4)
+    some = outcome.fit.logits_without_folds(outcome.fit.evaluation_field(outcome.mapped, outcome.fit.nodes))
+    assert torch.allclose(some[fold, torch.arange(len(fold))].double(), own, atol=1e-4)
+    assert len(outcome.explain(top=1)) == 1
+    closed = calirare.train(graph, model="gcn", epochs=30, folds=0)
+    assert not isinstance(closed.fit, FoldedNetwork)
+    monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE", 30)
+    classes = calirare.load_dataset("digits", task="classes", label_rate=5)
+    found = calirare.train_classes(classes, model="gcn", epochs=30, folds=3)
+    assert any("by the network without its fold, one of 3" in note for note in found.notes)

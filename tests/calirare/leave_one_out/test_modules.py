@@ -20,7 +20,6 @@ from calirare.leave_one_out import (
     Grouped,
     Influence,
     Newton,
-    Randomised,
     Replicates,
     Retrain,
     leave_one_out,
@@ -200,7 +199,6 @@ def test_what_a_module_cannot_do_is_said() -> None:
     fit, graph, module = both(2, 2)
     for settings, remedy in (
         (ALO(form="gram"), "take form='auto'"),
-        (Randomised(), "take method alo"),
         (Newton(solver="lowrank"), "take solver='cg'"),
     ):
         with pytest.raises(ValueError, match=f"must have a GCN, got another module: {remedy}"):
