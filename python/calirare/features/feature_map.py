@@ -93,9 +93,10 @@ class FeatureMap:
             how: "auto": each column by what it holds. Of skewed or heavy-tailed numbers normal scores of the ranks, or
                 the signed logarithm where more than half are one number; 0 and 1 as they are; others standardised; rows
                 of sparse features >= 0 divided by their sum. "rank" and "standardize": every column so. "row": rows
-                divided by their sum. "tfidf" and "svd": words, weighted, and reduced to 128 directions. "none": numbers
-                as they are. "stored": what the graph says in `feature_normalisation`, and constant columns stay.
-                Categories, dates and missing values become numbers under each.
+                divided by their sum. "tfidf": words, weighted. "svd": words, weighted, reduced to 128 directions, and
+                log(1 + number of words). "none": numbers as they are. "stored": what the graph says in
+                `feature_normalisation`, and constant columns stay. Categories, dates and missing values become numbers
+                under each.
             impute: what missing numbers become, beside a column that says where: "median", "zero" or "error".
             one_hot: names of columns that get a column per category, though they hold numbers or many categories.
             nodes: labelled nodes, int64 [m], by whose labels columns of more than 20 common categories are encoded, out
@@ -143,7 +144,7 @@ class FeatureMap:
     def n_features(self) -> int:
         """Number of columns it makes."""
         if isinstance(self.whole, Svd):
-            return len(self.whole.directions)
+            return len(self.whole.directions) + 1
         return self.n_inputs if self.whole is not None else sum(len(each.names) for each in self.maps)
 
     def transform(self, graph: Graph, say: Say = _silent) -> Graph:
@@ -334,7 +335,7 @@ def _whole(graph: Graph, how: str, seed: int) -> tuple[WholeMap, str]:
         )
     if how == "svd":
         svd, share = fit_svd(graph, seed)
-        return svd, f"{len(svd.directions)} singular directions, {100 * share:.0f} % of the variance"
+        return svd, f"{len(svd.directions)} singular directions, {100 * share:.0f} % of the variance, and the number of words"
     if how == "tfidf":
         return fit_tfidf(graph), "tf-idf, each row of length 1"
     if how == "row" or (how == "auto" and least(graph) >= 0):

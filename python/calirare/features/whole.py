@@ -17,6 +17,7 @@ from calirare.graph import Graph, csr_of_scipy, normalize_features
 from calirare_ext import Csr
 
 DIRECTIONS = 128  # of a singular value decomposition
+SIZE = "log number of features"  # the column of how many features of a node are not 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,9 @@ class TfIdf(WholeMap):
 class Svd(WholeMap):
     """Coordinates along the leading right singular vectors (scikit-learn's TruncatedSVD), of tf-idf where it fits.
 
+    A last column holds log(1 + number of non-zero features), which rows of length 1 no longer have: how many words a
+    node has often tells the rare class by itself.
+
     Attributes:
         directions: the singular vectors, float32 [k, d].
         idf: of each word, float64 [d]; None where features are taken as they are, as some are negative.
@@ -98,12 +102,13 @@ class Svd(WholeMap):
     def of(self, graph: Graph) -> Tensor | Csr:
         """Returns dense features [n, k]."""
         dense = np.asarray(weighted(graph, self.idf) @ self.directions.T.astype(np.float64))
-        return torch.from_numpy(dense.astype(np.float32)).to(graph.device)
+        size = np.log1p((_scipy_of(graph) != 0).sum(1))[:, None]
+        return torch.from_numpy(np.hstack([dense, size]).astype(np.float32)).to(graph.device)
 
     def names(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns names of the directions."""
+        """Returns names of the directions, and of the size."""
         del given
-        return tuple(f"direction {i + 1}" for i in range(len(self.directions)))
+        return (*(f"direction {i + 1}" for i in range(len(self.directions))), SIZE)
 
 
 def weighted(graph: Graph, idf: NumpyArray | None) -> Any:

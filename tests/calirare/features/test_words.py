@@ -48,8 +48,11 @@ def test_directions_are_those_of_scikit_learn(monkeypatch):
     want = torch.from_numpy(TruncatedSVD(10, random_state=3).fit(words).transform(words))
     fitted = FeatureMap.fit(bag(), "svd", seed=3)
     size = torch.from_numpy(np.abs(words.toarray()).sum(1, keepdims=True)).expand_as(want)
-    assert_within(fitted.transform(bag()).x, want, sum_bound(want, 151, size, out=torch.float32))
-    assert fitted.feature_names == tuple(f"direction {i}" for i in range(1, 11))
+    found = fitted.transform(bag()).x
+    assert_within(found[:, :10], want, sum_bound(want, 151, size, out=torch.float32))
+    assert torch.equal(found[:, 10], (BAG != 0).sum(1).double().log1p().float())  # as rows of length 1 do not have it
+    assert fitted.n_features == found.shape[1]
+    assert fitted.feature_names == (*(f"direction {i}" for i in range(1, 11)), "log number of features")
     assert fitted.log[0].startswith("150 sparse features: 10 singular directions, ")
 
 
