@@ -31,13 +31,12 @@ def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], l
     ensemble = fitted.trees.all_labels
     if fitted.n_classes > 2:
         return _of_classes(ensemble, columns, names, log_odds)
-    booster = ensemble.boosters[0]
-    made = np.asarray(booster.predict(columns, pred_contrib=True, num_threads=1), dtype=np.float64)
+    made = np.asarray(ensemble.booster.predict(columns, pred_contrib=True, num_threads=1), dtype=np.float64)
     prior = float(ensemble.prior[1])
     if ensemble.kind == "boosting":
         base = made[:, -1] + np.log(prior) - np.log1p(-prior)
         return Shares(torch.from_numpy(base), names, torch.from_numpy(made[:, :-1].copy()))
-    made /= booster.num_trees()
+    made /= ensemble.booster.num_trees()
     start = torch.from_numpy(np.clip(prior + made[:, -1], EVEN, 1 - EVEN))
     shares = Shares(start, names, torch.from_numpy(made[:, :-1].copy()))
     return stretched(shares, torch.logit(start), log_odds)
@@ -46,11 +45,12 @@ def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], l
 def _of_classes(ensemble: Ensemble, columns: NumpyArray, names: tuple[str, ...], logits: Tensor) -> Shares:
     """Returns what each column adds to each logit of trees of k > 2 classes, see `tree_shares`."""
     prior, n = ensemble.prior, columns.shape[0]
-    made = [np.asarray(b.predict(columns, pred_contrib=True, num_threads=1)) for b in ensemble.boosters]
     if ensemble.kind == "boosting":
-        parts = torch.from_numpy(made[0].astype(np.float64)).view(n, prior.size, -1).permute(0, 2, 1)  # [n, d + 1, k]
+        made = np.asarray(ensemble.booster.predict(columns, pred_contrib=True, num_threads=1), dtype=np.float64)
+        parts = torch.from_numpy(made).view(n, prior.size, -1).permute(0, 2, 1)  # [n, d + 1, k]
         return Shares(parts[:, -1] + torch.from_numpy(np.log(prior)), names, parts[:, :-1])
-    each = [part / booster.num_trees() for part, booster in zip(made, ensemble.boosters, strict=True)]
+    boosters = [ensemble.booster_of(c) for c in range(prior.size)]
+    each = [np.asarray(own.predict(columns, pred_contrib=True, num_threads=1)) / own.num_trees() for own in boosters]
     parts = torch.from_numpy(np.stack(each, 2).astype(np.float64))
     start = (parts[:, -1] + torch.from_numpy(prior)).clamp(EVEN, 1 - EVEN)
     return stretched(Shares(start, names, parts[:, :-1]), start.log(), logits)

@@ -1,7 +1,7 @@
 """What leaving labels out of trees of many classes does to the logits of some nodes, as `tree_labels` has it of two.
 
-Each round of boosting has a tree for each class, all of which read the scores of the rounds before; a forest has trees
-of its own for each class.
+Each round of boosting has a tree for each class, all of which read the scores of the rounds before; the trees of a
+forest are those of all classes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TreeClasses(Protocol):
         """Returns how the logits of nodes change without each label, float64 [m, n, k].
 
         Args:
-            rows: leaf of each node in each tree, int64 [T, n]; of a forest of each class, [k, T, n].
+            rows: leaf of each node in each tree, int64 [T, n].
         """
         ...
 
@@ -184,11 +184,11 @@ class ForestClasses:
 
     def change(self, rows: NumpyArray) -> NumpyArray:
         """See `TreeClasses.change`."""
-        return np.stack([_forest_change(labels, own) for labels, own in zip(self.each, rows, strict=True)], -1)
+        return np.stack([_forest_change(labels, rows) for labels in self.each], -1)
 
     def change_without(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
         """See `TreeClasses.change_without`."""
-        return np.stack([labels.change_without(own, sets) for labels, own in zip(self.each, rows, strict=True)], -1)
+        return np.stack([labels.change_without(rows, sets) for labels in self.each], -1)
 
 
 def _forest_change(labels: ForestLabels, rows: NumpyArray) -> NumpyArray:

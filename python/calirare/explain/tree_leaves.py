@@ -1,9 +1,9 @@
-"""Which labels each leaf of LightGBM's trees was made of, so that its value can be made again without some of them.
+"""Which labels each leaf of trees was made of, so that its value can be made again without some of them.
 
-A tree sees a random part of the labels, its bag, which no model file tells. LightGBM draws it by a linear congruential
-generator for each block of 1,024 rows (`bagging.hpp`, `random.h`), so it is drawn again here from the model's own seed;
-the leaf values made of it are held beside those in the file. A round of boosting that finds nothing to split draws a
-bag, and leaves no tree: of few labels many do.
+A tree of a forest sees all labels. A boosted tree sees a random part, its bag, which no model file tells. LightGBM
+draws it by a linear congruential generator for each block of 1,024 rows (`bagging.hpp`, `random.h`), so it is drawn
+again here from the model's own seed; the leaf values made of it are compared with those in the file. A round of boosting that finds
+nothing to split draws a bag, and leaves no tree: of few labels many do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.models import TREE_PSEUDO, TreesFit
+from calirare.models import TREE_PSEUDO, TREE_SHRINKAGE, TreesFit
 
 BAG_BLOCK = 1024  # rows that share a generator
 REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
@@ -29,7 +29,7 @@ class Leaves:
     Attributes:
         boosted: whether trees were grown one upon the other; else they are averaged.
         of_labels: leaf of each label in each tree, int64 [T, m].
-        bags: labels each tree was grown on, bool [T, m].
+        bags: labels each tree was grown on, bool [T, m]; of a forest all of them.
         values: of each tree's leaves, as stored, T arrays. Of boosting with k > 2 classes each round has k trees, one
             after the other; of a forest they are those of one class.
         targets: 0 or 1, float64 [m]; of a forest with k > 2 classes 1 of the trees' own class.
@@ -63,29 +63,31 @@ class Leaves:
             c: of a forest with k > 2 classes: the class whose trees are meant.
         """
         ensemble, k = fitted.trees.all_labels, fitted.n_classes
-        booster, text, boosted = ensemble.boosters[c or 0], ensemble.texts[c or 0], ensemble.kind == "boosting"
-        weights, targets = fitted.sample_weights.double().cpu().numpy(), fitted.targets.cpu()
-        n_trees, together = booster.num_trees(), k if boosted and k > 2 else 1
-        draws = max(n_trees // together, fitted.trees.rounds) if boosted else n_trees
-        seed, fraction = int(parameter(text, "bagging_seed")), parameter(text, "bagging_fraction")
-        drawn = bags(columns.shape[0], draws, seed, fraction)
+        boosted, targets = ensemble.kind == "boosting", fitted.targets.cpu()
+        weights, at = fitted.sample_weights.double().cpu().numpy(), leaves_of(fitted, columns)
+        n_trees, together = len(at), k if boosted and k > 2 else 1
+        every = np.ones((n_trees, columns.shape[0]), dtype=bool)
         found = cls(
             boosted,
-            leaves_of(fitted, columns, c or 0),
-            np.repeat(drawn[: n_trees // together], together, 0),
-            tuple(
-                np.array(numbers.split(), dtype=np.float64)
-                for numbers in re.findall(r"^leaf_value=(.*)$", text, re.MULTILINE)
-            ),
+            at,
+            every,
+            ensemble.leaf_values(1 if c is None else c),
             (targets == (1 if c is None else c)).double().numpy(),
             weights / weights.mean(),
             TREE_PSEUDO,
-            parameter(text, "lambda_l2"),
-            parameter(text, "learning_rate") if boosted else 1.0,
+            parameter(ensemble.text, "lambda_l2") if boosted else TREE_SHRINKAGE,
+            parameter(ensemble.text, "learning_rate") if boosted else 1.0,
             targets.numpy() if together > 1 else None,
             k,
         )
-        return found if draws == n_trees // together else replace(found, bags=found._of_their_rounds(drawn))
+        if not boosted:
+            return found
+        draws = max(n_trees // together, fitted.trees.rounds)
+        seed, fraction = int(parameter(ensemble.text, "bagging_seed")), parameter(ensemble.text, "bagging_fraction")
+        drawn = bags(columns.shape[0], draws, seed, fraction)
+        if draws > n_trees // together:
+            return replace(found, bags=found._of_their_rounds(drawn))
+        return replace(found, bags=np.repeat(drawn, together, 0))
 
     def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
         """Returns the bag of each tree, of those left the first that makes its leaf values.
@@ -177,11 +179,9 @@ def parameter(text: str, name: str) -> float:
     return float(found[1])
 
 
-def leaves_of(fitted: TreesFit, columns: NumpyArray, c: int = 0) -> NumpyArray:
-    """Returns the leaf of rows [n, d] in each tree of a booster, that of class c of a forest, int64 [T, n]."""
-    booster = fitted.trees.all_labels.boosters[c]
-    found = np.asarray(booster.predict(columns, pred_leaf=True, num_threads=1))
-    return found.reshape(columns.shape[0], -1).T.astype(np.int64)
+def leaves_of(fitted: TreesFit, columns: NumpyArray) -> NumpyArray:
+    """Returns the leaf of rows [n, d] in each tree, int64 [T, n]."""
+    return fitted.trees.all_labels.leaves(columns).T
 
 
 def bags(m: int, n_trees: int, seed: int, fraction: float) -> NumpyArray:

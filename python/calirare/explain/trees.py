@@ -82,10 +82,8 @@ class TreesVoice(Voice):
         return self._after(nodes, self.labels.change_without(self._leaves(nodes), places))
 
     def _leaves(self, nodes: Tensor) -> NumpyArray:
-        """Returns the leaves that nodes lie in, int64 [T, n]; of a forest of many classes those of each, [k, T, n]."""
-        columns, ensemble = self._columns(nodes), self.fitted.trees.all_labels
-        each = [leaves_of(self.fitted, columns, c) for c in range(len(ensemble.texts))]
-        return each[0] if len(each) == 1 else np.stack(each)
+        """Returns the leaves that nodes lie in, int64 [T, n]."""
+        return leaves_of(self.fitted, self._columns(nodes))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `Voice.with_each_label`: splits stay, and a label moves the leaves it lies in alone."""

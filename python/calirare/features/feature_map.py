@@ -335,7 +335,10 @@ def _whole(graph: Graph, how: str, seed: int) -> tuple[WholeMap, str]:
         )
     if how == "svd":
         svd, share = fit_svd(graph, seed)
-        return svd, f"{len(svd.directions)} singular directions, {100 * share:.0f} % of the variance, and the number of words"
+        return (
+            svd,
+            f"{len(svd.directions)} singular directions, {100 * share:.0f} % of the variance, and the number of words",
+        )
     if how == "tfidf":
         return fit_tfidf(graph), "tf-idf, each row of length 1"
     if how == "row" or (how == "auto" and least(graph) >= 0):

@@ -1,4 +1,4 @@
-"""Growing ensembles of trees with LightGBM: on all labels, and without each fold of them."""
+"""Growing ensembles of trees on all labels, and without each fold: LightGBM's boosting, scikit-learn's extra trees."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from calirare._util.steps import tell, told
 from calirare.features import together
 from calirare.models.column_screen import screened
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
-from calirare.models.tree_texts import widened
+from calirare.models.tree_texts import forest_text, tree_text, widened
 
 if TYPE_CHECKING:
     from lightgbm import Booster, Dataset
 
 ROUNDING = 2.0**-18  # of scaled means of neighbours, relative to their size
-LEAST = 2  # labels that LightGBM grows a tree on
+LEAST = 2  # labels that LightGBM grows a tree on, and of a leaf of a forest
+TRIED = 0.3  # of the columns, at each split of a forest
 ORDERED = 4_000_000  # numbers that are put in order together
 POOL = 256.0  # MB of histograms kept of an ensemble: beyond some 1,000 columns a forest makes some of them anew
 
@@ -118,12 +119,12 @@ class Grower:
         part.set_label(target).set_weight(self.labels.weights[rows])
         return part if start is None else part.set_init_score(np.repeat(start, rows.size))
 
-    def ensemble(self, boosters: list[Booster], rows: NumpyArray, rounds: int) -> Ensemble:
-        """Returns the first `rounds` rounds of boosters grown on some labels."""
-        texts = (booster.model_to_string(num_iteration=rounds) for booster in boosters)
+    def ensemble(self, booster: Booster, rows: NumpyArray, rounds: int) -> Ensemble:
+        """Returns the first `rounds` rounds of boosting on some labels."""
+        text = booster.model_to_string(num_iteration=rounds)
         return Ensemble(
-            kind="extra" if self.settings["boosting"] == "rf" else "boosting",
-            texts=tuple(text if self.used is None else widened(text, self.used) for text in texts),
+            kind="boosting",
+            text=text if self.used is None else widened(text, self.used),
             prior=self.labels.prior(rows),
             weight=float(self.labels.weights[rows].sum()),
             threads=self.settings["num_threads"],
@@ -149,26 +150,50 @@ def joined(column: NumpyArray) -> NumpyArray:
     return out
 
 
-def forests(growers: list[Grower], parts: list[NumpyArray], rounds: int, pool: Executor) -> list[Ensemble]:
-    """Returns a forest of `rounds` randomised trees for each part of the labels: indicator of a class less its prior.
+def forests(
+    growers: list[Grower], parts: list[NumpyArray], rounds: int, leaves: int, seed: int, pool: Executor
+) -> list[Ensemble]:
+    """Returns a forest of extremely randomised trees (Geurts et al. 2006) for each part of the labels.
 
-    Every class of every part has trees of its own, grown side by side.
+    Args:
+        growers: one for each part, which say what columns it reads.
+        parts: places of labels, int64 [m'] each.
+        rounds: trees.
+        leaves: of a tree, at most.
+        seed: of the trees.
+        pool: grows the parts side by side.
     """
-    import lightgbm
+    futures = [pool.submit(_forest, *each, rounds, leaves, seed) for each in zip(growers, parts, strict=True)]
+    return [future.result() for future in told("forest", futures)]
 
-    labels = growers[0].labels
-    classes = [1] if labels.n_classes == 2 else range(labels.n_classes)
-    for grower in growers:
-        grower.binned  # noqa: B018  # made once, before the threads ask for it
 
-    def grown(grower: Grower, rows: NumpyArray, c: int) -> Booster:
-        data = grower.data(rows, (labels.targets[rows] == c) - labels.prior(rows)[c])
-        return lightgbm.train(grower.settings, data, rounds)
+def _forest(grower: Grower, rows: NumpyArray, rounds: int, leaves: int, seed: int) -> Ensemble:
+    from sklearn.ensemble import ExtraTreesClassifier
 
-    pairs = list(zip(growers, parts, strict=True))
-    futures = [[pool.submit(grown, grower, rows, c) for c in classes] for grower, rows in pairs]
-    parts_of = zip(pairs, told("forest", futures), strict=True)
-    return [grower.ensemble([f.result() for f in each], rows, rounds) for (grower, rows), each in parts_of]
+    labels, used = grower.labels, grower.used
+    columns = labels.joined[rows] if used is None else labels.joined[np.ix_(rows, used)]
+    places = np.arange(labels.columns.shape[1]) if used is None else np.flatnonzero(used)
+    forest = ExtraTreesClassifier(
+        rounds, min_samples_leaf=LEAST, max_features=TRIED, max_leaf_nodes=leaves, random_state=seed % 2**32
+    ).fit(columns, labels.targets[rows], sample_weight=labels.weights[rows])
+    prior, weights = labels.prior(rows), labels.weights[rows][:, None]
+    worth = weights * (np.eye(labels.n_classes)[labels.targets[rows]] - prior)
+    trees, values = list[str](), list[NumpyArray]()
+    for i, tree in enumerate(each.tree_ for each in forest.estimators_):
+        number = np.cumsum(tree.children_left < 0) - 1  # of each leaf among the leaves
+        own, n = number[tree.apply(columns)], int(number[-1]) + 1
+        sums = np.zeros((n, labels.n_classes + 1))
+        np.add.at(sums, own, np.hstack([worth, weights]))
+        values.append(sums[:, :-1] / (sums[:, -1:] + SHRINKAGE))
+        trees.append(tree_text(i, tree, number, places, values[-1][:, 1]))
+    return Ensemble(
+        kind="extra",
+        text=forest_text(trees, labels.columns.shape[1]),
+        prior=prior,
+        weight=float(weights.sum()),
+        threads=grower.settings["num_threads"],
+        values=np.concatenate(values),
+    )
 
 
 class Boosting:
@@ -198,7 +223,7 @@ class Boosting:
 
     def ensemble(self, rounds: int) -> Ensemble:
         """Returns the first `rounds` rounds."""
-        return self.grower.ensemble([self.booster], self.rows, rounds)
+        return self.grower.ensemble(self.booster, self.rows, rounds)
 
 
 def boost_side_by_side(boostings: list[Boosting], most: int, patience: int, pool: Executor) -> list[float]:
@@ -222,7 +247,7 @@ def boost_side_by_side(boostings: list[Boosting], most: int, patience: int, pool
     return losses
 
 
-SETTINGS_OF_ALL = {
+BOOSTING = {
     "verbosity": -1,
     "deterministic": True,
     "force_col_wise": True,
@@ -231,45 +256,34 @@ SETTINGS_OF_ALL = {
     "boost_from_average": False,
     "bagging_freq": 1,
     "histogram_pool_size": POOL,
+    "boosting": "gbdt",
+    "min_sum_hessian_in_leaf": 1e-2,
+    "lambda_l2": 5.0,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "max_bin": 63,
 }
 
 
-def settings_of(kind: str, m: int, n_classes: int, **given: Any) -> dict[str, Any]:
-    """Returns LightGBM's parameters.
+def settings_of(m: int, n_classes: int, **given: Any) -> dict[str, Any]:
+    """Returns LightGBM's parameters for boosting.
 
-    A leaf of a boosted tree holds a hundredth of the labels at least, in [3, 20]: 20 leave nothing to split of 100
-    labels, 3 of 10,000 are noise. A leaf of a forest holds 2 or more: its trees are averaged.
+    A leaf holds a hundredth of the labels at least, in [3, 20]: 20 leave nothing to split of 100 labels, 3 of 10,000
+    are noise.
 
     Args:
-        kind: "boosting" or "extra".
         m: number of labels.
         n_classes: k.
         **given: further ones.
     """
     multi = n_classes > 2
-    of_kind: dict[str, dict[str, Any]] = {
-        "boosting": {
-            "boosting": "gbdt",
+    return (
+        BOOSTING
+        | {
             "objective": "multiclass" if multi else "binary",
             "metric": "multi_logloss" if multi else "binary_logloss",
             "num_class": n_classes if multi else 1,
             "min_data_in_leaf": int(np.clip(m // 100, 3, 20)),
-            "min_sum_hessian_in_leaf": 1e-2,
-            "lambda_l2": 5.0,
-            "feature_fraction": 0.5,
-            "bagging_fraction": 0.7,
-            "max_bin": 63,
-        },
-        "extra": {
-            "boosting": "rf",
-            "objective": "regression",
-            "extra_trees": True,
-            "bagging_fraction": 0.8,
-            "min_data_in_leaf": 2,
-            "min_sum_hessian_in_leaf": 0.1,  # of 0 and unequal weights LightGBM makes an empty leaf, an error
-            "lambda_l2": SHRINKAGE,
-            "feature_fraction_bynode": 0.8,
-            "max_bin": 63,
-        },
-    }
-    return SETTINGS_OF_ALL | of_kind[kind] | given
+        }
+        | given
+    )

@@ -1,16 +1,103 @@
-"""LightGBM's text of trees that were grown on some columns, as if they had been grown on all of them."""
+"""LightGBM's text form of trees: of scikit-learn's trees, and of trees grown on some columns as if on all of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
 
+if TYPE_CHECKING:
+    from sklearn.tree._tree import Tree
+
+FOREST = """tree
+version=v4
+num_class=1
+num_tree_per_iteration=1
+label_index=0
+max_feature_idx={last}
+objective=regression
+average_output
+feature_names={names}
+feature_infos={infos}
+tree_sizes=
+
+"""
+TREE = """Tree={i}
+num_leaves={n}
+num_cat=0
+split_feature={features}
+split_gain={gains}
+threshold={thresholds}
+decision_type={decisions}
+left_child={left}
+right_child={right}
+leaf_value={values}
+leaf_weight={leaf_weights}
+leaf_count={leaf_counts}
+internal_value={internal}
+internal_weight={weights}
+internal_count={counts}
+is_linear=0
+shrinkage=1
+
+
+"""
 NONE = "none"  # what LightGBM writes of a column that is constant
 END = "end of trees"
+
+
+def tree_text(i: int, tree: Tree, number: NumpyArray, places: NumpyArray, values: NumpyArray) -> str:
+    """Returns a tree of scikit-learn: a row goes left where its number is at most the threshold, in both.
+
+    Args:
+        i: number of the tree.
+        tree: the tree.
+        number: of each node that is a leaf, its number among the leaves, int64 [nodes].
+        places: the column that each of the tree's columns is.
+        values: of the leaves, float64.
+    """
+    leaf = tree.children_left < 0
+    split, inner = np.flatnonzero(~leaf), np.cumsum(~leaf) - 1
+    down = np.where(leaf, -1 - number, inner)  # LightGBM counts leaves as -1, -2, ..
+    none = np.zeros(split.size, dtype=np.int64)
+    weights, counts = tree.weighted_n_node_samples, tree.n_node_samples
+    return TREE.format(
+        i=i,
+        n=values.size,
+        features=_shown(places[tree.feature[split]]),
+        gains=_shown(none),
+        thresholds=joined_numbers(tree.threshold[split]),
+        decisions=_shown(none),
+        left=_shown(down[tree.children_left[split]]),
+        right=_shown(down[tree.children_right[split]]),
+        values=joined_numbers(values),
+        leaf_weights=joined_numbers(weights[leaf]),
+        leaf_counts=_shown(counts[leaf]),
+        internal=_shown(none),
+        weights=joined_numbers(weights[split]),
+        counts=_shown(counts[split]),
+    )
+
+
+def forest_text(trees: Sequence[str], n_columns: int) -> str:
+    """Returns the model of averaged trees, each as `tree_text` writes it."""
+    names = " ".join(f"Column_{i}" for i in range(n_columns))
+    head = FOREST.format(last=n_columns - 1, names=names, infos=" ".join([NONE] * n_columns))
+    return _whole(head, trees, f"{END}\n\nparameters:\n[boosting: rf]\n\nend of parameters\n")
+
+
+def joined_numbers(numbers: NumpyArray) -> str:
+    """Returns numbers as LightGBM's text holds them, to the last bit."""
+    return " ".join(map(repr, numbers.tolist()))
+
+
+def _shown(numbers: NumpyArray) -> str:
+    return " ".join(map(str, numbers.tolist()))
 
 
 def widened(text: str, used: NumpyArray) -> str:
@@ -30,9 +117,24 @@ def widened(text: str, used: NumpyArray) -> str:
     head = re.sub(r"(?m)^max_feature_idx=.*$", f"max_feature_idx={used.size - 1}", head)
     names = " ".join(f"Column_{i}" for i in range(used.size))
     head = re.sub(r"(?m)^feature_names=.*$", f"feature_names={names}", head)
-    head = re.sub(r"(?m)^tree_sizes=.*$", f"tree_sizes={' '.join(str(len(each)) for each in trees)}", head)
     tail = re.sub(r"(?m)^Column_(\d+)=", lambda found: f"Column_{places[int(found[1])]}=", tail)
-    return "".join([head, *trees, tail])
+    return _whole(head, trees, tail)
+
+
+def with_leaf_values(text: str, values: Sequence[NumpyArray]) -> str:
+    """Returns the text of a model with other leaf values of each tree."""
+    head, trees, tail = _parted(text)
+    changed = (
+        re.sub(r"(?m)^leaf_value=.*$", f"leaf_value={joined_numbers(own)}", each)
+        for each, own in zip(trees, values, strict=True)
+    )
+    return _whole(head, list(changed), tail)
+
+
+def _whole(head: str, trees: Sequence[str], tail: str) -> str:
+    """Returns what `_parted` parts, with the sizes of the trees in the head."""
+    sizes = " ".join(str(len(each)) for each in trees)
+    return "".join([re.sub(r"(?m)^tree_sizes=.*$", f"tree_sizes={sizes}", head), *trees, tail])
 
 
 def _parted(text: str) -> tuple[str, list[str], str]:

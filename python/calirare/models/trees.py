@@ -79,7 +79,7 @@ class TreesModel:
         """Returns tensors and plain values from which `from_state` makes the model again, to the last bit.
 
         The trees are LightGBM's text, compressed by zlib: "trees.0" those of all labels, "trees.1" and on those without
-        each fold. Nothing is pickled.
+        each fold; "values.0" and on are the leaf values of forests. Nothing is pickled.
         """
         ensembles = (self.all_labels, *self.without)
         tensors = {"fold": torch.from_numpy(self.fold.copy()), "own_logits": torch.from_numpy(self.own_logits.copy())}
@@ -87,8 +87,10 @@ class TreesModel:
         tensors["weight"] = torch.tensor([ensemble.weight for ensemble in ensembles], dtype=torch.float64)
         tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
         for i, ensemble in enumerate(ensembles):
-            packed = zlib.compress("\0".join(ensemble.texts).encode("ascii"))
+            packed = zlib.compress(ensemble.text.encode("ascii"))
             tensors[f"trees.{i}"] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+            if ensemble.values is not None:
+                tensors[f"values.{i}"] = torch.from_numpy(ensemble.values)
         kind, jobs = self.all_labels.kind, self.all_labels.threads
         return tensors, {"kind": kind, "folds": len(self.without), "rounds": self.rounds, "jobs": jobs}
 
@@ -103,10 +105,11 @@ class TreesModel:
             ensembles = tuple(
                 Ensemble(
                     kind=facts["kind"],
-                    texts=tuple(zlib.decompress(tensors[f"trees.{i}"].numpy().tobytes()).decode("ascii").split("\0")),
+                    text=zlib.decompress(tensors[f"trees.{i}"].numpy().tobytes()).decode("ascii"),
                     prior=tensors["prior"][i].numpy(),
                     weight=float(tensors["weight"][i]),
                     threads=int(facts["jobs"]),
+                    values=tensors[f"values.{i}"].numpy() if facts["kind"] == "extra" else None,
                 )
                 for i in range(int(facts["folds"]) + 1)
             )
@@ -121,7 +124,9 @@ class TreesModel:
 
 @dataclass(frozen=True)
 class TreesTraining:
-    """How trees are grown, by LightGBM; the same settings and labels give the same trees with any number of jobs.
+    """How trees are grown: boosting by LightGBM, extra trees by scikit-learn.
+
+    The same settings and labels give the same trees with any number of jobs.
 
     Boosting (Friedman, 2001) minimises the weighted cross-entropy; the number of rounds is the one at which the loss of
     labels held out of their fold's trees is lowest. That number is one for all folds, and all labels chose it; but for
@@ -215,7 +220,7 @@ class TreesTraining:
             if self.kind == "boosting":
                 ensembles, losses = self._boost(growers, kept, held, pool)
             else:
-                ensembles, losses = forests(growers, kept, self._most, pool), ()
+                ensembles, losses = forests(growers, kept, self._most, self._leaves, self.seed, pool), ()
         own = np.empty((targets.size, n_classes))
         for rows, ensemble in zip(held, ensembles[1:], strict=True):
             own[rows] = ensemble.logits(labels.columns[rows])
@@ -247,10 +252,14 @@ class TreesTraining:
             whole.step()
         return [boosting.ensemble(rounds) for boosting in (whole, *folds)], tuple(losses)
 
+    @property
+    def _leaves(self) -> int:
+        """Leaves of a tree, at most."""
+        return self.leaves or (15 if self.kind == "boosting" else 255)
+
     def _settings(self, m: int, n_classes: int) -> dict[str, Any]:
-        leaves = self.leaves or (15 if self.kind == "boosting" else 255)
-        given = {"num_leaves": leaves, "learning_rate": self.learning_rate, "seed": self.seed, "num_threads": self.jobs}
-        return settings_of(self.kind, m, n_classes, **given)
+        given = {"learning_rate": self.learning_rate, "seed": self.seed, "num_threads": self.jobs}
+        return settings_of(m, n_classes, num_leaves=self._leaves, **given)
 
 
 def check_columns(op: str, columns: NumpyArray, n_columns: int | None = None) -> None:

@@ -77,7 +77,7 @@ def test_trees_split_kept_columns_alone(monkeypatch: pytest.MonkeyPatch, kind: s
     kept = screened(columns, targets, [np.arange(60), *(np.flatnonzero(model.fold != f) for f in range(5))])
     for ensemble, own in zip((model.all_labels, *model.without), kept, strict=True):
         assert own is not None
-        found = [re.findall(r"split_feature=([\d ]+)", text) for text in ensemble.texts]
+        found = [re.findall(r"split_feature=([\d ]+)", text) for text in [ensemble.text]]
         split = {int(i) for each in found for part in each for i in part.split()}
         assert split
         assert split <= set(np.flatnonzero(own))

@@ -10,9 +10,8 @@ from calirare.models.tree_growth import settings_of
 from calirare.models.tree_texts import widened
 
 
-@pytest.mark.parametrize("kind", ["boosting", "extra"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_text_is_that_of_trees_to_which_other_columns_are_constant(kind, n_classes):
+def test_the_text_is_that_of_trees_to_which_other_columns_are_constant(n_classes):
     rng = np.random.default_rng(n_classes)
     targets, columns = rng.integers(0, n_classes, 90), rng.normal(size=(90, 50)).astype(np.float32)
     columns[:, 12] += targets
@@ -20,7 +19,7 @@ def test_the_text_is_that_of_trees_to_which_other_columns_are_constant(kind, n_c
     used = rng.random(50) < 0.5
     used[[12, 30]] = True
     given = {"num_leaves": 7, "learning_rate": 0.1, "seed": 3, "num_threads": 1}
-    settings = settings_of(kind, 90, n_classes, **given)
+    settings = settings_of(90, n_classes, **given)
 
     def grown(x):
         return lightgbm.train(settings, lightgbm.Dataset(x, targets, params=settings), 12)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import make_classification
+from sklearn.ensemble import ExtraTreesClassifier
 
 from calirare._util.errors import InputError
 from calirare.models import tree_growth
@@ -54,7 +55,7 @@ class TestLightGbm:
         x, y = labels()
         model = grown_on(BOOSTING, x, y, 2)
         totals = np.bincount(y) + PSEUDO
-        booster = lightgbm.Booster(model_str=model.all_labels.texts[0])
+        booster = lightgbm.Booster(model_str=model.all_labels.text)
         start, raw = np.log(totals[1] / totals[0]), booster.predict(x, raw_score=True)
         expected = np.stack([np.zeros(len(y)), start + raw], 1)
         within(model.logits(x), expected, np.abs(start) + np.abs(expected) + 1, 8)
@@ -81,35 +82,43 @@ class TestLightGbm:
         logits = grown_on(dataclasses.replace(BOOSTING, balanced=True), x, y, 2).logits(x)[:, 1]
         np.testing.assert_array_equal(logits, start + twin.booster_.predict(x, raw_score=True))
 
+
+class TestForest:
     @pytest.mark.parametrize("k", [2, 3])
-    def test_a_leaf_of_a_forest_is_its_share_with_the_prior_as_further_labels(self, k):
-        """So (share (count + a) - a prior) is a whole number of labels, at most those of the class in the leaf."""
+    def test_a_leaf_is_its_share_with_the_prior_as_further_labels(self, k):
         x, y = labels(k=k)
         model = grown_on(TreesTraining("extra", rounds=1, leaves=8, folds=2, balanced=False), x, y, k)
         prior = (np.bincount(y) + PSEUDO) / (len(y) + k * PSEUDO)
         z = model.logits(x)
         shares = torch.softmax(torch.from_numpy(z), 1).numpy() if k == 2 else np.exp(z)
-        for c, text in zip(range(k) if k > 2 else [1], model.all_labels.texts, strict=True):
-            booster = lightgbm.Booster(model_str=text)
-            leaves = booster.trees_to_dataframe().set_index("node_index")
-            for leaf in np.unique(found := booster.predict(x, pred_leaf=True)[:, 0].astype(int)):
-                inside = found == leaf
-                count = int(leaves.loc[f"0-L{leaf}", "count"])
-                hits = shares[inside, c] * (count + SHRINKAGE) - SHRINKAGE * prior[c]
-                assert 0 <= round(hits[0]) <= (y[inside] == c).sum()
-                assert count <= inside.sum()
-                within(hits, np.full(inside.sum(), float(round(hits[0]))), np.full(inside.sum(), count + 1.0), 64, True)
+        found = model.all_labels.leaves(x)[:, 0]
+        assert len(np.unique(found)) > 3
+        for leaf in np.unique(found):
+            inside = found == leaf
+            expected = (np.bincount(y[inside], minlength=k) + SHRINKAGE * prior) / (inside.sum() + SHRINKAGE)
+            within(shares[inside], np.repeat(expected[None], inside.sum(), 0), np.ones((inside.sum(), k)), 24)
 
     @pytest.mark.parametrize("k", [2, 3])
-    def test_a_forest_is_the_mean_of_its_trees(self, k):
+    def test_it_is_the_mean_of_trees_that_lightgbm_reads(self, k):
         x, y = labels(k=k)
         model = grown_on(TreesTraining("extra", rounds=9, folds=2, balanced=False), x, y, k)
         prior = (np.bincount(y) + PSEUDO) / (len(y) + k * PSEUDO)
         shares = torch.softmax(torch.from_numpy(model.logits(x)), 1).numpy() if k == 2 else np.exp(model.logits(x))
-        for c, text in zip(range(k) if k > 2 else [1], model.all_labels.texts, strict=True):
-            booster = lightgbm.Booster(model_str=text)
+        for c in range(k):
+            booster = model.all_labels.booster_of(c)
             trees = np.stack([booster.predict(x, start_iteration=i, num_iteration=1) for i in range(9)])
             within(shares[:, c], prior[c] + trees.mean(0), prior[c] + np.abs(trees).mean(0) + 1, 24)
+
+    @pytest.mark.parametrize("k", [2, 3])
+    def test_rows_part_as_in_the_forest_of_scikit_learn(self, k):
+        x, y = labels(k=k)
+        model = grown_on(TreesTraining("extra", rounds=5, leaves=20, folds=2, seed=4), x, y, k)
+        weights = class_weights(torch.from_numpy(y), k).numpy()[y]
+        twin = ExtraTreesClassifier(5, min_samples_leaf=2, max_features=0.3, max_leaf_nodes=20, random_state=4)
+        twin.fit(x, y, sample_weight=weights)
+        rows = np.random.default_rng(0).normal(scale=2, size=(500, x.shape[1])).astype(np.float32)
+        for mine, theirs in zip(model.all_labels.leaves(rows).T, twin.apply(rows).T, strict=True):
+            assert len(np.unique(mine)) == len(np.unique(theirs)) == len(np.unique(np.stack([mine, theirs]), axis=1).T)
 
 
 @KINDS
@@ -316,14 +325,13 @@ def test_no_threshold_lies_between_roundings_of_one_number(training):
     np.testing.assert_array_equal(logits[::2], logits[1::2])
 
 
-@pytest.mark.parametrize("kind", ["boosting", "extra"])
-def test_where_there_is_room_for_histograms_trees_are_the_same(kind, monkeypatch):
+def test_where_there_is_room_for_histograms_trees_are_the_same(monkeypatch):
     r = np.random.default_rng(0)
     columns = r.normal(size=(200, 300)).astype(np.float32)
     targets = (columns[:, 0] + columns[:, 1] > 0.5).astype(np.int64)
-    grown = TreesTraining(kind=kind, rounds=10, folds=2)
+    grown = TreesTraining(rounds=10, folds=2)
     before = grown_on(grown, columns, targets, 2)
-    monkeypatch.setitem(tree_growth.SETTINGS_OF_ALL, "histogram_pool_size", -1.0)
+    monkeypatch.setitem(tree_growth.BOOSTING, "histogram_pool_size", -1.0)
     after = grown_on(grown, columns, targets, 2)
     np.testing.assert_array_equal(after.own_logits, before.own_logits)
-    assert f"histogram_pool_size: {tree_growth.POOL:g}" in before.all_labels.texts[0]
+    assert f"histogram_pool_size: {tree_growth.POOL:g}" in before.all_labels.text
