@@ -2,8 +2,8 @@
 
 A tree of a forest sees all labels. A boosted tree sees a random part, its bag, which no model file tells. LightGBM
 draws it by a linear congruential generator for each block of 1,024 rows (`bagging.hpp`, `random.h`), so it is drawn
-again here from the model's own seed; the leaf values made of it are compared with those in the file. A round of boosting that finds
-nothing to split draws a bag, and leaves no tree: of few labels many do.
+again here from the model's own seed; the leaf values made of it are compared with those in the file. A round of
+boosting that finds nothing to split draws a bag, and leaves no tree: of few labels many do.
 """
 
 from __future__ import annotations

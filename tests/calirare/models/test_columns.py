@@ -81,7 +81,7 @@ def test_many_sparse_words_become_directions():
     sparse = many_words()
     columns = HopColumns.fit(sparse, 1)
     assert columns.own is not None
-    assert columns.of(sparse).x.shape == (150, 2 * 128 + 1)
+    assert columns.of(sparse).x.shape == (150, 2 * 129 + 1)
 
 
 def test_columns_of_another_reach_take_the_same_directions():
