@@ -218,7 +218,7 @@ def test_many_classes(device):
 @pytest.mark.slow
 def test_a_run_on_disk_and_predictions_from_it(device, tmp_path):
     rare_task().to_npz(tmp_path / "task.npz")
-    options = ("--model", "gcn", "--epochs", 15, "--folds", 2, "--dropout", 0, "--loo-damping", 0.02)
+    options = ("--model", "gcn", "--epochs", 15, "--folds", 2, "--set", "dropout=0", "--set", "loo.damping=0.02")
     for name in (device, "cpu"):
         out = tmp_path / torch.device(name).type
         said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", name, "--out", out)

@@ -215,7 +215,7 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
     monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 10)
     monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 5)
     monkeypatch.setitem(MOST, "learning_rate", 1e31)
-    options = ("--preset", "paper", "--learning-rate", "1e30", "--folds", "0", "--epochs")
+    options = ("--preset", "paper", "--set", "learning_rate=1e30", "--folds", "0", "--epochs")
     for more in (["9"], ["9", "--method", "uncalibrated"], ["auto"]):
         said = call("train", "--dataset", graph_file, *options, *more, "--out", tmp_path / "run")
         assert said.code == 2, said.err
@@ -236,7 +236,7 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
         ("label_rate: 15", "unknown setting 'label_rate': it stands under data, as data.label_rate"),
         ("damping: 0.01", "unknown setting 'damping': it stands under loo, as loo.damping"),
         ("convention: paper", "unknown setting 'convention': it stands under loo, as loo.convention"),
-        ("eice_weight: 0.2", "unknown setting 'eice_weight': it stands under eice, as eice.weight"),
+        ("refresh: 5", "unknown setting 'refresh': it stands under eice, as eice.refresh"),
         ("loo: newtn", "loo.method must be one of alo, influence, newton"),
         ("loo: {method: influence, steps: 3}", "loo.steps is an option of alo, not of influence"),
         ("data: {label_rate: many}", "data.label_rate must be a whole number or none, got 'many'"),

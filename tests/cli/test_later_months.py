@@ -154,7 +154,7 @@ def answers(tables: tuple[Path, Path], path: Path, k: int) -> Path:
 def test_an_update_chooses_anew_what_labels_chose(first, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 30)
     monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
-    run = trained(tmp_path, "run", first, "--model", "gcn", "--weight-decay", "auto", "--folds", "0")
+    run = trained(tmp_path, "run", first, "--model", "gcn", "--set", "weight_decay=auto", "--folds", "0")
     said = calirare.load(run).settings.training
     assert set(said.chosen) == {"epochs", "weight_decay"}
     nodes = pd.read_csv(first[1])
@@ -164,7 +164,7 @@ def test_an_update_chooses_anew_what_labels_chose(first, tmp_path, monkeypatch):
     nodes.to_csv(tmp_path / "without.csv", index=False)
     update = ("--forget", tmp_path / "gone.csv", "--out", tmp_path / "updated")
     assert call("update", "--run", run, *update).code == 0
-    options = ("--model", "gcn", "--weight-decay", "auto", "--folds", "0")
+    options = ("--model", "gcn", "--set", "weight_decay=auto", "--folds", "0")
     scratch = trained(tmp_path, "scratch", (first[0], tmp_path / "without.csv"), *options)
     here, there = (calirare.load(tmp_path / name) for name in ("updated", scratch.name))
     assert here.settings.training == there.settings.training

@@ -37,10 +37,10 @@ def test_the_papers_convention_runs_through(graph_file, tmp_path):
         "--dataset",
         graph_file,
         *QUICK,
-        "--loo",
-        "influence",
-        "--loo-convention",
-        "paper",
+        "--set",
+        "loo.method=influence",
+        "--set",
+        "loo.convention=paper",
         "--out",
         tmp_path / "run",
     )
@@ -55,7 +55,17 @@ def test_the_papers_convention_runs_through(graph_file, tmp_path):
 @pytest.mark.slow
 def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
     rare_task(90).to_npz(tmp_path / "g.npz")
-    options = ("--dataset", tmp_path / "g.npz", *QUICK, "--loo", "retrain", "--loo-max-steps", 1, "--method", "ts")
+    options = (
+        "--dataset",
+        tmp_path / "g.npz",
+        *QUICK,
+        "--set",
+        "loo.method=retrain",
+        "--set",
+        "loo.max_steps=1",
+        "--method",
+        "ts",
+    )
     said = call("train", *options, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     lines = said.err.splitlines()
@@ -66,33 +76,9 @@ def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
 
 
 def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
-    said = call("train", "--dataset", graph_file, *QUICK, "--loo", "influence", "--out", tmp_path / "run")
+    said = call("train", "--dataset", graph_file, *QUICK, "--set", "loo.method=influence", "--out", tmp_path / "run")
     note = "note: do not trust the leave-one-out models (influence): "
     assert (said.out + said.err).count(note) == 1, "a terminal shows both"
     assert note in said.out
     assert note in (tmp_path / "run" / "log.txt").read_text()
     assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])
-
-
-@pytest.mark.slow
-def test_spellings_of_before_go_on_working_and_are_named(graph_file, tmp_path):
-    old, new = tmp_path / "old", tmp_path / "new"
-    for options, out in (
-        (("--convention", "paper", "--damping", "0.01"), old),
-        (("--loo", "influence", "--loo-convention", "paper", "--loo-damping", "0.01"), new),
-    ):
-        said = call("train", "--dataset", graph_file, *QUICK, *options, "--out", out)
-        assert said.code == 0, said.err
-        told = [line for line in said.err.splitlines() if " now" in line]
-        if out == old:
-            assert told == [
-                "note: --convention is --loo-convention now, with --loo influence",
-                "note: --damping is --loo-damping now",
-            ]
-        else:
-            assert told == []
-    for name in ("config.yaml", "metrics.json", "predictions.csv"):
-        assert (old / name).read_bytes() == (new / name).read_bytes()
-    said = call("train", "--config", old / "config.yaml", "--damping", "auto", "--out", tmp_path / "auto")
-    assert said.code == 0, said.err
-    assert "damping: null" in (tmp_path / "auto" / "config.yaml").read_text()

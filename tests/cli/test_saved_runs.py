@@ -62,12 +62,12 @@ def test_eice_says_what_the_runs_files_say(nodes, run):
 
 
 OTHERS = [
-    ("--convention", "paper", "--method", "ts"),
-    ("--convention", "official", "--target", "population"),
-    ("--loo", "influence", "--uncertainty", "midpoint"),
-    ("--loo", "newton", "--method", "calirare"),
-    ("--loo", "grouped"),
-    ("--loo", "newton", "--loo-damping", "0.02", "--method", "uncalibrated"),
+    ("--set", "loo.method=influence", "--set", "loo.convention=paper", "--method", "ts"),
+    ("--set", "loo.method=influence", "--set", "loo.convention=official", "--target", "population"),
+    ("--set", "loo.method=influence", "--uncertainty", "midpoint"),
+    ("--set", "loo.method=newton", "--method", "calirare"),
+    ("--set", "loo.method=grouped"),
+    ("--set", "loo.method=newton", "--set", "loo.damping=0.02", "--method", "uncalibrated"),
 ]
 
 
@@ -137,7 +137,20 @@ def reordered(graph: Graph, order: torch.Tensor) -> Graph:
 def test_predict_knows_another_graph_from_its_own(model, hidden, loo, graph_file, tmp_path):
     # The same nodes under other numbers, without labels: each must get the numbers it had.
     run = tmp_path / "run"
-    options = ("--model", model, "--epochs", 12, "--folds", 0, "--hidden", hidden, "--loo", loo, "--out", run)
+    options = (
+        "--model",
+        model,
+        "--epochs",
+        12,
+        "--folds",
+        0,
+        "--out",
+        run,
+        "--set",
+        f"hidden={hidden}",
+        "--set",
+        f"loo={loo}",
+    )
     graph = rare_task()
     if model == "auto":  # labels nearby need nodes that are known by name
         graph, graph_file = (

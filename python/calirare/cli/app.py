@@ -99,8 +99,6 @@ def run(words: list[str]) -> int:
         print(f"calirare {version()}")
     elif name in COMMANDS:
         given = parser_of(name).values(rest)
-        for note in given.pop("renamed", []):
-            print(f"note: {note}", file=sys.stderr)
         command = import_module(f"calirare.cli.{name.replace('-', '_')}")
         _ready()
         return command.run(**given) or 0

@@ -9,47 +9,27 @@ import json
 from typing import Any
 
 from calirare.cli.options import TABLE
-from calirare.run import Option, Settings, method_options, options_of, words_for
+from calirare.run import Option, Settings, options_of, words_for
 
 TITLES = {
     "training": "network and training",
-    "loo": "leave-one-out",
     "calibration": "calibration",
     "intervals": "intervals",
     "decision": "decision: which nodes are alerts",
-    "eice": "Algorithm 2 (--method calirare)",
     "data": "graph",
 }
 
 
+# What files and `--set` give: leave-one-out, Algorithm 2, and the network but for its kind and its steps.
+GROUPS_SET, SET = (
+    ("loo", "eice"),
+    ("hidden", "n_layers", "dropout", "learning_rate", "weight_decay", "hops", "order", "chosen"),
+)
+
+
 def table() -> list[dict[str, Any]]:
-    """Returns every option of `calirare train`, those of every leave-one-out method too, as plain values."""
-    out: list[dict[str, Any]] = []
-    for option in options_of(Settings):
-        out.append(_record(option))
-        if option.name == "loo":
-            out += _of_methods()
-    return out
-
-
-def _of_methods() -> list[dict[str, Any]]:
-    """Returns the options of the methods, one of a name, with what each of its methods says of it."""
-    named: dict[str, dict[str, Option]] = {}
-    for method, options in method_options().items():
-        for option in options:
-            named.setdefault(option.name, {})[method] = option
-    return [_merged(having) for having in named.values()]
-
-
-def _merged(having: dict[str, Option]) -> dict[str, Any]:
-    said: dict[str, list[str]] = {}
-    for method, option in having.items():
-        said.setdefault(option.help + _shown(option.default), []).append(method)
-    texts = [f"with {', '.join(methods)}: {text}" for text, methods in said.items()]
-    every = len(said) == 1 and len(having) == len(method_options())
-    record = _record(next(iter(having.values())))
-    assert all(option.kinds == next(iter(having.values())).kinds for option in having.values()), record["name"]
-    return record | {"help": next(iter(said)) if every else " ".join(texts), "methods": list(having)}
+    """Returns every option of `calirare train` as plain values."""
+    return [_record(each) for each in options_of(Settings) if each.path[0] not in GROUPS_SET and each.name not in SET]
 
 
 def _record(option: Option) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from calirare._util.errors import InputError
 
 TABLE = Path(__file__).with_name("options.json")  # written by `calirare.cli.generate`
 PLACEHOLDERS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH", "tuple": "A,B"}
-RENAMED = {"damping": "loo_damping", "convention": "loo_convention"}  # spellings of before, and what they are now
 
 
 class UsageError(InputError):
@@ -40,7 +39,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None 
         parser: of the command.
         names: which; None: all.
     """
-    parser.set_defaults(settings={}, renamed=[])
+    parser.set_defaults(settings={})
     groups: dict[str, Any] = {}
     for option in table():
         if names is not None and option["name"] not in names:
@@ -55,10 +54,6 @@ def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None 
         how: dict[str, Any] = {"nargs": 0} if flag else {"metavar": _placeholder(option)}
         help_text = _sentence(option["help"]).replace("%", "%%")
         groups[title].add_argument(*spellings, action=_Set, option=option, help=help_text, **how)
-    if names is None:
-        for old, new in RENAMED.items():
-            option = next(option for option in table() if option["name"] == new)
-            parser.add_argument(spelled(old), action=_Set, option=option, help=argparse.SUPPRESS)
 
 
 def _placeholder(option: dict[str, Any]) -> str:
@@ -81,14 +76,6 @@ class _Set(argparse.Action):
     ) -> None:
         """Takes what was typed."""
         name, typed = self.option["name"], str(spelling).removeprefix("--").replace("-", "_")
-        if typed in RENAMED:
-            more = ""
-            if typed == "damping" and text == "auto":
-                text = "none"
-            elif typed == "convention":
-                namespace.settings.setdefault("loo", "influence")  # which alone has it, as it did then
-                more = ", with --loo influence"
-            namespace.renamed.append(f"{spelled(typed)} is {spelled(name)} now{more}")
         value = typed == name if self.nargs == 0 else value_of(self.option, text, str(spelling))
         before = namespace.settings.get(name)
         if isinstance(value, tuple) and isinstance(before, tuple):  # a list goes on where it is typed again

@@ -18,16 +18,19 @@ from calirare._util.output import fresh_folder
 from calirare.graph import Graph
 from calirare.intervals import Streaming
 from calirare.pipeline import Report, train, train_classes
-from calirare.run import LABELS, ClassesOutcome, Outcome, Settings, read_yaml
+from calirare.run import LABELS, ClassesOutcome, Outcome, Settings, read_yaml, typed
 from calirare_ext import __version__
 
 
-def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwrite: bool = False) -> None:
+def run(
+    settings: dict[str, Any], out: Path, assignments: list[str], config: Path | None = None, overwrite: bool = False
+) -> None:
     """Trains on a data set, writes the run's folder and prints what calibration did.
 
     Args:
         settings: by their short names; they win over the file's.
         out: the run's folder.
+        assignments: any settings, as "loo.damping=0.01"; they win over both.
         config: YAML file with settings.
         overwrite: replace a folder that is there.
 
@@ -36,6 +39,7 @@ def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwri
     """
     base = Settings() if config is None else _settings_of(config)
     chosen = base.but("command line", **settings)
+    chosen = chosen.but("--set", **typed(chosen, assignments, "--set"))
     if chosen.data.dataset is None:
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
@@ -116,8 +120,8 @@ def _warning(graph: Graph, settings: Settings) -> str:
     m = split.train.numel() + (split.val.numel() if settings.method == "jackknife" else 0)
     m = min(m, getattr(settings.loo, "n_models", None) or m)
     return (
-        f"note: --loo retrain trains the network again without each of {m:,} labels, which takes seconds to minutes "
-        "each; `calirare loo-check` does so for 30 labels of a run that was trained with another --loo"
+        f"note: loo.method retrain trains the network again without each of {m:,} labels, in seconds to minutes "
+        "each; `calirare loo-check` does so for 30 labels of a run that was trained with another method"
     )
 
 

@@ -17,7 +17,7 @@ from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Prevailing, Probabilities
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.saved_classes import SavedClasses, load_classes
-from calirare.run.schema import Option, method_options, options_of, words_for
+from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
@@ -79,7 +79,6 @@ __all__ = [
     "known_logits",
     "load",
     "load_classes",
-    "method_options",
     "of_classes",
     "options_of",
     "predictions",
@@ -90,6 +89,7 @@ __all__ = [
     "recalibrated_classes",
     "representing",
     "score_classes",
+    "typed",
     "words_for",
     "write_json",
     "write_predictions",

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -42,11 +42,8 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Its short name: the last key; "loo", "loo_steps", "eice_weight" where keys stand in other groups too."""
-        group = self.path[0]
-        if self.path[-1] == METHOD and len(self.path) > 1:
-            return group
-        return f"{group}_{self.path[-1]}" if group in ("loo", "eice") else self.path[-1]
+        """Its short name: the last key; the whole path, as "eice.weight", where keys stand in other groups too."""
+        return _dotted(self.path) if self.path[0] in ("loo", "eice") else self.path[-1]
 
 
 def options_of(cls: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
@@ -216,43 +213,95 @@ def unknown(cls: type, name: object, where: str, path: tuple[str, ...] = ()) -> 
 
 
 def _below(cls: type) -> dict[str, Option]:
-    """Returns every setting below the top, those of every method too, by its last key and by its short name."""
+    """Returns every setting below the top, those of every method too, by its last key and by its dotted path."""
     every = [*(option for options in method_options().values() for option in options), *options_of(cls)]
     nested = [option for option in every if len(option.path) > 1]
-    return {option.path[-1]: option for option in reversed(nested)} | {option.name: option for option in nested}
+    by_path = {_dotted(option.path): option for option in nested}
+    return {option.path[-1]: option for option in reversed(nested)} | {o.name: o for o in nested} | by_path
 
 
 def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
-    """Returns settings with some changed, named by their key, or by its short name (`Option.name`).
+    """Returns settings with some changed, named by their key, by its short name (`Option.name`) or by its path.
 
     Args:
         settings: nested dataclasses.
-        changes: such as `epochs=200`, `target="population"`, `loo=ALO(steps=10)`, `training={"hidden": 32}`. A method
-            by its name, as in `loo="newton"`, has its defaults, or the options it has already where it is the same one;
-            `loo_steps=3` counts after it.
+        changes: such as `epochs=200`, `target="population"`, `loo=ALO(steps=10)`, `training={"hidden": 32}` or
+            `{"loo.steps": 10}`. A method by its name, as in `loo="newton"`, has its defaults, or the options it has
+            already where it is the same one; single options count after it.
         where: what the changes are called in a message.
 
     Raises:
         InputError: a name is unknown, or a value has a wrong type or range.
     """
     cls: Any = type(settings)
-    paths = {option.name: option.path for option in options_of(cls)}
     values = to_mapping(settings)
-    for name, value in sorted(changes.items(), key=lambda item: item[0] != "loo"):
-        path = (name,) if name in kinds_of(cls) else paths.get(name)
-        if path is None and name.startswith("loo_") and name != "loo_method":
-            path = ("loo", name.removeprefix("loo_"))
-        if path is None:
-            below = _below(cls)
-            close = [below[name].name] if name in below else get_close_matches(name, [*kinds_of(cls), *below], 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(paths))}"
-            raise InputError(f"{where}: unknown setting {name!r}; {hint}")
-        at = values
+    paths = {_path_of(cls, name, where): value for name, value in changes.items()}
+    for path, value in sorted(paths.items(), key=lambda item: item[0] not in (("loo",), ("loo", METHOD))):
+        if path == ("loo", METHOD):
+            path = ("loo",)
+        at: Any = values
         for key in path[:-1]:
-            at = at[key]
+            at = at.get(key)
+            if not isinstance(at, dict):
+                raise unknown(cls, _dotted(path), where)
         at[path[-1]] = _merged(at.get(path[-1]), value)
     out: T = from_mapping(cls, values, where)
     return out
+
+
+def _path_of(cls: Any, name: str, where: str) -> tuple[str, ...]:
+    """Returns the path of a setting that is named by its key, its short name or its path."""
+    if name in kinds_of(cls):
+        return (name,)
+    paths = {option.name: option.path for option in options_of(cls)}
+    if name in paths or "." in name:
+        return paths.get(name) or tuple(name.split("."))
+    below = _below(cls)
+    close = [below[name].name] if name in below else get_close_matches(name, [*kinds_of(cls), *below], 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(paths))}"
+    raise InputError(f"{where}: unknown setting {name!r}; {hint}")
+
+
+def typed(settings: Any, assignments: Iterable[str], where: str) -> dict[str, Any]:
+    """Returns the changes that words such as "loo.damping=0.01" ask for, as `changed` takes them.
+
+    A number, "true", "false", "none" or a list with commas becomes what the setting takes; other text stays as it is.
+
+    Args:
+        settings: nested dataclasses.
+        assignments: the words.
+        where: what they are called in a message.
+
+    Raises:
+        InputError: a word has no "=", or its name is unknown.
+    """
+    found = dict[str, Any]()
+    for word in assignments:
+        name, sign, text = word.partition("=")
+        if not sign:
+            raise InputError(f"{where} must be KEY=VALUE, such as loo.damping=0.01, got {word!r}")
+        path = _path_of(type(settings), name, where)
+        option = _below(type(settings)).get(_dotted(path))
+        found[name] = text if option is None else _of_text(option.kinds, text)
+    return found
+
+
+def _of_text(kinds: tuple[Any, ...], text: str) -> Any:
+    """Returns what a text stands for where a setting takes these kinds."""
+    if text in kinds:
+        return text
+    if None in kinds and text == "none":
+        return None
+    if bool in kinds and text in ("true", "false"):
+        return text == "true"
+    if tuple in kinds:
+        return tuple(word.strip() for word in text.split(",") if word.strip())
+    for kind in (kind for kind in (int, float) if kind in kinds):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def beneath(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:

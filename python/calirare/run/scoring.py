@@ -172,7 +172,7 @@ class Scorer:
         said = scorer._said(logits, threshold)
         some = scorer._known(prepared, logits, said.threshold, wanted)
         if some is None and interval_nodes == "alerts" and graph.n_nodes:
-            say(f"every node gets an interval: --loo {self.settings.loo.name} makes the models of all nodes at once")
+            say(f"every node gets an interval: method {self.settings.loo.name} makes the models of all nodes at once")
         result = scorer.intervals(prepared, report=report, known=some)
         for note in interval_notes(result):
             say(note)

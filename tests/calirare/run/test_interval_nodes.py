@@ -123,7 +123,7 @@ def test_alerts_that_cannot_be_had_alone_are_said_to_be_all(graph):
     notes = []
     table = outcome.score(graph, say=notes.append, interval_nodes="alerts").table
     assert table["lower"].notna().all()
-    assert [note for note in notes if note.startswith("every node gets an interval: --loo influence")]
+    assert [note for note in notes if note.startswith("every node gets an interval: method influence")]
 
 
 @pytest.mark.slow

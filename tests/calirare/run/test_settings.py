@@ -89,7 +89,7 @@ def nested(name, value):
         ("device", None),
         ("sharpen", 1),
         ("sharpen", "yes"),
-        ("loo", 3),
+        ("loo.method", 3),
     ],
 )
 def test_a_wrong_type_is_refused(name, value):
@@ -141,11 +141,11 @@ def test_a_refused_type_is_told_every_kind_that_is_taken(values, message):
         {"seed": 2**63},
         {"coverage": 0.0},
         {"coverage": float("nan")},
-        {"loo_damping": 0.0},
-        {"loo_damping": float("inf")},
+        {"loo.damping": 0.0},
+        {"loo.damping": float("inf")},
         {"folds": 1},
         {"folds": -2},
-        {"eice_weight": 1.5},
+        {"eice.weight": 1.5},
         {"uncertainty": "none"},
     ],
 )
@@ -212,12 +212,12 @@ def test_an_unknown_name_lists_all_there_are():
     [
         ("epoch", "epochs"),
         ("wieght_decay", "weight_decay"),
-        ("damping", "loo_damping"),
-        ("convention", "loo_convention"),
-        ("steps", "loo_steps"),
-        ("patience", "eice_patience"),
+        ("damping", "loo.damping"),
+        ("convention", "loo.convention"),
+        ("steps", "loo.steps"),
+        ("patience", "eice.patience"),
         ("lo", "loo"),
-        ("loo_stesp", "loo.steps"),
+        ("loo.stesp", "loo.steps"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(name, meant):
@@ -227,8 +227,12 @@ def test_an_unknown_name_suggests_the_nearest(name, meant):
 
 @pytest.mark.parametrize(
     ("old", "now"),
-    [(option.name, option.path) for option in options_of(Settings) if len(option.path) > 1 and option.name != "loo"]
-    + [("damping", ("loo", "damping")), ("convention", ("loo", "convention")), ("loo_steps", ("loo", "steps"))],
+    [
+        (option.name, option.path)
+        for option in options_of(Settings)
+        if len(option.path) > 1 and option.path[0] not in ("loo", "eice")
+    ]
+    + [("damping", ("loo", "damping")), ("convention", ("loo", "convention")), ("refresh", ("eice", "refresh"))],
 )
 def test_a_flat_file_is_told_where_each_key_stands_now(old, now):
     said = f"^config c: unknown setting '{old}': it stands under {now[0]}, as {now[0]}.{now[1]}$"
@@ -255,14 +259,14 @@ def test_an_option_of_another_method_names_the_methods_that_have_it(method):
             with pytest.raises(InputError, match=rf"loo\.{name} is an option of .*\b{other}\b.*, not of {method}"):
                 Settings.from_mapping({"loo": {"method": method, name: 1}})
             with pytest.raises(InputError, match=rf"not of {method}"):
-                Settings.of(loo=method, **{f"loo_{name}": 1})
+                Settings.of(loo=method, **{f"loo.{name}": 1})
 
 
 def test_a_method_is_given_by_name_by_itself_or_by_its_options():
     assert Settings.of(loo="newton").loo == Newton()
-    assert Settings.of(loo=Retrain(jobs=2), loo_seed=3).loo == Retrain(jobs=2, seed=3)
-    assert Settings.of(loo_steps=3).loo == ALO(steps=3)
-    assert Settings.of(loo_n_groups=3, loo="grouped").loo == Grouped(n_groups=3)
+    assert Settings.of(loo=Retrain(jobs=2), **{"loo.seed": 3}).loo == Retrain(jobs=2, seed=3)
+    assert Settings.of(**{"loo.steps": 3}).loo == ALO(steps=3)
+    assert Settings.of(**{"loo.n_groups": 3}, loo="grouped").loo == Grouped(n_groups=3)
     assert Settings.of(loo={"method": "influence", "solver": "ggn"}).loo == Influence(solver="ggn")
     assert Settings.of(loo=ALO(steps=3)).but(loo={"form": "gram"}).loo == ALO(steps=3, form="gram")
     assert Settings.of(loo=ALO(steps=3)).but(loo="alo").loo == ALO(steps=3), "its options stay"
