@@ -48,6 +48,7 @@ GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
 SCARCE = 2_000  # labels from which a network is trained with the first setting alone, for fewer epochs
 MANY_EPOCHS = 100
+ROUNDS, RATE = 150, 0.15  # of boosting with more than two classes, each of which has a tree in every round
 MANY_TREES = 40  # of a forest on many labels, where boosting leads and 100 cost as much as all else
 
 
@@ -148,6 +149,8 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
         growing = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed)
         if kind == "extra" and not task.scarce:
             growing = dataclasses.replace(growing, rounds=MANY_TREES)
+        if kind == "boosting" and task.graph.n_classes > 2:
+            growing = dataclasses.replace(growing, rounds=ROUNDS, learning_rate=RATE)
         detector = TreesDetector(growing, columns=columns, labels=labels)
         yield name, detector.fit(task.graph, task.nodes, sample_weights=task.tree_weights)
     task.say("linear")
