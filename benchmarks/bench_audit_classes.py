@@ -73,7 +73,7 @@ def run(name: str, kind: str, rate: float) -> dict[str, Any]:
     """Returns the result of a set and a noise."""
     clean = calirare.load_dataset(FILES.get(name, name), task="classes", split="share")
     graph, wrong = noisy(clean, kind, rate, SEED)
-    outcome = calirare.train_classes(graph, model="trees", folds=5)
+    outcome = calirare.train(graph, task="classes", model="trees", folds=5)
     begin = time.process_time()
     audit = outcome.audit()
     seconds = time.process_time() - begin

@@ -38,13 +38,10 @@ if TYPE_CHECKING:
     from calirare.models import fit as fit
     from calirare.models import fit_of as fit_of
     from calirare.pipeline import train as train
-    from calirare.pipeline import train_classes as train_classes
-    from calirare.run import ClassesOutcome as ClassesOutcome
     from calirare.run import NodeScorer as Scorer
     from calirare.run import Outcome as Outcome
     from calirare.run import Settings as Settings
     from calirare.run import load as load
-    from calirare.run import load_classes as load_classes
     from calirare_ext import __version__ as __version__
 
 # Where each public name is made: imported when it is first asked for, so that a command line starts at once.
@@ -55,8 +52,8 @@ _HOMES = {
     "intervals": ("JackknifeResult", "jackknife"),
     "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "Tangent", "quality"),
     "models": ("GCN", "fit", "fit_of"),
-    "pipeline": ("train", "train_classes"),
-    "run": ("ClassesOutcome", "Outcome", "Scorer", "Settings", "load", "load_classes"),
+    "pipeline": ("train",),
+    "run": ("Outcome", "Scorer", "Settings", "load"),
 }
 _CALLED = {"Scorer": "NodeScorer"}  # in its own room, where there is a scorer of whole graphs
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}

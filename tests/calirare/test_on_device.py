@@ -209,7 +209,7 @@ def test_every_detector_is_trained_saved_and_asked_on_a_device(auto_on_the_cpu, 
 def test_many_classes(device):
     changes = {"model": "gcn", "epochs": 30, "folds": 0, "dropout": 0.0}
     here, there = (
-        calirare.train_classes(rare_task(n_classes=3), **changes, device=name) for name in ("cpu", str(device))
+        calirare.train(rare_task(n_classes=3), task="classes", **changes, device=name) for name in ("cpu", str(device))
     )
     assert {part.device.type for part in (there.graph, there.fit.nodes, there.logits, there.own_logits)} == {"cpu"}
     assert apart(there.probabilities("population"), here.probabilities("population")) < TRAINED

@@ -429,7 +429,7 @@ def test_a_run_that_has_explained_can_be_pickled(saved, tmp_path):
     want = run.explain([0], **graph)[0]
     again = pickle.loads(pickle.dumps(run))
     found = again.explain([0], **graph)[0]
-    assert_alike(torch.tensor(found.p_rare), torch.tensor(want.p_rare))
+    assert_alike(torch.tensor(found.p), torch.tensor(want.p))
     for kind in ("labels", "edges", "features"):
         one, other = (getattr(each, kind) for each in (found, want))
         size = "share" if kind == "features" else "effect"

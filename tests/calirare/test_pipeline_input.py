@@ -29,20 +29,20 @@ def test_progress_is_reported_by_stage():
     assert said == [*(("train", k, 3) for k in (1, 2, 3)), ("check", 1, 2), ("check", 2, 2)]
 
 
-@pytest.mark.parametrize(("train", "n_classes"), [(calirare.train, 2), (calirare.train_classes, 3)])
-def test_a_graph_without_a_split_gets_the_one_that_is_asked_for(train, n_classes):
+@pytest.mark.parametrize(("task", "n_classes"), [("rare", 2), ("classes", 3)])
+def test_a_graph_without_a_split_gets_the_one_that_is_asked_for(task, n_classes):
     graph = dataclasses.replace(rare_task(n_classes=n_classes), split=None)
-    quick = {"model": "gcn", "epochs": 3, "folds": 0}
+    quick = {"task": task, "model": "gcn", "epochs": 3, "folds": 0}
     parts = {}
     for split in ("all", "share", "random"):
-        outcome = train(graph, split=split, label_rate=5 if split == "random" else None, **quick)
+        outcome = calirare.train(graph, split=split, label_rate=5 if split == "random" else None, **quick)
         assert outcome.settings.data.split == split
         parts[split] = tuple(part.numel() for part in (outcome.graph.split.train, outcome.graph.split.test))
     assert parts["all"] == (260, 0)
     assert parts["share"][1] == pytest.approx(65, abs=3)
     assert parts["random"][0] == 5 * n_classes
     with pytest.raises(InputError, match="split is for a graph without a split, and graph 'task' has one"):
-        train(rare_task(n_classes=n_classes), split="all", **quick)
+        calirare.train(rare_task(n_classes=n_classes), split="all", **quick)
 
 
 def test_probabilities_are_those_of_the_runs_target_unless_asked_otherwise():
@@ -96,9 +96,9 @@ def test_a_graph_without_a_split_gets_the_one_that_load_dataset_draws():
         original_class_names=(),
         minority=None,
     )
-    found = calirare.train_classes(classes, model="gcn", epochs=5, folds=0)
+    found = calirare.train(classes, task="classes", model="gcn", epochs=5, folds=0)
     assert found.graph.split.train.numel() > 0
-    assert any("the graph has no split" in note for note in found.notes)
+    assert any("the graph has no split" in note for note in found.graph.notes)
 
 
 def test_the_rare_class_that_training_is_asked_for_counts():

@@ -247,15 +247,6 @@ def test_files_that_an_earlier_version_did_not_make_are_not_called_lost(quick_ru
     seal(quick_run)
     sentence = assert_one_sentence(call("report", "--run", quick_run))
     assert "written by an earlier version of calirare, which made no predictions.csv: train the run again" in sentence
-    config, model = quick_run / "config.yaml", quick_run / "model.safetensors"
-    values = yaml.safe_load(config.read_text())
-    values["data"] |= {"task": "classes", "minority": None}
-    config.write_text(yaml.safe_dump(values))
-    model.unlink()
-    seal(quick_run)
-    for command in ("report", "audit", "eice"):
-        sentence = assert_one_sentence(call(command, "--run", quick_run))
-        assert ("kept no model of many classes: train it again" in sentence) == (command != "eice")
 
 
 def test_an_audit_of_a_run_that_kept_no_folds_says_why(quick_run, graph_file):

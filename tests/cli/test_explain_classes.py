@@ -141,7 +141,7 @@ def test_a_run_of_a_rare_class_has_one_class_to_explain(finished):
 
 
 def test_a_loaded_run_prepares_once_for_each_graph(run):
-    saved = calirare.load_classes(run)
+    saved = calirare.load(run)
     first = saved.explain(["n3"], class_name="loan")
     kept = saved._last_explainer[0][1]
     assert saved.explain(["n3"], class_name="loan") == first
@@ -152,7 +152,7 @@ def test_a_loaded_run_prepares_once_for_each_graph(run):
 
 
 def test_python_says_what_the_command_says_and_a_copy_of_the_outcome_too():
-    outcome = calirare.train_classes(rare_task(n_classes=3), model="hops", epochs=20, folds=0)
+    outcome = calirare.train(rare_task(n_classes=3), task="classes", model="hops", epochs=20, folds=0)
     found = outcome.explain([7, 9], labels=3)
     p = outcome.probabilities()[[7, 9]]
     assert np.allclose([each.p for each in found], p.max(1).values, rtol=0, atol=1e-6)

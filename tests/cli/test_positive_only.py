@@ -261,7 +261,7 @@ def test_an_explanation_begins_with_the_p_that_tables_show(run, tables):
     labels = next(iter(saved.explain([table.index[table["split"] == "train"][0]]))).label
     assert labels == "fraud"
     for found in saved.explain(drawn):
-        assert found.p_rare == pytest.approx(table.loc[found.name, "p_rare"], abs=1e-6)
+        assert found.p == pytest.approx(table.loc[found.name, "p_rare"], abs=1e-6)
         assert found.label is None, "the data gave it none"
         assert sum(each.share for each in found.features) + found.base == pytest.approx(found.log_odds, abs=1e-6)
         assert not any(each.own for each in found.labels if each.effect)

@@ -17,7 +17,7 @@ import calirare
 from calirare._util.run_files import seal
 from calirare.calibration import PriorPlattCalibrator
 from calirare.metrics import nll
-from calirare.run import SavedClasses, recalibrated_classes
+from calirare.run import SavedRun, recalibrated_classes
 from tests.helpers.classes import NAMES, SHARES, SHIFTED, blocks, file_of, without_pictures
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
@@ -49,11 +49,11 @@ def run(own, tmp_path_factory) -> Path:
     return folder / "run"
 
 
-def probabilities(saved: SavedClasses, graph: calirare.Graph) -> torch.Tensor:
+def probabilities(saved: SavedRun, graph: calirare.Graph) -> torch.Tensor:
     return torch.tensor(saved.predict(graph, str)[P].to_numpy())
 
 
-def losses(old: SavedClasses, new: SavedClasses, graph: calirare.Graph, fresh: int) -> tuple[float, float]:
+def losses(old: SavedRun, new: SavedRun, graph: calirare.Graph, fresh: int) -> tuple[float, float]:
     """Log loss of the nodes after the first `fresh`, which no map has seen, before and after."""
     was, now = (float(nll(graph.y[fresh:], probabilities(saved, graph)[fresh:])) for saved in (old, new))
     return was, now
@@ -65,7 +65,7 @@ def told(folder: Path, name: str = "recalibration.json") -> dict:
 
 def assert_it_agrees(folder: Path, own: calirare.Graph) -> None:
     """Tables, measures and what a later `predict` says are of the same maps."""
-    saved = calirare.load_classes(folder)
+    saved = calirare.load(folder)
     table, metrics = saved.to_frame(), told(folder, "metrics.json")
     assert np.allclose(saved.predict(own, str)[P], table[P], rtol=0, atol=1e-6)
     assert np.allclose(pd.read_parquet(folder / "predictions.parquet")[P], table[P], rtol=0, atol=1e-6)
@@ -85,7 +85,7 @@ def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
     assert said.code == 0, said.err
     assert said.out.startswith("400 fresh labels of 4 classes\n")
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-    old, new = calirare.load_classes(run), calirare.load_classes(tmp_path / "new")
+    old, new = calirare.load(run), calirare.load(tmp_path / "new")
     was, now = losses(old, new, graph, 400)
     assert now < was - 0.3
     mean, truth = probabilities(new, graph)[400:].mean(0), torch.bincount(graph.y[400:]) / 1600
@@ -96,7 +96,7 @@ def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
     assert (facts["labels"], facts["own_graph"], facts["graph"]) == (400, False, "fresh")
     assert facts["after"]["log_loss"] < facts["before"]["log_loss"]
     assert facts["before"]["log_loss"] == pytest.approx(float(nll(graph.y[:400], probabilities(old, graph)[:400])))
-    assert torch.equal(old.fit.logits_of(old.run.mapped(own)), new.fit.logits_of(new.run.mapped(own)))
+    assert torch.equal(old.fit.logits_of(old.mapped(own)), new.fit.logits_of(new.mapped(own)))
     assert_it_agrees(tmp_path / "new", own)
     metrics = told(tmp_path / "new", "metrics.json")
     assert (metrics["judged_on"], metrics["n_judged"]) == ("fresh", 400)
@@ -110,13 +110,13 @@ def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
 
 
 def test_a_sharpness_that_is_wrong_is_mended_by_a_map_of_the_same_kind(run):
-    graph, saved = blocks(2000, seed=2), calirare.load_classes(run)
+    graph, saved = blocks(2000, seed=2), calirare.load(run)
     good = saved.scorer.calibrators
     wrong = {t: PriorPlattCalibrator.from_state(c.state()) for t, c in good.items()}
     for each in wrong.values():
         each.theta_[0] += math.log(4)
     scorer = dataclasses.replace(saved.scorer, calibrators=wrong)
-    sharp = SavedClasses(dataclasses.replace(saved.run, scorer=scorer))
+    sharp = dataclasses.replace(saved, scorer=scorer)
     fresh = dataclasses.replace(graph, y=torch.where(torch.arange(2000) < 400, graph.y, -1))
     found = recalibrated_classes(sharp, fresh, str)
     was, now = losses(sharp, found.run, graph, 400)
@@ -136,7 +136,7 @@ def test_other_maps_stay_of_their_kind(how, own, tmp_path):
     fresh = file_of(blocks(600, SHARES, seed=3, labelled=200), tmp_path, "fresh")
     said = call("recalibrate", "--run", tmp_path / "run", "--graph", fresh, "--out", tmp_path / "new")
     assert said.code == 0, said.err
-    old, new = (calirare.load_classes(tmp_path / name).scorer.calibrators for name in ("run", "new"))
+    old, new = (calirare.load(tmp_path / name).scorer.calibrators for name in ("run", "new"))
     assert {t: (type(c), c.get_params()) for t, c in new.items()} == {
         t: (type(c), c.get_params()) for t, c in old.items()
     }
@@ -151,8 +151,8 @@ def table_of(nodes: list[int], graph: calirare.Graph, path: Path) -> Path:
 
 def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     folder, truth = shutil.copytree(run, tmp_path / "run"), blocks(900)
-    saved = calirare.load_classes(run)
-    trained, tests = saved.fit.nodes.tolist()[:5], saved.run.split.test.tolist()
+    saved = calirare.load(run)
+    trained, tests = saved.fit.nodes.tolist()[:5], saved.split.test.tolist()
     nodes = list(range(0, 600, 3)) + trained + tests[:30]
     labels = table_of(nodes, truth, tmp_path / "new.csv")
     said = call("recalibrate", "--run", folder, "--labels", labels, "--overwrite")
@@ -161,12 +161,12 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     assert f"the {len(saved.fit.nodes)} labels that trained are left out" in " ".join(said.err.split())
     changed = {path.name for path in folder.iterdir() if path.read_bytes() != _or_nothing(run / path.name)}
     pictures = {"reliability.png", "classes.png"}  # empty here
-    assert changed == (TABLES - pictures) | {"classes.safetensors", "recalibration.json", "files.json"}
+    assert changed == (TABLES - pictures) | {"model.safetensors", "recalibration.json", "files.json"}
     assert {str(folder / name) for name in TABLES} <= set(said.out.splitlines())
     assert_it_agrees(folder, own)
     metrics = told(folder, "metrics.json")
     assert (metrics["judged_on"], metrics["n_judged"]) == ("test", len(tests) - 30), "none that the map has seen"
-    new = calirare.load_classes(folder)
+    new = calirare.load(folder)
     p = torch.tensor(new.to_frame()[P].to_numpy())[tests[30:]]
     assert metrics["report"]["population"]["nll"] == pytest.approx(float(nll(truth.y[tests[30:]], p)), abs=1e-5)
     assert metrics["recalibrated"] == {"graph": metrics["graph"]["name"], "labels": 230, "own_graph": True}
@@ -185,7 +185,7 @@ def _or_nothing(path: Path) -> bytes:
 
 
 def test_classes_go_by_their_names(run):
-    saved, graph = calirare.load_classes(run), blocks(800, seed=4)
+    saved, graph = calirare.load(run), blocks(800, seed=4)
     y = torch.where((graph.y == 3) | (torch.arange(800) > 400), -1, graph.y)
     plain = dataclasses.replace(graph, y=y)
     others = (NAMES[2], NAMES[0], NAMES[1])  # of a table without the last, in another order
@@ -237,7 +237,7 @@ def test_what_cannot_tell_is_refused(run, own, tmp_path):
     assert "--weight says how a graph is read" in refused("--labels", labels, "--weight", "w")
     labels.write_text("node,label\n0,nobody\n")
     assert "got 'nobody' in row 1" in refused("--labels", labels)
-    labels.write_text(f"node,label\n{int(calirare.load_classes(run).fit.nodes[0])},plain\n")
+    labels.write_text(f"node,label\n{int(calirare.load(run).fit.nodes[0])},plain\n")
     assert "that the run has not seen, got 0 labels" in refused("--labels", labels)
     bare = ("--method", "uncalibrated", "--split", "random", "--label-rate", 20, "--out", tmp_path / "bare")
     assert call("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare).code == 0

@@ -49,7 +49,7 @@ def text_of(path: Path) -> str:
 
 
 def table_of(folder: Path) -> pd.DataFrame:
-    return calirare.load_classes(folder).to_frame()
+    return calirare.load(folder).to_frame()
 
 
 def test_two_runs_of_many_classes_stand_side_by_side(place, page):
@@ -77,7 +77,7 @@ def test_two_runs_of_many_classes_stand_side_by_side(place, page):
 
 
 def test_the_nodes_that_differ_are_told_the_furthest_apart_first(place):
-    here, there = (calirare.load_classes(place / name) for name in ("one", "anew"))
+    here, there = (calirare.load(place / name) for name in ("one", "anew"))
     metrics = json.loads((place / "one" / "metrics.json").read_text())
     found = against_classes(here, metrics, here.to_frame(), there)
     p = [f"p_{name}" for name in NAMES]
@@ -100,7 +100,7 @@ def test_the_nodes_that_differ_are_told_the_furthest_apart_first(place):
 
 
 def test_labels_that_only_the_other_run_has_and_nodes_of_one_alone(place):
-    here, there = (calirare.load_classes(place / name) for name in ("one", "anew"))
+    here, there = (calirare.load(place / name) for name in ("one", "anew"))
     metrics = json.loads((place / "one" / "metrics.json").read_text())
     table = here.to_frame()
     found = against_classes(here, metrics, table.assign(y="")[::-1].iloc[:400], there)

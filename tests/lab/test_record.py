@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,14 +167,14 @@ def test_a_cell_has_a_row_per_map(protocol: str, network: str, track: str, monke
 @pytest.mark.slow
 def test_a_free_detector_is_the_default_of_train_on_all_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "raw", lambda asked, dataset, seed: _graph(asked))
-    outcomes = list[calirare.ClassesOutcome]()
+    outcomes = list[calirare.Outcome]()
 
-    def train_classes(graph: Graph, **changes: int) -> calirare.ClassesOutcome:
-        assert changes == {"seed": 0}
-        outcomes.append(calirare.train_classes(graph, **changes))
+    def train(graph: Graph, **changes: Any) -> calirare.Outcome:
+        assert changes == {"task": "classes", "seed": 0}
+        outcomes.append(calirare.train(graph, **changes))
         return outcomes[0]
 
-    monkeypatch.setattr(cells, "train_classes", train_classes)
+    monkeypatch.setattr(cells, "train", train)
     rows = record.run_cell(GETS_PROTOCOL, Cell("cora", "auto", 0, "anything"))
     assert [row["map"] for row in rows] == ["uncalibrated", "default"]
     assert sum(rows[0]["weights"].values()) == pytest.approx(1, abs=0.01)

@@ -11,7 +11,7 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare.explain.audit import Audit
-from calirare.run import NEXT_BY, NextBy, NextLabels, load, load_classes, of_classes, write_predictions
+from calirare.run import NEXT_BY, NextBy, NextLabels, load, write_predictions
 
 
 def run(
@@ -43,16 +43,10 @@ def run(
     if path.suffix != ".csv":
         raise InputError(f"audit: --out must end in .csv, got {path}")
     check_free([path, path.with_suffix(".parquet")], "audit", overwrite=overwrite)
-    if following is not None and of_classes(folder):
-        raise InputError(
-            "audit: --next is for a rare class, and the run was trained with task classes: its review.csv begins with "
-            "the nodes whose class is least sure"
-        )
     found: Audit | NextLabels
     with Reporter():
         if following is None:
-            saved = load_classes(folder) if of_classes(folder) else load(folder)
-            found = saved.audit(graph, at_least)
+            found = load(folder).audit(graph, at_least)
         else:
             found = load(folder).next_labels(following, graph, cast(NextBy, by or NEXT_BY[0]))
     with fresh_files(path.parent, f"audit: {path}") as partial:

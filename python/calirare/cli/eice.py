@@ -30,6 +30,7 @@ def run(folder: Path, graph: str | None = None, nodes: str | None = None, covera
     if nodes not in (None, *PARTS, ALL):
         raise InputError(f"eice: --nodes must be one of {', '.join((*PARTS, ALL))}, got {nodes!r}")
     saved = load(folder)
+    saved.settings.check_rare("eice: what it measures")
     own = saved.mapped(saved.graph(graph))
     nodes = nodes or next(part for part in PARTS if part == PARTS[-1] or getattr(saved.split, part).numel())
     chosen = torch.arange(own.n_nodes) if nodes == ALL else getattr(saved.split, nodes)

@@ -14,7 +14,7 @@ from calirare._util.steps import during
 from calirare.explain import Explanations, Group, Subject, draw, picture_name, text_of
 from calirare.graph import Graph
 from calirare.pipeline import retrained
-from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes, read_groups, write_json
+from calirare.run import load, read_groups, write_json
 
 STORED = 10  # labels of each node in JSON
 READING = "reading the run"
@@ -69,7 +69,7 @@ def run(
     of = None if class_name is None else as_terminals_write(class_name)
     wanted = Wanted(graph, node, of, top, labels, group and as_terminals_write(group), groups, retrain)
     with Reporter():
-        found, subject = _of_classes(folder, wanted) if of_classes(folder) else _of_rare(folder, wanted)
+        found, subject = _found(folder, wanted)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
@@ -112,41 +112,21 @@ class Wanted:
         return max(STORED if self.labels is None else self.labels, self.retrain or 0)
 
 
-def _of_rare(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
-    """Returns what a run of a rare class says."""
+def _found(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
+    """Returns what the run says, with runs trained anew where they are asked for."""
     with during(READING):
         saved = load(folder)
-    rare = saved.scorer.class_names[1]
-    if wanted.class_name not in (None, rare):
-        raise InputError(
-            f"explain: --class is of a run with task classes, and this run tells {rare!r} from the rest: leave it out"
-        )
-    with during(READING):
         made = saved.explainer(wanted.graph)
-    group = wanted.grouped(made.subject.graph)
-    found = saved.explain(wanted.node, explainer=made, top=wanted.top, labels=wanted.shown, group=group)
-    return _retrained(saved, made.subject.graph, found, wanted.retrain), made.subject
-
-
-def _of_classes(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
-    """Returns what a run of many classes says."""
-    with during(READING):
-        saved = load_classes(folder)
-        made = saved.explainer(wanted.graph)
+    graph = made.subject.graph
     found = saved.explain(
         wanted.node,
         explainer=made,
         class_name=wanted.class_name,
         top=wanted.top,
         labels=wanted.shown,
-        group=wanted.grouped(made.subject.graph),
+        group=wanted.grouped(graph),
     )
-    return _retrained(saved, made.subject.graph, found, wanted.retrain), made.subject
-
-
-def _retrained(saved: SavedRun | SavedClasses, graph: Graph, found: Explanations, labels: int | None) -> Explanations:
-    """Returns what was found with runs trained anew where they are asked for."""
-    return found if labels is None else retrained(saved, graph, found, labels)
+    return found if wanted.retrain is None else retrained(saved, graph, found, wanted.retrain), made.subject
 
 
 def as_terminals_write(name: str) -> str:

@@ -24,8 +24,6 @@ from calirare.run import (
     Streamed,
     check_interval_nodes,
     load,
-    load_classes,
-    of_classes,
     score_classes,
     write_json,
     write_scored,
@@ -72,12 +70,6 @@ def run(
         InputError: a file cannot be used, or the features are others.
     """
     check_interval_nodes(interval_nodes or "auto")
-    classes = of_classes(folder)
-    if classes and (interval_nodes is not None or prevalence is not None or fail_on_drift):
-        raise InputError(
-            "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
-            "trained with task classes: leave them out"
-        )
     if scores_only and interval_nodes is not None:
         raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
     path = out or folder / f"predictions_{stem_of(graph)}{'.parquet' if scores_only else '.csv'}"
@@ -87,13 +79,19 @@ def run(
         raise InputError(f"predict: --out must end in .csv, got {path}")
     files = [path.with_suffix(each) for each in (".csv", ".parquet", ".json")[int(scores_only) :]]
     check_free(files, "predict", overwrite=overwrite)
-    saved = load_classes(folder).run if classes else load(folder)
+    saved = load(folder)
+    many = saved.settings.many
+    if many and (interval_nodes is not None or prevalence is not None or fail_on_drift):
+        raise InputError(
+            "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
+            "trained with task classes: leave them out"
+        )
     blocks = BlockFiles(path.parent / f".{path.stem}.blocks")
     scored: Scored | ClassScored
     with claimed_files(files, "predict", overwrite=overwrite):
         with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
             source = _source(saved, graph, settings, blocks if scores_only else None, reporter)
-            if classes:
+            if many:
                 scored = score_classes(source, partial / path.name, reporter)
             elif scores_only:
                 scored = write_scores(source, partial / path.name, prevalence, reporter)

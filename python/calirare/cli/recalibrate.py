@@ -18,11 +18,8 @@ from calirare.run import (
     Labels,
     Recalibrated,
     RecalibratedClasses,
-    SavedClasses,
     SavedRun,
     load,
-    load_classes,
-    of_classes,
     recalibrated,
     recalibrated_classes,
 )
@@ -51,10 +48,10 @@ def run(
         InputError: a file cannot be used, there are too few labels, or something must not be replaced.
     """
     _check(settings, graph, labels, out, overwrite)
-    if of_classes(folder):
-        _many(load_classes(folder), settings, graph, labels, out, overwrite)
-        return
     saved = load(folder)
+    if saved.settings.many:
+        _many(saved, settings, graph, labels, out, overwrite)
+        return
     with Reporter() as reporter:
         found = recalibrated(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
     paths = found.replace() if out is None else found.save(out, overwrite=overwrite)
@@ -84,7 +81,7 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
 
 
 def _many(
-    saved: SavedClasses,
+    saved: SavedRun,
     settings: dict[str, Any],
     graph: str | None,
     labels: Path | None,
@@ -92,7 +89,7 @@ def _many(
     overwrite: bool,
 ) -> None:
     """Does it with a run of many classes; arguments as of `run`."""
-    own, why_not = saved.run.graph_if_there(graph if labels is not None else None)
+    own, why_not = saved.graph_if_there(graph if labels is not None else None)
     if own is None and out is None:
         raise InputError(
             f"recalibrate: tables in {saved.folder} would be of the map before, as the run's own graph cannot be read "
@@ -101,7 +98,7 @@ def _many(
     with Reporter() as reporter:
         if own is None:
             reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")
-        found = recalibrated_classes(saved, _fresh(saved.run, settings, graph, labels, reporter), reporter.say)
+        found = recalibrated_classes(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
         if out is not None:
             paths = found.save(out, graph=own, overwrite=overwrite)
         else:

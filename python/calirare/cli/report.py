@@ -8,9 +8,8 @@ from pathlib import Path
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
-from calirare.graph import Graph
 from calirare.page import html_of, html_of_classes, read_elsewhere
-from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes
+from calirare.run import SavedRun, load
 
 
 def run(
@@ -39,37 +38,30 @@ def run(
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
     check_free([path], "report", overwrite=overwrite)
-    classes = of_classes(folder)
-    if classes and drift is not None:
+    saved, other = load(folder), None if against is None else load(against)
+    many = saved.settings.many
+    if many and drift is not None:
         raise InputError("report: --drift is for runs of a rare class: predict's own summary says it of many classes")
     elsewhere = None if drift is None else read_elsewhere(drift)
-    if against is not None:
-        _check_alike(folder, against, classes)
-    saved = load_classes(folder).run if classes else load(folder)
-    other = None if against is None else load_classes(against).run if classes else load(against)
+    if other is not None:
+        _check_alike(saved, other)
     own, why_not = saved.graph_if_there(graph)
     if own is None:
-        absent = "slices and labels' audit" if classes else "slices, reasons and labels' audit"
+        absent = "slices and labels' audit" if many else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
-        page = (
-            _page_of_classes(saved, own, why_not, other) if classes else html_of(saved, own, why_not, other, elsewhere)
-        )
+        page = html_of_classes(saved, own, why_not, other) if many else html_of(saved, own, why_not, other, elsewhere)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)
 
 
-def _page_of_classes(saved: SavedRun, own: Graph | None, why_not: str, other: SavedRun | None) -> str:
-    """Returns the page of a run of many classes, arguments as of `html_of_classes`."""
-    return html_of_classes(SavedClasses(saved), own, why_not, None if other is None else SavedClasses(other))
-
-
-def _check_alike(folder: Path, against: Path, classes: bool) -> None:
-    """Checks that two runs are of one task; a folder that is no run is told of where it is read."""
-    if not against.is_dir() or of_classes(against) == classes:
+def _check_alike(saved: SavedRun, other: SavedRun) -> None:
+    """Checks that two runs are of one task."""
+    if saved.settings.many == other.settings.many:
         return
-    tasks = ("of task classes", "of a rare class") if classes else ("of a rare class", "of task classes")
+    tasks = ("of a rare class", "of task classes")
+    here, there = tasks[saved.settings.many], tasks[other.settings.many]
     raise InputError(
-        f"report: --against must be a run {tasks[0]}, as {folder} is, but {against} is {tasks[1]}: name another run"
+        f"report: --against must be a run {here}, as {saved.folder} is, but {other.folder} is {there}: name another run"
     )

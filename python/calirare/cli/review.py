@@ -13,7 +13,7 @@ from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
 from calirare.page import Desk, ReviewServer, Verdicts, export, labels_met, other_nodes
-from calirare.run import SavedClasses, SavedRun, load, load_classes, of_classes
+from calirare.run import load
 
 SUFFIX = ".review.sqlite"
 HIGHEST_PORT = 65535
@@ -46,32 +46,23 @@ def run(
         return _export(folder, path, to, overwrite)
     if not 0 <= port <= HIGHEST_PORT:
         raise InputError(f"review: --port must be from 0 (any that is free) to {HIGHEST_PORT}, got {port}")
-    saved = _load(folder)
+    saved = load(folder)
     n_classes = len(saved.scorer.class_names)
-    if isinstance(saved, SavedRun) and n_classes > 2:
+    if n_classes > 2 and not saved.settings.many:
         raise InputError(
             f"review: the run has {n_classes} classes of which none was made rare: train with "
-            "task classes (calirare train --task classes, calirare.train_classes)"
+            "task classes (calirare train --task classes)"
         )
-    own = _own(saved)
-    there, why = own.graph_if_there(graph)
+    there, why = saved.graph_if_there(graph)
     explainer = None if there is None else partial(saved.explainer, there)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        facts = path, own.fingerprint, saved.scorer.class_names, lambda: saved.to_frame()["node"]
+        facts = path, saved.fingerprint, saved.scorer.class_names, lambda: saved.to_frame()["node"]
         with claimed(path, f"review: {path}"), Verdicts(*facts) as verdicts:
             _note(verdicts.note)
             _serve(Desk(saved, verdicts, explainer, why), port, path)
     except OSError as error:
         raise InputError(f"review: {path} cannot be written: {error.strerror or error}: take another --out") from error
-
-
-def _load(folder: Path) -> SavedRun | SavedClasses:
-    return load_classes(folder) if of_classes(folder) else load(folder)
-
-
-def _own(saved: SavedRun | SavedClasses) -> SavedRun:
-    return saved.run if isinstance(saved, SavedClasses) else saved
 
 
 def _note(note: str) -> None:
@@ -96,7 +87,7 @@ def _export(folder: Path, path: Path, to: Path, overwrite: bool) -> None:
 def _use(folder: Path) -> str:
     """Returns what exported labels are for: a run with positive labels alone takes no update."""
     try:
-        alone = _own(_load(folder)).settings.positive_only
+        alone = load(folder).settings.positive_only
     except InputError:
         alone = False
     return "the data, as a run with positive labels alone takes no update" if alone else "`calirare update --labels`"
@@ -105,8 +96,8 @@ def _use(folder: Path) -> str:
 def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:
     """Returns what to heed of exported labels where the run was trained anew since; empty: nothing."""
     try:
-        saved = _load(folder)
-        now = _own(saved).fingerprint
+        saved = load(folder)
+        now = saved.fingerprint
         if now == verdicts.graph:
             return ""
         why = other_nodes(verdicts.graph, now, list(labels["node"]), saved.to_frame()["node"])

@@ -17,8 +17,8 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare.graph import Graph
 from calirare.intervals import Streaming
-from calirare.pipeline import Report, train, train_classes
-from calirare.run import LABELS, ClassesOutcome, Outcome, Settings, read_yaml, typed
+from calirare.pipeline import Report, train
+from calirare.run import LABELS, Outcome, Settings, read_yaml, typed
 from calirare_ext import __version__
 
 
@@ -44,11 +44,7 @@ def run(
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
         raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")
-    outcome: Outcome | ClassesOutcome
-    if chosen.data.task == "classes":
-        outcome, names = _run_classes(chosen, out, overwrite=overwrite)
-    else:
-        outcome, names = _run(chosen, out, overwrite=overwrite)
+    outcome, names = _run(chosen, out, overwrite=overwrite)
     console = Console()
     print(outcome.summary(console.width if console.is_terminal else 120), end="")
     for name in names:
@@ -62,29 +58,6 @@ def _settings_of(config: Path) -> Settings:
     if named is None or Path(named).is_file() or Path(named).name != LABELS or not beside.is_file():
         return base
     return dataclasses.replace(base, data=dataclasses.replace(base.data, relabel=str(beside.resolve())))
-
-
-def _run_classes(settings: Settings, out: Path, *, overwrite: bool) -> tuple[ClassesOutcome, list[str]]:
-    """Returns the outcome of many classes, and the names of the files written of it."""
-    started = time.perf_counter()
-    with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
-        graph = settings.data.load(settings.seed)
-        reporter.say(str(graph))
-        outcome = train_classes(graph, settings, report=reporter)
-        names = _written(outcome, outcome.notes, folder, reporter, started)
-    return outcome, names
-
-
-def _written(
-    outcome: Outcome | ClassesOutcome, notes: list[str], folder: Path, reporter: Reporter, started: float
-) -> list[str]:
-    """Writes a run and the log of its making; returns the names of the files."""
-    for note in notes:
-        reporter.log(f"note: {note}")  # the summary shows it
-    outcome.write(folder)
-    _log(reporter, outcome, time.perf_counter() - started)
-    (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-    return sorted(path.name for path in folder.iterdir())
 
 
 def _run(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Outcome, list[str]]:
@@ -107,7 +80,12 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Outcome, li
             reporter.say("resumed: finished blocks of nodes of an earlier start were taken")
         for line in outcome.features.log if outcome.features is not None else ():
             reporter.say(f"features: {line}")
-        names = _written(outcome, notes, folder, reporter, started)
+        for note in notes:
+            reporter.log(f"note: {note}")  # the summary shows it
+        outcome.write(folder)
+        _log(reporter, outcome, time.perf_counter() - started)
+        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in folder.iterdir())
     for evaluator in held:
         evaluator.finish()
     return outcome, names
@@ -125,7 +103,7 @@ def _warning(graph: Graph, settings: Settings) -> str:
     )
 
 
-def _log(reporter: Reporter, outcome: Outcome | ClassesOutcome, seconds: float) -> None:
+def _log(reporter: Reporter, outcome: Outcome, seconds: float) -> None:
     reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
     reporter.log(f"device {choose_device(outcome.settings.device)}, {torch.get_num_threads()} threads")
     for stage, spent in outcome.seconds.items():

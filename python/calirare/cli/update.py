@@ -14,8 +14,8 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
-from calirare.pipeline import Updated, UpdatedClasses, update, update_classes
-from calirare.run import LABELS, Labels, inert, load, load_classes, of_classes, write_json, write_predictions
+from calirare.pipeline import Updated, UpdatedClasses, update
+from calirare.run import LABELS, Labels, inert, load, write_json, write_predictions
 
 CHANGES, FACTS = "changes", "update.json"
 
@@ -80,18 +80,13 @@ def _updated(
     folder: Path, graph: str | None, tables: _Tables, chosen: bool, reporter: Reporter
 ) -> tuple[Updated | UpdatedClasses, Graph]:
     """Returns the run trained again, and the graph that the old one was trained on; arguments as of `run`."""
-    many = of_classes(folder)
+    saved = load(folder)
     if (folder / RECALIBRATION).is_file():
         reporter.say(
             "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its own "
-            f"labels, so {'P(class)' if many else 'P(rare)'} moves by that too: recalibrate the new run again"
+            f"labels, so {'P(class)' if saved.settings.many else 'P(rare)'} moves by that too: recalibrate the new run "
+            "again"
         )
-    if many:
-        classes = load_classes(folder)
-        own = classes.graph(graph)
-        changes = _changes(own, tables, classes.run.settings.data.unknown, reporter)
-        return update_classes(classes, own, changes, chosen=chosen, report=reporter), own
-    saved = load(folder)
     own = saved.graph(graph)
     changes = _changes(own, tables, saved.settings.data.unknown, reporter)
     return update(saved, own, changes, chosen=chosen, report=reporter), own

@@ -281,7 +281,7 @@ def with_task(
     elif not merged and graph.n_classes > 2:
         said.append(
             f"P(rare) is that of class 1 of {graph.n_classes}, {graph.class_names[1]!r}: graph.rare(NAME) takes "
-            "another, calirare.train_classes all of them"
+            "another, task='classes' all of them"
         )
     if graph.split is None:
         if split is None and label_rate is None and task == "rare" and graph.n_classes == 2 and _few_would_test(graph):

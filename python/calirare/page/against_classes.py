@@ -15,7 +15,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import floor_of
 from calirare._util.run_files import check_as_written, other_metrics
 from calirare.page.against import names_tested, settings_that_differ
-from calirare.run import TOGETHER, SavedClasses
+from calirare.run import TOGETHER, SavedRun
 
 SHOWN = 25  # rows of the table of nodes whose likeliest class differs
 NAMED = 3  # classes that an error names
@@ -58,7 +58,7 @@ class ClassesAgainst:
 
 
 def against_classes(
-    here: SavedClasses, metrics: dict[str, Any], predictions: pd.DataFrame, there: SavedClasses
+    here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, there: SavedRun
 ) -> ClassesAgainst:
     """Returns what sets a run of many classes apart from another.
 
@@ -94,7 +94,7 @@ def against_classes(
     return ClassesAgainst(
         there.folder.name,
         len(first) == len(predictions) == len(frame),
-        tuple(settings_that_differ(here.run, there.run)),
+        tuple(settings_that_differ(here, there)),
         measures,
         ("class", *(f"{label}, {side}" for _, label in OF_CLASS for side in SIDES)),
         each,
@@ -104,7 +104,7 @@ def against_classes(
     )
 
 
-def check_same_classes(here: SavedClasses, there: SavedClasses) -> None:
+def check_same_classes(here: SavedRun, there: SavedRun) -> None:
     """Checks that two runs have the same classes, in any order.
 
     Raises:

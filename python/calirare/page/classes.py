@@ -20,7 +20,7 @@ from calirare.page.picture import picture_of
 from calirare.page.render import MANY, versions_of
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
-from calirare.run import TOGETHER, Choice, SavedClasses
+from calirare.run import TOGETHER, Choice, SavedRun
 
 TEMPLATE = "classes.html"
 UNSURE = 25  # rows of the table of nodes to look at
@@ -33,9 +33,7 @@ PICTURES = (
 EACH = ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)")
 
 
-def html_of_classes(
-    saved: SavedClasses, graph: Graph | None, why_not: str = "", other: SavedClasses | None = None
-) -> str:
+def html_of_classes(saved: SavedRun, graph: Graph | None, why_not: str = "", other: SavedRun | None = None) -> str:
     """Returns the page of a run of many classes.
 
     Args:
@@ -74,7 +72,7 @@ def _verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
     return {"verdict": agreement["verdict"], "verdict_class": agreement["verdict"].split()[0]}
 
 
-def _values(saved: SavedClasses, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
+def _values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
     graph, choice = metrics["graph"], metrics["choice"]
     side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
     head, rows = _together(metrics)
@@ -168,7 +166,7 @@ def _unsure(queue: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, str]]
     return rows
 
 
-def _doubts(saved: SavedClasses, graph: Graph) -> dict[str, Any]:
+def _doubts(saved: SavedRun, graph: Graph) -> dict[str, Any]:
     """Returns labels that are probably wrong, or why they are not there."""
     try:
         audit = saved.audit(graph)
@@ -178,7 +176,7 @@ def _doubts(saved: SavedClasses, graph: Graph) -> dict[str, Any]:
     return {"doubts": table[table["flag"] == 1].head(DOUBTS).to_dict("records"), "doubt": doubt_sentence(audit)}
 
 
-def _reasons(saved: SavedClasses, graph: Graph, queue: pd.DataFrame) -> dict[str, Any]:
+def _reasons(saved: SavedRun, graph: Graph, queue: pd.DataFrame) -> dict[str, Any]:
     """Returns why the first nodes of the queue have their class, or why that is not there."""
     try:
         found = saved.explain(list(queue.head(EXPLAINED)["node"]), graph=graph) if len(queue) else ()

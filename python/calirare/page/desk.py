@@ -29,7 +29,7 @@ from calirare.explain import (
 )
 from calirare.page.telling import Clash, Told, clash, last, saved, taken_back, when
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
-from calirare.run import SavedClasses, SavedRun, read_review
+from calirare.run import SavedRun
 
 TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
@@ -81,7 +81,7 @@ def queue_of(saved: SavedRun) -> tuple[Case, ...]:
     Raises:
         InputError: the file is missing or damaged, or names no node.
     """
-    table, names = read_review(saved.folder), [class_words(name) for name in saved.scorer.class_names]
+    table, names = saved.review(), [class_words(name) for name in saved.scorer.class_names]
     said = table["p_rare"].to_numpy(dtype=np.float64)
     if (saved.folder / RECALIBRATION).is_file():  # the table is of the map before
         raw = log_odds_of(torch.from_numpy(table["p_raw"].to_numpy(dtype=np.float64, copy=True)))
@@ -100,7 +100,7 @@ def queue_of(saved: SavedRun) -> tuple[Case, ...]:
     )
 
 
-def queue_of_classes(saved: SavedClasses) -> tuple[Case, ...]:
+def queue_of_classes(saved: SavedRun) -> tuple[Case, ...]:
     """Returns the queue of a run of many classes, see `queue_of`."""
     table, names = saved.review(), saved.class_names
     p = table[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
@@ -116,7 +116,7 @@ class Desk:
     """The queue of a run with the answers so far; one thread at a time may use it.
 
     Args:
-        saved: the run; of many classes as `load_classes` reads it.
+        saved: the run.
         verdicts: the answers.
         explainer: makes what explains nodes, when the first is looked at.
         why_not: why there are no explanations, a sentence; empty: there are.
@@ -124,13 +124,13 @@ class Desk:
 
     def __init__(
         self,
-        saved: SavedRun | SavedClasses,
+        saved: SavedRun,
         verdicts: Verdicts,
         explainer: Callable[[], Explainer | ClassExplainer] | None,
         why_not: str = "",
     ) -> None:
-        many = isinstance(saved, SavedClasses)
-        self.cases = queue_of_classes(saved) if isinstance(saved, SavedClasses) else queue_of(saved)
+        many = saved.settings.many
+        self.cases = queue_of_classes(saved) if many else queue_of(saved)
         if not self.cases:
             raise InputError(f"run {saved.folder}: review.csv names no node, so there is nothing to review")
         self.verdicts, self.why_not = verdicts, why_not
@@ -185,17 +185,10 @@ class Desk:
         if case.node not in self._explained and self._make is not None:
             try:
                 self._made = self._made or self._make()
-                self._explained[case.node] = self._why(case.node)
+                self._explained[case.node] = self._saved.explain([case.node], explainer=self._made)[0]
             except InputError as error:
                 self._make, self.why_not = None, str(error)
         return self._explained.get(case.node)
-
-    def _why(self, node: str) -> Explanation:
-        if isinstance(self._saved, SavedClasses):
-            assert isinstance(self._made, ClassExplainer)
-            return self._saved.explain([node], explainer=self._made)[0]
-        assert isinstance(self._made, Explainer)
-        return self._saved.explain([node], explainer=self._made)[0]
 
     def picture(self, case: Case) -> bytes | None:
         """Returns a node among its neighbours as PNG, None of one that has none or cannot be explained."""

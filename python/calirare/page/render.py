@@ -21,7 +21,7 @@ from calirare.page.drift import Elsewhere
 from calirare.page.picture import picture_of
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
-from calirare.run import SavedClasses, SavedRun
+from calirare.run import SavedRun
 
 TEMPLATE = "rare.html"
 TESTED = "Test nodes in parts."
@@ -148,7 +148,7 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
     }
 
 
-def versions_of(saved: SavedRun | SavedClasses) -> list[str]:
+def versions_of(saved: SavedRun) -> list[str]:
     """Returns what made a run: lines of its log, or without one the version that it stores, if it does."""
     log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
     lines = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pandas as pd
 
 from calirare._util.amounts import amount
-from calirare.run import SavedClasses, SavedRun
+from calirare.run import SavedRun
 
 EMPTY = "00000000"  # the checksum of no edges
 COUNTING = 10  # whole numbers below so many times the number of nodes are names that another graph may have by chance
@@ -40,7 +40,7 @@ def other_nodes(before: str, now: str, answered: Collection[str], names: pd.Seri
     return ""
 
 
-def labels_met(rows: pd.DataFrame, saved: SavedRun | SavedClasses) -> str:
+def labels_met(rows: pd.DataFrame, saved: SavedRun) -> str:
     """Returns a note of exported labels whose nodes have another label in a run's data by now; empty: none has.
 
     Args:
@@ -64,9 +64,9 @@ def labels_met(rows: pd.DataFrame, saved: SavedRun | SavedClasses) -> str:
     )
 
 
-def _labels_of(saved: SavedRun | SavedClasses) -> dict[str, str]:
+def _labels_of(saved: SavedRun) -> dict[str, str]:
     table, names = saved.to_frame(), saved.scorer.class_names
-    if isinstance(saved, SavedRun):
+    if not saved.settings.many:
         table = table[table["y"].isin((0, 1))]
         table = table.assign(y=[names[int(y)] for y in table["y"]])
     known = table[table["y"] != ""]

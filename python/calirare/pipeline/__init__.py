@@ -2,8 +2,7 @@
 
 from calirare.pipeline.again import retrained
 from calirare.pipeline.changes import Updated
-from calirare.pipeline.class_changes import UpdatedClasses, update_classes
-from calirare.pipeline.classes import train_classes
+from calirare.pipeline.class_changes import UpdatedClasses
 from calirare.pipeline.job import Report
 from calirare.pipeline.stages import train
 from calirare.pipeline.updating import update
@@ -14,7 +13,5 @@ __all__ = [
     "UpdatedClasses",
     "retrained",
     "train",
-    "train_classes",
     "update",
-    "update_classes",
 ]

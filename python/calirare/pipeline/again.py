@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 import torch
 
@@ -13,13 +12,11 @@ from calirare._util.errors import InputError
 from calirare._util.steps import made
 from calirare.explain import Explanation, Explanations
 from calirare.graph import NO_PART, Graph, check_trainable
-from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
 from calirare.pipeline.placing import changes_of, placed
 from calirare.pipeline.stages import silent, train
-from calirare.run import ClassesOutcome, Labels, Outcome, SavedClasses, SavedRun, Settings
+from calirare.run import Labels, Outcome, SavedRun, Settings
 
-Made = TypeVar("Made", bound=Outcome | ClassesOutcome)
 TRAINED = "runs trained anew"
 NOTE = "labels: whole new runs were trained (detector, folds, map and all), each without one of a node's {} strongest"
 POSITIVE_ONLY = (
@@ -29,7 +26,7 @@ POSITIVE_ONLY = (
 
 
 @dataclass(frozen=True, eq=False)
-class Again(Generic[Made]):
+class Again:
     """A run trained again.
 
     Attributes:
@@ -39,7 +36,7 @@ class Again(Generic[Made]):
         notes: beside the run's own.
     """
 
-    outcome: Made
+    outcome: Outcome
     labels: Labels
     settings: Settings
     notes: list[str]
@@ -49,18 +46,16 @@ def trained_again(
     settings: Settings,
     graph: Graph,
     changed: Labels,
-    trainer: Callable[..., Made],
     *,
     chosen: bool = True,
     report: Report | None = None,
-) -> Again[Made]:
+) -> Again:
     """Returns a run trained with the settings of another, from scratch, on its graph with some labels changed.
 
     Args:
         settings: of the run; what its labels chose is chosen anew.
         graph: its own, on the CPU.
         changed: the labels that change; unknown ones are forgotten.
-        trainer: `train` or `train_classes`.
         chosen: whether new labels were chosen, see `update`.
         report: called as stages proceed.
 
@@ -72,11 +67,11 @@ def trained_again(
     labelled = table.of(graph)
     check_trainable(labelled)
     device, elsewhere = device_or_cpu(after.device)
-    outcome = trainer(labelled, after.but("update", device=device), report=report or silent)
+    outcome = train(labelled, after.but("update", device=device), report=report or silent)
     return Again(outcome, table, after, [note for note in (elsewhere, *notes) if note])
 
 
-def retrained(saved: SavedRun | SavedClasses, graph: Graph, found: Explanations, labels: int) -> Explanations:
+def retrained(saved: SavedRun, graph: Graph, found: Explanations, labels: int) -> Explanations:
     """Returns explanations whose strongest labels are left out by training a whole new run without each, too.
 
     What `explain` says of a label follows from the run as it is; this is the answer that it stands for.
@@ -106,17 +101,16 @@ def retrained(saved: SavedRun | SavedClasses, graph: Graph, found: Explanations,
 
 
 def _without_each(
-    saved: SavedRun | SavedClasses, graph: Graph, found: Explanations, asked: list[int]
+    saved: SavedRun, graph: Graph, found: Explanations, asked: list[int]
 ) -> Iterator[tuple[int, dict[int, float]]]:
     """Yields each label's node with the probabilities of the explained nodes by a new run without that label."""
     for node in asked:
         forgotten = Labels(torch.tensor([node]), torch.tensor([-1]), torch.tensor([NO_PART]))
         changed = changes_of(graph, forgotten)
-        if isinstance(saved, SavedRun):
-            rare = trained_again(saved.settings, graph, changed, train).outcome.for_tables().rare
-            yield node, {each.node: float(rare[each.node]) for each in found}
-        else:
-            again = trained_again(saved.settings, graph, changed, train_classes)
+        again = trained_again(saved.settings, graph, changed)
+        if saved.settings.many:
             p = again.outcome.probabilities(again.settings.calibration.target)
-            names = graph.class_names
-            yield node, {each.node: float(p[each.node, names.index(each.of)]) for each in found}
+            yield node, {each.node: float(p[each.node, graph.class_names.index(each.of)]) for each in found}
+        else:
+            rare = again.outcome.for_tables().rare
+            yield node, {each.node: float(rare[each.node]) for each in found}

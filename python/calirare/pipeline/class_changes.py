@@ -16,12 +16,8 @@ from calirare._util.brief import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
 from calirare.metrics import nll
-from calirare.pipeline.again import trained_again
 from calirare.pipeline.changes import KEPT, SHOWN, WIDTH, kinds_of
-from calirare.pipeline.classes import train_classes
-from calirare.pipeline.job import Report
-from calirare.pipeline.placing import changes_of
-from calirare.run import ClassesOutcome, Labels, SavedClasses
+from calirare.run import Labels, Outcome
 
 NAME = 20  # characters of a name in the summary
 
@@ -39,7 +35,7 @@ class UpdatedClasses:
         trained: nodes that trained before and after, each int64.
     """
 
-    outcome: ClassesOutcome
+    outcome: Outcome
     labels: Labels
     changed: Labels
     before: Graph
@@ -143,28 +139,3 @@ class UpdatedClasses:
 
     def _sides(self, row: Any) -> list[tuple[Any, float]]:
         return [(row.prediction_before, row.confidence_before), (row.prediction_after, row.confidence_after)]
-
-
-def update_classes(
-    saved: SavedClasses, graph: Graph, fresh: Labels, *, chosen: bool = True, report: Report | None = None
-) -> UpdatedClasses:
-    """Returns a run of many classes trained again with some labels in the place of its own, with its settings.
-
-    Args:
-        saved: the run.
-        graph: its own graph (`SavedClasses.graph`).
-        fresh: the labels that change; unknown ones are forgotten.
-        chosen: whether nodes that get a first label were chosen for it, see `update`.
-        report: called as stages proceed.
-
-    Raises:
-        InputError: no label changes, or the labels that are left cannot train a detector.
-    """
-    graph = graph.to("cpu")
-    changed = changes_of(graph, fresh)
-    again = trained_again(saved.settings, graph, changed, train_classes, chosen=chosen, report=report)
-    outcome, before = again.outcome, saved.probabilities(graph).cpu()
-    outcome.notes += again.notes
-    now = outcome.probabilities(again.settings.calibration.target).cpu()
-    trained = saved.fit.nodes.cpu(), outcome.fit.nodes.cpu()
-    return UpdatedClasses(outcome, again.labels, changed, graph, (before, now), trained)

@@ -17,7 +17,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
 from calirare._util.tracing import named
-from calirare.calibration import Calibrator, Target
+from calirare.calibration import AWAY, Calibrator, Target
 from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task
 from calirare.features import FeatureMap
@@ -26,10 +26,12 @@ from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jack
 from calirare.leave_one_out import ALO
 from calirare.models import Given, GivenFit, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto, tree_weights
+from calirare.pipeline.classes import check_many, unjudged, with_neighbours
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
 from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_told, rare_left, unlearnt, with_known
-from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
+from calirare.pipeline.no_sample import given_away_classes
+from calirare.run import Decided, Outcome, RareView, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
@@ -46,7 +48,9 @@ def train(
     given: Given | None = None,
     **changes: Any,
 ) -> Outcome:
-    """Trains, calibrates and explains a network on a graph.
+    """Trains and calibrates a detector on a graph: of a rare class, or with `task="classes"` of every class.
+
+    With task "classes" no class is merged with others, and there are no intervals, alerts and decisions.
 
     Args:
         graph: a graph with labels (`load_dataset`, `Graph.from_data`, ...), one without a split gets one as
@@ -68,6 +72,9 @@ def train(
         >>> outcome = calirare.train(calirare.load_dataset("digits"), epochs=100, folds=0)
         >>> outcome.probabilities("balanced").shape
         torch.Size([1797, 2])
+        >>> digits = calirare.load_dataset("digits", task="classes", label_rate=5)
+        >>> calirare.train(digits, task="classes", model="gcn", epochs=60, folds=0).probabilities().shape
+        torch.Size([1797, 10])
     """
     if settings is not None and not isinstance(settings, Settings):
         raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
@@ -77,24 +84,23 @@ def train(
             raise TypeError(f"train: given must be calirare.models.Given, got {got}: take models.Given(logits)")
         changes["model"] = "given"
     settings = (settings or Settings()).but("train", **changes)
-    if settings.data.task == "classes":
-        raise InputError("train: task classes makes no class the rare one: take calirare.train_classes")
     if graph is None and settings.data.dataset is not None:
         graph = settings.data.load(settings.seed)
     check_graph("train", graph)
     assert isinstance(graph, Graph)
-    check_no_split("train", graph, changes)
+    _check_no_split(graph, changes)
     device = choose_device(settings.device)
     graph, features, mapped = prepared(graph, settings)
     there = mapped.to(device)
     asked = there
     if settings.positive_only:
         asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
-    outcome = _run(Job.of(there, settings, report or silent, asked, given, graph), streaming)
+    kind = graph.class_names[1] if settings.many else None
+    outcome = _run(Job.of(there, settings, report or silent, asked, given, graph, kind), streaming)
     return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
 
 
-def check_no_split(who: str, graph: Graph, changes: dict[str, Any]) -> None:
+def _check_no_split(graph: Graph, changes: dict[str, Any]) -> None:
     """Checks that a split is asked for by name of graphs alone that have none, or were read as these settings say.
 
     Raises:
@@ -103,7 +109,7 @@ def check_no_split(who: str, graph: Graph, changes: dict[str, Any]) -> None:
     asked = [name for name in ("split", "label_rate") if changes.get(name) is not None]
     if asked and "dataset" not in changes and graph.split is not None:
         raise InputError(
-            f"{who}: {asked[0]} is for a graph without a split, and graph {graph.name!r} has one: leave it out, or "
+            f"train: {asked[0]} is for a graph without a split, and graph {graph.name!r} has one: leave it out, or "
             "take graph.with_split"
         )
 
@@ -114,22 +120,24 @@ def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph
     Raises:
         InputError: the graph cannot be trained on, or a setting does not suit it.
     """
+    data = settings.data
     if settings.positive_only:
-        graph = known_rare(graph, settings.data.minority)
+        graph = known_rare(graph, data.minority)
     else:
-        data = settings.data
-        graph = with_task(graph, "rare", settings.seed, data.minority, data.split, data.label_rate)
+        graph = with_task(graph, data.task, settings.seed, data.minority, data.split, data.label_rate)
         check_trainable(graph)
+    if settings.many:
+        check_many(graph, settings)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to("cpu")
     if not settings.positive_only:
         check_told(graph, settings.calibration.prevalence)
     taught = with_known(graph, settings) if settings.positive_only else graph
-    features = fit_features(taught, settings)
+    features = _fit_features(taught, settings)
     return graph, features, features.own(taught)
 
 
-def fit_features(graph: Graph, settings: Settings) -> FeatureMap:
+def _fit_features(graph: Graph, settings: Settings) -> FeatureMap:
     """Returns what the features of a run's graph become: fitted on all its nodes, and labels that train."""
     assert graph.split is not None
     nodes, data = graph.split.train, settings.data
@@ -162,53 +170,70 @@ class Clock:
 def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
     graph, settings, report = job.graph, job.settings, job.report
-    clock, evaluator = Clock(), None
-    streamed = settings.model == "gcn" and settings.intervals.interval_nodes != "alerts"
+    clock, evaluator, many = Clock(), None, settings.many
+    streamed = not many and settings.model == "gcn" and settings.intervals.interval_nodes != "alerts"
     if streamed and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
-    check_validation(job)
+    _check_validation(job)
     _check_provable(job)
     trained = clock.time("train", lambda: fit(job))
+    if many and settings.method == "jackknife" and graph.n_edges:
+        trained = clock.time("neighbours", lambda: with_neighbours(trained, graph))
     fitted = trained.fitted
     heard = partial(job.report, "predict")
     logits = clock.time("predict", lambda: fitted.logits_of(job.graph, progress=heard))
-    check_finite(graph, logits)
-    left_out = clock.time("check", lambda: leave_labels_out(job, trained))
-    if left_out.partial:  # a label without a model calibrates nothing
-        job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
+    _check_finite(graph, logits)
+    left_out = LeftOutLabels(torch.empty(0, 0), None)
+    if not many or settings.method == "jackknife":
+        left_out = clock.time("check", lambda: leave_labels_out(job, trained))
+        if left_out.partial or many:  # a label without a model calibrates nothing
+            job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
     maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out))
     logits = unlearnt(job, fitted, logits, left_out)
-    decision = clock.time("decide", lambda: _decide(job, fitted, maps, logits))
-    known = _known(job, fitted, left_out, logits, maps.maps, decision)
-    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known, evaluator))
+    rare = None if many else _of_rare(job, fitted, left_out, maps, logits, clock, evaluator)
+    of_maps = maps.notes if rare else (*(note for note in maps.notes if AWAY not in note), given_away_classes(job))
     said = [
-        _split_note(job.graph),
+        _split_note(job.graph) if rare else unjudged(graph),
         scale_note(graph),
         weights_note(job.asked),
         *ignored_settings(settings),
         *trained.notes,
         *left_out.notes,
-        *maps.notes,
-        _majority_note(job.asked, logits, maps.maps),
+        *of_maps,
+        _majority_note(job.asked, logits, maps.maps) if rare else "",
+        rare.jackknife.note if rare and settings.method == "jackknife" else "",
     ]
-    said += [result.note] if settings.method == "jackknife" else []
-    notes = list(dict.fromkeys(note for note in said if note))
     return Outcome(
         graph,
         settings,
         fitted,
         logits,
+        left_out.logits if left_out.logits.numel() else None,
         maps.maps,
-        result,
+        rare,
         left_out.agreement,
-        decision,
-        notes,
+        list(dict.fromkeys(note for note in said if note)),
+        rare.jackknife.facts.damping if rare else left_out.damping or 0.0,
         clock.seconds,
         choice=trained.choice,
-        check=maps.check,
-        doubt=maps.doubt,
         held_out=left_out.held_out,
     )
+
+
+def _of_rare(
+    job: Job,
+    fitted: Fitted,
+    left_out: LeftOutLabels,
+    maps: Maps,
+    logits: Tensor,
+    clock: Clock,
+    evaluator: Streaming | None,
+) -> RareView:
+    """Returns what there is of a rare class alone: the decision and the intervals."""
+    decision = clock.time("decide", lambda: _decide(job, fitted, maps, logits))
+    known = _known(job, fitted, left_out, logits, maps.maps, decision)
+    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known, evaluator))
+    return RareView(result, decision, maps.check, maps.doubt)
 
 
 def fit(job: Job) -> Trained:
@@ -236,7 +261,7 @@ def _given(job: Job) -> GivenFit:
     return job.given.fit(job.graph, job.nodes)
 
 
-def check_validation(job: Job) -> None:
+def _check_validation(job: Job) -> None:
     """Raises an InputError where the method, or what calibrates, needs validation nodes that there are not."""
     assert job.graph.split is not None
     if job.settings.calibration.calibrate_on == "val" and job.graph.split.val.numel() == 0:
@@ -267,7 +292,7 @@ def _check_provable(job: Job) -> None:
         )
 
 
-def check_finite(graph: Graph, logits: Tensor) -> None:
+def _check_finite(graph: Graph, logits: Tensor) -> None:
     """Raises an InputError where logits are not finite."""
     if not all_finite(logits):
         raise InputError(

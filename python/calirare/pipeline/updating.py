@@ -10,9 +10,9 @@ from calirare.explain import Explainer, probability
 from calirare.graph import Graph
 from calirare.pipeline.again import trained_again
 from calirare.pipeline.changes import Foreseen, Side, Updated
+from calirare.pipeline.class_changes import UpdatedClasses
 from calirare.pipeline.job import Report
 from calirare.pipeline.placing import changes_of
-from calirare.pipeline.stages import train
 from calirare.run import Labels, Outcome, SavedRun
 
 POSITIVE_ONLY = (
@@ -24,11 +24,11 @@ FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed 
 
 def update(
     saved: SavedRun, graph: Graph, fresh: Labels, *, chosen: bool = True, report: Report | None = None
-) -> Updated:
+) -> Updated | UpdatedClasses:
     """Returns a run trained again with some labels in the place of its own, from scratch and with its settings.
 
     Args:
-        saved: the run, of two classes.
+        saved: the run.
         graph: its own graph (`SavedRun.graph`).
         fresh: the labels that change; unknown ones are forgotten.
         chosen: whether nodes that get a first label were chosen for it, by their P(rare) or `Outcome.next_labels`; then
@@ -42,9 +42,14 @@ def update(
         raise InputError(POSITIVE_ONLY)
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    again = trained_again(saved.settings, graph, changed, train, chosen=chosen, report=report)
+    again = trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
     outcome = again.outcome
     outcome.notes += again.notes
+    if saved.settings.many:
+        p = saved.probabilities(graph).cpu(), outcome.probabilities(again.settings.calibration.target).cpu()
+        return UpdatedClasses(
+            outcome, again.labels, changed, graph, p, (saved.fit.nodes.cpu(), outcome.fit.nodes.cpu())
+        )
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
     after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
     return Updated(outcome, again.labels, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
@@ -54,6 +59,7 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
     """Returns what the old run in closed form says the labels would change; None where it cannot."""
     try:
         explainer = saved.explainer(graph)
+        assert isinstance(explainer, Explainer)
     except InputError:
         return None
     p, scored = before.said.rare.cpu(), graph.scored_nodes.cpu()

@@ -4,11 +4,10 @@ from calirare.run.choice import Choice, Row
 from calirare.run.class_measures import TOGETHER
 from calirare.run.class_recalibration import RecalibratedClasses, recalibrated_classes
 from calirare.run.class_scoring import ClassScored, score_classes
-from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.explaining import representing
-from calirare.run.folder import LABELS, SavedRun, load, of_classes, write_json
+from calirare.run.folder import LABELS, SavedRun, load, write_json
 from calirare.run.groups import read_groups
 from calirare.run.interval_nodes import known_logits
 from calirare.run.new_nodes import NodeScorer
@@ -16,7 +15,7 @@ from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Prevailing, Probabilities
 from calirare.run.recalibration import Recalibrated, recalibrated
-from calirare.run.saved_classes import SavedClasses, load_classes
+from calirare.run.result import RareView
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
 from calirare.run.scored import Scored
@@ -45,7 +44,6 @@ __all__ = [
     "Calibration",
     "Choice",
     "ClassScored",
-    "ClassesOutcome",
     "Data",
     "Decided",
     "Deciding",
@@ -60,10 +58,10 @@ __all__ = [
     "Outcome",
     "Prevailing",
     "Probabilities",
+    "RareView",
     "Recalibrated",
     "RecalibratedClasses",
     "Row",
-    "SavedClasses",
     "SavedRun",
     "Scored",
     "Scorer",
@@ -78,8 +76,6 @@ __all__ = [
     "inert",
     "known_logits",
     "load",
-    "load_classes",
-    "of_classes",
     "options_of",
     "predictions",
     "read_groups",

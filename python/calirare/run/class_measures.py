@@ -1,17 +1,13 @@
-"""What judges a run of many classes: measures of all together and of each class, and their tables for a terminal."""
+"""What judges a run of many classes: measures of all together and of each class."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
-from calirare._util.amounts import listed
 from calirare._util.draws import draws_for
 from calirare.metrics import (
     auprc,
@@ -20,7 +16,6 @@ from calirare.metrics import (
     classwise_ece,
     noise_floor,
 )
-from calirare.run.choice import Choice
 
 RARE = 0.5  # of an equal share: below it a class is named as rare
 TOGETHER = (
@@ -82,59 +77,3 @@ def rare_among(names: Sequence[str], shares: Sequence[float]) -> list[str]:
     """Returns the classes with less than half of an equal share, the rarest first."""
     below = RARE / len(names)
     return [names[c] for c in sorted(range(len(names)), key=lambda c: shares[c]) if shares[c] < below]
-
-
-def class_summary(metrics: dict[str, Any], width: int) -> str:
-    """Returns the summary of a run's metrics (`run.classes`) for a terminal of some width."""
-    out = io.StringIO()
-    console = Console(file=out, width=width, markup=False, emoji=False)
-    title = (
-        f"{metrics['graph']['name']}: {metrics['n_judged']:,} {metrics['judged_on']} nodes of "
-        f"{len(metrics['graph']['classes'])} classes"
-    )
-    console.print(_together(metrics, title), highlight=False)
-    console.print(_by_class(metrics), highlight=False)
-    lines = ["(floor): what a perfectly calibrated model scores on as many nodes by chance"]
-    if len(metrics["report"]) > 1:
-        lines.append("* the target of prediction and confidence in predictions.csv; --target takes the other")
-    rare = metrics["rare_classes"]
-    lines.append(f"rare classes (less than half of an equal share): {listed(rare) if rare else 'none'}")
-    if metrics["agreement"] is not None:
-        lines.append(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
-    if metrics["choice"] is not None:
-        lines += Choice.from_mapping(metrics["choice"]).lines()
-    return out.getvalue() + "\n".join([*lines, *(f"note: {note}" for note in metrics["notes"])]) + "\n"
-
-
-def _together(metrics: dict[str, Any], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("measure")
-    sides = sorted(metrics["report"], key=lambda side: (side != "raw", side))
-    for side in sides:
-        star = " *" if side == metrics["target"] else ""
-        table.add_column("before" if side == "raw" else side + star, justify="right")
-    for key, label in TOGETHER:
-        floors = f"{key}_noise_floor" in metrics["report"]["raw"]
-        cells = [
-            f"{report[key]:.3f}" + (f" ({report[f'{key}_noise_floor']:.3f})" if floors else "")
-            for report in (metrics["report"][side] for side in sides)
-        ]
-        table.add_row(label + (" (floor)" if floors else ""), *cells)
-    return table
-
-
-def _by_class(metrics: dict[str, Any]) -> Table:
-    side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
-    table = Table(title=f"by class, {'before calibration' if side == 'raw' else side}", title_justify="left")
-    table.add_column("class")
-    for name in ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)"):
-        table.add_column(name, justify="right")
-    for row in metrics["classes"][side]:
-        shown = [_number(row[key]) for key in ("mean_p_over_share", "recall", "precision", "auprc")]
-        error = f"{row['ece']:.3f} ({row['ece_noise_floor']:.3f})"
-        table.add_row(row["name"], f"{row['n']:,}", f"{row['share']:.1%}", *shown, error)
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"

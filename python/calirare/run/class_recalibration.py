@@ -31,10 +31,9 @@ from calirare.graph import Graph, find_name, same_but_labels
 from calirare.metrics import brier, nll
 from calirare.models import acquainted
 from calirare.run.class_judging import RAW, Judged
-from calirare.run.classes import ClassesOutcome
-from calirare.run.folder import CLASSES, CONFIG, LABELS, write_json
+from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
-from calirare.run.saved_classes import SavedClasses
+from calirare.run.outcome import Outcome
 from calirare.run.scoring import Say, to_stderr
 from calirare.run.summary import WIDTH
 
@@ -59,7 +58,7 @@ class RecalibratedClasses:
         notes: sentences a user should read.
     """
 
-    run: SavedClasses
+    run: SavedRun
     graph: str
     y: Tensor
     nodes: Tensor | None
@@ -116,7 +115,7 @@ class RecalibratedClasses:
 
         Args:
             path: the folder.
-            graph: the run's own (`SavedClasses.graph`); None: there are no tables and pictures in the folder, which
+            graph: the run's own (`SavedRun.graph`); None: there are no tables and pictures in the folder, which
                 scores graphs all the same.
             overwrite: replace a run that is there.
 
@@ -136,7 +135,7 @@ class RecalibratedClasses:
         """Puts the new maps and all that follows from them into the run's own folder; returns the files written.
 
         Args:
-            graph: the run's own (`SavedClasses.graph`).
+            graph: the run's own (`SavedRun.graph`).
 
         Raises:
             InputError: a file cannot be written.
@@ -146,18 +145,19 @@ class RecalibratedClasses:
             names = sorted(each.name for each in folder.iterdir())
         return [self.run.folder / name for name in names]
 
-    def outcome(self, graph: Graph) -> ClassesOutcome:
+    def outcome(self, graph: Graph) -> Outcome:
         """Returns the run's own graph under the new maps.
 
         It is judged by its labelled test nodes that are not among the fresh labels; where there is none, or the labels
         are another graph's, by the fresh labels, each by maps without it.
 
         Args:
-            graph: the run's own (`SavedClasses.graph`).
+            graph: the run's own (`SavedRun.graph`).
         """
         run, own = self.run, self._with_labels(graph.to("cpu"))
-        logits, scorer = run.fit.logits_of(run.run.mapped(own)), run.scorer
-        found = ClassesOutcome(own, run.settings, run.fit, logits, None, scorer.calibrators, None)
+        mapped, scorer = run.mapped(own), run.scorer
+        logits = run.fit.logits_of(mapped)
+        found = Outcome(own, run.settings, run.fit, logits, None, scorer.calibrators, None, None, mapped=mapped)
         found = dataclasses.replace(found, features=scorer.features, damping=scorer.damping)
         split, y = own.split, own.y
         assert split is not None
@@ -190,14 +190,14 @@ class RecalibratedClasses:
 
     @plain_torch()
     def _write(self, folder: Path, graph: Graph | None) -> None:
-        run = self.run.run
-        write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / CLASSES)
+        run = self.run
+        write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / MODEL)
         write_json(self.to_mapping(), folder / RECALIBRATION)
         if graph is not None:
             outcome = self.outcome(graph)
             outcome.write_tables(folder, self._metrics(outcome))
 
-    def _metrics(self, outcome: ClassesOutcome) -> dict[str, Any]:
+    def _metrics(self, outcome: Outcome) -> dict[str, Any]:
         """Returns metrics.json: what the old one says of the detector, and measures of the new maps."""
         old = _metrics_of(self.run.folder)
         m, whose = amount(len(self.y), "fresh label"), "its own graph" if self.nodes is not None else self.graph
@@ -225,7 +225,7 @@ def _metrics_of(folder: Path) -> dict[str, Any]:
 
 
 @plain_torch()
-def recalibrated_classes(saved: SavedClasses, graph: Graph, say: Say = to_stderr) -> RecalibratedClasses:
+def recalibrated_classes(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> RecalibratedClasses:
     """Returns a run with its maps fitted on the labels of a graph, and what these say of it before and after.
 
     The new maps are of the kind that the training fitted, with the same priors; the detector stays as it is.
@@ -247,7 +247,7 @@ def recalibrated_classes(saved: SavedClasses, graph: Graph, say: Say = to_stderr
             "jackknife or ts"
         )
     graph = _named_as(graph.to("cpu"), names)
-    prepared, own = scorer.prepared(graph, say), same_but_labels(graph, saved.run.fingerprint)
+    prepared, own = scorer.prepared(graph, say), same_but_labels(graph, saved.fingerprint)
     trained = scorer.fit.nodes.cpu()
     nodes, y = _labelled(prepared, names, trained if own else trained[:0])
     if own:
@@ -261,7 +261,7 @@ def recalibrated_classes(saved: SavedClasses, graph: Graph, say: Say = to_stderr
     reference = Reference.of(graph, scorer.features, torch.zeros(graph.n_nodes), nobody)
     new = dataclasses.replace(scorer, calibrators=maps, reference=reference)
     return RecalibratedClasses(
-        SavedClasses(dataclasses.replace(saved.run, scorer=new)),
+        dataclasses.replace(saved, scorer=new),
         graph.name,
         y,
         nodes if own else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from torch import Tensor
 
 from calirare._util.amounts import amount, quoted
 from calirare.drift import Drift
+from calirare.graph import Graph
+from calirare.run.result import RunResult
 from calirare.run.row_groups import parquet_writer
 from calirare.run.score_only import ROWS, Loaded, ScoredNodes, Source
-from calirare.run.scoring import Report
-from calirare.run.tables import write_scored
+from calirare.run.scoring import Report, Say, Scorer
+from calirare.run.tables import node_column, part_column, write_scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +81,39 @@ def score_classes(source: Source, path: Path, report: Report | None = None) -> C
     return ClassScored(source.graph.name, n, told, most, scored.drift)
 
 
-def class_table(source: Source) -> pd.DataFrame:
-    """Returns the table that `score_classes` writes."""
-    sums = torch.zeros(2, len(source.scorer.class_names), dtype=torch.float64)
-    return _joined(_tables(_scored(source, None), sums))
+def predicted(scorer: Scorer, graph: Graph, say: Say, report: Report | None = None) -> pd.DataFrame:
+    """Returns one row per scored node of a graph: of many classes the table that `score_classes` writes.
+
+    Of a rare class the columns of `predictions.csv`; `Scorer.score` says more, of which this notes a drift.
+    """
+    if not scorer.settings.many:
+        return scorer.score(graph, say, report).noted(say)
+    sums = torch.zeros(2, len(scorer.class_names), dtype=torch.float64)
+    return _joined(_tables(_scored(Loaded(scorer, graph, say), report), sums))
+
+
+def class_rows(outcome: RunResult, nodes: Tensor) -> pd.DataFrame:
+    """Returns rows of the predictions of a run's own nodes, int64 [r], of many classes: with split and label."""
+    graph, names, rows = outcome.graph, outcome.graph.class_names, nodes.numpy()
+    assert graph.y is not None
+    own: dict[str, Any] = {
+        "node": node_column(graph)[rows],
+        "split": part_column(graph.n_nodes, graph.split)[rows],
+        "y": [names[c] if c >= 0 else "" for c in graph.y.cpu()[nodes].tolist()],
+    }
+    p, raw = (outcome.probabilities(target).cpu()[nodes] for target in ("run", None))
+    return pd.DataFrame(own | class_columns(p, raw, names))
+
+
+def class_columns(p: Tensor, raw: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Returns what tables tell of nodes by the probabilities of their classes, calibrated and raw, each [n, k]."""
+    confidence, predicted = p.max(1) if len(p) else (p.new_empty(0), torch.empty(0, dtype=torch.int64))
+    return {
+        "prediction": [names[c] for c in predicted.tolist()],
+        "confidence": confidence.numpy(),
+        "confidence_raw": raw.amax(1).numpy(),
+        **{f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)},
+    }
 
 
 def _joined(tables: Iterator[dict[str, Any]]) -> pd.DataFrame:
@@ -103,12 +134,6 @@ def _tables(scored: ScoredNodes, sums: Tensor) -> Iterator[dict[str, Any]]:
     for first in range(0, max(len(scored.logits), 1), ROWS):
         z = scored.logits[first : first + ROWS].double()
         p = torch.softmax(z, 1) if fitted is None else fitted.transform(z)
-        confidence, predicted = p.max(1) if len(p) else (p.new_empty(0), torch.empty(0, dtype=torch.int64))
+        predicted = p.argmax(1) if len(p) else torch.empty(0, dtype=torch.int64)
         sums += torch.stack([p.sum(0), torch.bincount(predicted, minlength=len(names)).double()])
-        yield {
-            "node": scored.names(first, first + len(z)),
-            "prediction": [names[c] for c in predicted.tolist()],
-            "confidence": confidence.numpy(),
-            "confidence_raw": torch.softmax(z, 1).amax(1).numpy(),
-            **{f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)},
-        }
+        yield {"node": scored.names(first, first + len(z))} | class_columns(p, torch.softmax(z, 1), names)

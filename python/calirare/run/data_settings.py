@@ -46,7 +46,7 @@ class Data:
         dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
             command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
-        task: "rare" (one class against the rest) or "classes" (every class as it is, see `calirare.train_classes`).
+        task: "rare" (one class against the rest) or "classes" (every class as it is).
         labels: "all", or "positive-only": nodes known to be rare are the only labels, all others may be either, and
             labels of the rest are taken for unknown.
         minority: name or number of the rare class.

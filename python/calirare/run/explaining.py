@@ -12,6 +12,7 @@ from calirare._util.threads import threads_for
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import CalibrateOn
 from calirare.explain import (
+    ClassExplainer,
     Explainer,
     Explanations,
     Group,
@@ -19,11 +20,12 @@ from calirare.explain import (
     Subject,
     Unlearnt,
     difference,
+    logit_voice_of,
     nodes_named,
     voice_of,
 )
 from calirare.explain.audit import Audit, audit_labels, unseen_logits
-from calirare.graph import Graph
+from calirare.graph import Graph, find_name, named
 from calirare.leave_one_out import OwnLogits
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
@@ -32,25 +34,29 @@ from calirare.training import Fitted, FittedNetwork, FoldFitted
 
 
 @plain_torch()
-def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]) -> Explainer:
+def explainer_of(
+    scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]
+) -> Explainer | ClassExplainer:
     """Returns what explains nodes of a run's own graph.
 
     Args:
         scorer: of the run.
         graph: the graph, with the user's names and the run's split.
         mapped: the same as the detector takes it.
-        stored: see `calirare.explain.Explainer`.
+        stored: of a rare class, see `calirare.explain.Explainer`.
 
     Raises:
-        InputError: the detector has more than two classes, or is of another kind than ours.
+        InputError: a run of a rare class has more than two, or the detector is of another kind than ours.
     """
-    fitted = scorer.fit
-    mapping = scorer.calibrators.get("population")
+    fitted, many, positive_only = scorer.fit, scorer.settings.many, scorer.settings.positive_only
+    mapping = scorer.calibrator if many else scorer.calibrators.get("population")
+    threshold = torch.inf if many else scorer.threshold
     names, columns = scorer.class_names, mapped.feature_names or None
-    positive_only = scorer.settings.positive_only
-    subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, scorer.threshold, columns, positive_only)
+    subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
     with threads_for(graph.n_edges):
-        voice = voice_of(fitted, mapped, scorer.damping or None)
+        voice = (logit_voice_of if many else voice_of)(fitted, mapped, scorer.damping or None)
+    if many:
+        return ClassExplainer(voice, subject)
     if positive_only:
         own = difference(fitted.own_logits) if isinstance(fitted, FoldFitted) else None
         voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
@@ -59,34 +65,63 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[
 
 @plain_torch()
 def explained(
-    explainer: Explainer,
+    explainer: Explainer | ClassExplainer,
     nodes: Nodes | None,
+    class_name: str | None,
     top: int | None,
     labels: int,
     group: Group | None,
 ) -> Explanations:
-    """Returns why nodes that are named, or the likeliest alerts, have their P(rare).
+    """Returns why nodes that are named, or the likeliest alerts, have their P(rare), or with many classes P(class).
 
     Args:
         explainer: of the run.
-        nodes: see `calirare.explain.nodes_named`; None: the alerts.
-        top: how many alerts, the likeliest first, of the nodes that are decided on.
+        nodes: see `calirare.explain.nodes_named`; None: the alerts, or the likeliest of the class.
+        class_name: the class; None: the rare one, with many classes of each node its likeliest.
+        top: how many alerts, or nodes without a label whose likeliest class it is, the likeliest first.
         labels: how many labels of each node are told of.
         group: a column by whose values labels are left out together; None: none are.
 
     Raises:
-        InputError: both or neither are given, a node or the column is unknown, or there is no alert.
+        InputError: nodes and `top` are both given or neither, `top` without a class, something is unknown, or there is
+            no such node.
     """
     check_shown(labels)
+    subject, many = explainer.subject, isinstance(explainer, ClassExplainer)
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
-        raise InputError(f"explain: name nodes, or say how many of the top alerts (--node or --top), {both}")
+        most = "of the likeliest of a class (the run has task classes: --class)" if many else "of the top alerts"
+        raise InputError(f"explain: name nodes, or say how many {most} (--node or --top), {both}")
+    of = _class_of(subject, class_name, many)
     if nodes is not None:
-        chosen = check_scored(explainer.subject.graph, nodes_named(explainer.subject.graph, nodes))
+        chosen = check_scored(subject.graph, nodes_named(subject.graph, nodes))
     else:
         assert top is not None
-        chosen = top_alerts(explainer, top)
-    return explainer.explain(chosen, labels, group)
+        if top < 1:
+            raise InputError(f"explain: --top must be at least 1, got {top}")
+        chosen = top_alerts(explainer, top) if isinstance(explainer, Explainer) else likeliest_of(explainer, of, top)
+    if isinstance(explainer, Explainer):
+        return explainer.explain(chosen, labels, group)
+    return explainer.explain(chosen, of, labels, group)
+
+
+def _class_of(subject: Subject, name: str | None, many: bool) -> int | None:
+    """Returns the number of a class that was named, if one was.
+
+    Raises:
+        InputError: there is none of this name, or a run of a rare class tells of no other.
+    """
+    if name is None:
+        return None
+    names, of = subject.class_names, find_name(name, subject.class_names)
+    if not many and of != 1:
+        raise InputError(
+            f"explain: --class is of a run with task classes, and this run tells {names[1]!r} from the rest: leave it "
+            "out"
+        )
+    if of is None:
+        raise InputError(f"explain: the run has no class {name!r}: its classes are {named(names, 10)}")
+    return of
 
 
 def check_shown(labels: int) -> None:
@@ -115,10 +150,8 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
     """Returns the likeliest alerts among the nodes that a run decides on, int64, at most `top`.
 
     Raises:
-        InputError: `top` is not positive, or there is no alert.
+        InputError: there is no alert.
     """
-    if top < 1:
-        raise InputError(f"explain: --top must be at least 1, got {top}")
     subject = explainer.subject
     nodes, on = nodes_to_decide(subject.graph)
     p = explainer.p_stored(nodes)
@@ -129,6 +162,30 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
         raise InputError(
             f"explain: none of {those} is an alert, P(rare) is at most "
             f"{float(p.max()):.3g} and the threshold {subject.threshold:.3g}: name nodes (--node)"
+        )
+    return chosen
+
+
+def likeliest_of(explainer: ClassExplainer, of: int | None, top: int) -> Tensor:
+    """Returns the nodes with the highest P(class) among those to decide on whose likeliest class it is, int64.
+
+    Raises:
+        InputError: no class is named, or there is no such node.
+    """
+    if of is None:
+        raise InputError(
+            f"explain: --top is of a class: name one (--class), of {named(explainer.subject.class_names, 10)}"
+        )
+    nodes, on = nodes_to_decide(explainer.subject.graph)
+    p = explainer.probabilities(nodes)
+    order = torch.argsort(p[:, of], descending=True, stable=True)
+    chosen = nodes[order[p[order].argmax(1) == of][:top]]
+    if not chosen.numel():
+        those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
+        name = explainer.subject.class_names[of]
+        raise InputError(
+            f"explain: of none of {those} is {name!r} the likeliest class, its P is at most "
+            f"{float(p[:, of].max()):.3g}: name nodes (--node)"
         )
     return chosen
 

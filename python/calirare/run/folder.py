@@ -22,9 +22,9 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
-from calirare._util.run_files import check_as_written, checksum_of, listed_files
+from calirare._util.run_files import check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, Explanations, Group, Nodes
+from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import (
     PARTS,
@@ -36,22 +36,22 @@ from calirare.graph import (
     with_categories_of,
     with_drawn_rest,
 )
+from calirare.run.class_scoring import predicted
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_checks import check_model
 from calirare.run.model_file import damaged, read_model, scorer_of
-from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
+from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import Prevailing
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
-from calirare.run.tables import read_predictions, stored_p_rare
+from calirare.run.tables import NAMED, read_predictions, read_review, stored_p_rare
 from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
 CONFIG, MODEL = "config.yaml", "model.safetensors"
-CLASSES = "classes.safetensors"  # in its place where every class was taken as it is
 LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated
 
 
@@ -97,6 +97,11 @@ class SavedRun:
     def fit(self) -> Fitted:
         """The detector with its labels."""
         return self.scorer.fit
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes; of two of them the second is the rare one."""
+        return self.scorer.class_names
 
     @property
     def version(self) -> str:
@@ -177,8 +182,26 @@ class SavedRun:
         return dataclasses.replace(data, relabel=str(own)) if data.relabel is not None and own.is_file() else data
 
     def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
-        """Returns one row per node of a graph; `score` says more, of which this notes a drift."""
-        return self.scorer.score(graph, say, report).noted(say)
+        """Returns one row per scored node of a graph; `score` says more, of which this notes a drift.
+
+        Args:
+            graph: with the run's features, in any order where they have names; labels play no part.
+            say: takes notes, such as features that are left out.
+            report: called as nodes are scored.
+
+        Returns:
+            The columns of `predictions.csv`, without split and label where there are none.
+
+        Raises:
+            InputError: the features are others.
+        """
+        return predicted(self.scorer, graph, say, report)
+
+    @plain_torch()
+    def probabilities(self, graph: Graph) -> Tensor:
+        """Returns the probabilities of every node of the run's own graph for the run's target, float64 [n, k]."""
+        logits, fitted = self.fit.logits_of(self.mapped(graph)).double(), self.scorer.calibrator
+        return logits.softmax(1) if fitted is None else fitted.transform(logits)
 
     def score(
         self,
@@ -207,9 +230,10 @@ class SavedRun:
 
     def next_labels(self, k: int, data: str | Path | Graph | None = None, by: NextBy = NEXT_BY[0]) -> NextLabels:
         """Returns the nodes that are worth a label next, see `Outcome.next_labels`; `data` as of `graph`."""
+        self.settings.check_rare(*OF_RARE)
         return next_labels(self.explainer(data), k, by)
 
-    def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
+    def explainer(self, graph: str | Path | Graph | None = None) -> Explainer | ClassExplainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
         own = self.graph(graph)
         return explainer_of(self.scorer, own, self.mapped(own), lambda: stored_p_rare(self.folder, own.n_nodes))
@@ -219,27 +243,31 @@ class SavedRun:
         nodes: Nodes | None = None,
         *,
         graph: str | Path | Graph | None = None,
-        explainer: Explainer | None = None,
+        explainer: Explainer | ClassExplainer | None = None,
+        class_name: str | None = None,
         top: int | None = None,
         labels: int = 10,
         group: Group | None = None,
     ) -> Explanations:
-        """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
+        """Returns why nodes of the run's own graph have their P(rare), or P(class); nothing is trained.
 
         Args:
-            nodes: names of nodes, numbers where the graph has no names, or one alone; None: alerts.
+            nodes: names of nodes, numbers where the graph has no names, or one alone; None: alerts, or the likeliest
+                of a class.
             graph: where the run's graph is now, as of `graph`.
             explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
-            top: how many of the likeliest alerts, in place of nodes.
+            class_name: with many classes the class; None: of each node its likeliest.
+            top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
             labels: how many labels of each node are told of.
             group: a column by whose values labels are left out together.
 
         Raises:
-            InputError: the graph is gone or another one, a node or the column is unknown, or there is no alert.
+            InputError: the graph is gone or another one, a node, the class or the column is unknown, or there is no
+                alert.
         """
-        return explained(explainer or self._explainer_of(graph), nodes, top, labels, group)
+        return explained(explainer or self._explainer_of(graph), nodes, class_name, top, labels, group)
 
-    def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer:
+    def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer | ClassExplainer:
         """Returns `explainer`, made once while the graph is the same one."""
         last = self._last_explainer
         known, explainer = last[0] if last else (None, None)  # another thread may put in another one meanwhile
@@ -253,7 +281,7 @@ class SavedRun:
         return {name: value for name, value in self.__dict__.items() if name != "_last_explainer"}
 
     @cached_property
-    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer]]:
+    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer | ClassExplainer]]:
         return []
 
     def to_frame(self) -> pd.DataFrame:
@@ -263,7 +291,17 @@ class SavedRun:
             InputError: the file is missing or damaged.
         """
         check_as_written(self.folder, ("predictions.csv",))
-        return read_predictions(self.folder)
+        return read_predictions(self.folder, named=NAMED if self.settings.many else ())
+
+    def review(self) -> pd.DataFrame:
+        """Returns review.csv: the nodes to look at, the first one first; names as text, whatever they look like.
+
+        Raises:
+            InputError: the file is missing or damaged.
+        """
+        if self.settings.many:
+            return read_review(self.folder, ("node", "y", "prediction", "confidence"), NAMED)
+        return read_review(self.folder)
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns what the run said of itself: measures before and after calibration, coverage, notes.
@@ -295,32 +333,17 @@ def load(folder: str | Path) -> SavedRun:
     Raises:
         InputError: the folder is missing or not a run, or a file in it is damaged.
     """
-    return read_run(Path(folder), MODEL)
-
-
-def read_run(folder: Path, model: str) -> SavedRun:
-    """Reads a run's folder, see `load`, whose model is in `MODEL` or `CLASSES`."""
+    folder = Path(folder)
     if not folder.is_dir():
         aside = left_aside(folder)
         if aside is not None:
             raise InputError(f"run {folder}: a job that replaced it was killed and left it as {aside}: rename it back")
         raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
-    if of_classes(folder) and model == MODEL:
-        raise InputError(
-            f"run {folder}: it was trained with task classes, and this is for a rare class: take "
-            "calirare.load_classes (calirare predict, recalibrate, explain, audit, review, update, report), or train "
-            "with task rare"
-        )
-    if model == CLASSES and of_classes(folder) and CLASSES not in (listed_files(folder) or {CLASSES}):
-        raise InputError(
-            f"run {folder}: it was written by an earlier version of calirare, which kept no model of many classes: "
-            f"train it again with `calirare train --config {folder / CONFIG}`"
-        )
-    for name in (CONFIG, model):
+    for name in (CONFIG, MODEL):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
-    tensors, facts = read_model(folder / model)
-    check_as_written(folder, (CONFIG, model))
+    tensors, facts = read_model(folder / MODEL)
+    check_as_written(folder, (CONFIG, MODEL))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     try:
         check_model(tensors, facts)
@@ -329,12 +352,4 @@ def read_run(folder: Path, model: str) -> SavedRun:
         scorer = scorer_of(tensors, facts, settings)
         return SavedRun(folder, scorer, split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise damaged(folder / model, error, facts.get("version")) from error
-
-
-def of_classes(folder: Path) -> bool:
-    """Returns whether a folder's settings say that every class was taken as it is."""
-    if not (folder / CONFIG).is_file() or (folder / MODEL).exists():
-        return False
-    settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
-    return settings.data.task == "classes"
+        raise damaged(folder / MODEL, error, facts.get("version")) from error

@@ -104,6 +104,7 @@ class NodeScorer:
             InputError: a neighbour is unknown or given twice, or features, weights or edges do not fit.
         """
         settings = self.scorer.settings
+        settings.check_rare("new nodes: score", "take logits and the maps, scorer.calibrators")
         logits = self.logits(x, neighbours, weights=weights, among=among)
         return Probabilities.of(logits, self.scorer.calibrators, settings.calibration.target, self.scorer.threshold)
 

@@ -16,7 +16,7 @@ from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError, shown, without_middle
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, Nodes, label_values, nodes_named, taken_together
+from calirare.explain import ClassExplainer, Explainer, Nodes, label_values, nodes_named, taken_together
 from calirare.run.deciding import nodes_to_decide
 
 NextBy = Literal["value", "uncertainty"]
@@ -34,6 +34,7 @@ CHOSEN_RARE = (
     "and train again, or train without positive-only once there are labels of both kinds"
 )
 OF_EDGES = "edges of"  # how notes on what is held while an edge is left out begin
+OF_RARE = "audit: --next", "its review.csv begins with the nodes whose class is least sure"
 SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
 
 
@@ -110,11 +111,11 @@ class NextLabels:
 
 
 @plain_torch()
-def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = None) -> NextLabels:
+def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among: Nodes | None = None) -> NextLabels:
     """Returns the nodes that are worth a label next.
 
     Args:
-        explainer: of the run.
+        explainer: of the run, of a rare class (`OF_RARE`).
         k: how many labels.
         by: "value", or "uncertainty": P(rare) nearest to a half.
         among: nodes that can be labelled, see `calirare.explain.nodes_named`; None: every node without a label (of a
@@ -124,6 +125,7 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
         InputError: there are fewer such nodes than labels, one or `by` is unknown.
         TypeError: k is no whole number.
     """
+    assert isinstance(explainer, Explainer)
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise TypeError(f"audit: --next must be a whole number of nodes, got {shown(k)}")
     if by not in NEXT_BY:

@@ -16,9 +16,10 @@ from torch import Tensor
 from calirare._util.brief import brief
 from calirare._util.device import choose_device
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
+from calirare._util.output import fresh_folder
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.explain import Explainer, Explanations, Group, Nodes
+from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import LABEL_RATE, PARTS, TEST_SHARE, Graph, random_split, share_split
 from calirare.leave_one_out import Retrain
@@ -31,11 +32,13 @@ from calirare.plots import (
     rare_reliability_diagram,
     reliability_diagram,
 )
+from calirare.run.class_report import class_report, judge_of
+from calirare.run.class_scoring import class_rows, predicted
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, write_json
 from calirare.run.model_file import save_model
-from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
+from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import Prevailing, p_rare
 from calirare.run.report import (
     evaluated_logits,
@@ -51,13 +54,15 @@ from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
-from calirare.run.tables import REVIEWED, predictions, write_review, write_table
+from calirare.run.tables import REVIEWED, predictions, write_predictions, write_queue, write_review, write_table
 from calirare_ext import __version__
 
 
 @dataclass(eq=False)
 class Outcome(RunResult):
-    """A trained and calibrated network with everything computed on the way (attributes: see `RunResult`).
+    """A trained and calibrated detector with everything computed on the way (attributes: see `RunResult`).
+
+    With task "classes" every class has its probability, and what is of a rare class alone refuses, see `RareView`.
 
     Example:
         >>> import calirare
@@ -72,7 +77,7 @@ class Outcome(RunResult):
     @plain_torch()
     def metrics(self) -> dict[str, Any]:
         """Everything `metrics.json` holds: plain numbers and strings."""
-        return report(self)
+        return class_report(self) if self.rare is None else report(self)
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns measures before and after calibration, coverage, the verdict and notes, as text of some width."""
@@ -80,12 +85,20 @@ class Outcome(RunResult):
 
     @plain_torch()
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row per scored node: P(rare), alert, interval, uncertainty, ICE (as `predictions.csv`)."""
+        """Returns one row per scored node, as `predictions.csv`.
+
+        Returns:
+            node, split and y; of a rare class P(rare), alert, interval, uncertainty, ICE; of many classes the predicted
+            one, its probability (confidence), the detector's own (confidence_raw) and `p_<class>` of each class.
+        """
+        if self.rare is None:
+            return class_rows(self, self.graph.scored_nodes.cpu())
         return predictions(self.graph, self.for_tables(), self.jackknife, self.graph.split)
 
+    @plain_torch()
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns the same of another graph with the same features; `score` says more, of which this notes a drift."""
-        return self.score(graph, say).noted(say)
+        return predicted(Scorer.of(self), graph, say)
 
     def score(
         self,
@@ -105,11 +118,10 @@ class Outcome(RunResult):
             at_least: P(wrong) from which a label is flagged, in (0, 1].
 
         Raises:
-            InputError: there are not two classes, or too few labels of one.
+            InputError: there are too few labels, or the run has none without themselves.
         """
         mapped = self.graph if self.mapped is None else self.mapped
-        damping = self.jackknife.facts.damping
-        return audit_run(self.fit, self.graph, mapped, self.settings, damping, self.held_out, at_least)
+        return audit_run(self.fit, self.graph, mapped, self.settings, self.damping, self.held_out, at_least)
 
     def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Nodes | None = None) -> NextLabels:
         """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
@@ -122,13 +134,14 @@ class Outcome(RunResult):
         Raises:
             InputError: there are not so many, one is unknown, or the detector cannot be asked.
         """
+        self.settings.check_rare(*OF_RARE)
         return next_labels(self.explainer, k, by, among)
 
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.
 
-        First the likeliest rare one, unless the settings say otherwise (`by`); see `Deciding`. Where every node has a
-        label, nodes that neither trained nor calibrated.
+        First the likeliest rare one, unless the settings say otherwise (`by`, see `Deciding`); of many classes that
+        whose predicted class is least sure. Where every node has a label, nodes that neither trained nor calibrated.
         """
         order = super().review()
         if self.settings.decision.by != "value-of-label" or self.fit.n_classes != 2 or not order.numel():
@@ -142,7 +155,7 @@ class Outcome(RunResult):
         return {name: value for name, value in self.__dict__.items() if name != "explainer"}
 
     @cached_property
-    def explainer(self) -> Explainer:
+    def explainer(self) -> Explainer | ClassExplainer:
         """What explains the graph's nodes, made once."""
         mapped = self.graph if self.mapped is None else self.mapped
         return explainer_of(Scorer.of(self), self.graph, mapped, lambda: p_rare(self.logits, self.calibrators).cpu())
@@ -151,35 +164,61 @@ class Outcome(RunResult):
         self,
         nodes: Nodes | None = None,
         *,
+        class_name: str | None = None,
         top: int | None = None,
         labels: int = 10,
         group: Group | None = None,
     ) -> Explanations:
-        """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
+        """Returns why nodes have their P(rare), or P(class): labels, edges and features for and against it.
 
         Args:
             nodes: names of nodes, numbers where the graph has no names, or one alone; a tensor holds
-                numbers. None: alerts.
-            top: how many of the likeliest alerts, in place of nodes.
+                numbers. None: alerts, or the likeliest of a class.
+            class_name: with many classes the class; None: of each node its likeliest.
+            top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
             labels: how many labels of each node are told of.
             group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
                 are left out together; dates by the month. Or, of what is no feature, the group of each node by its
                 name: a dict, or a pandas Series.
 
         Raises:
-            InputError: a node or the column is unknown, there is no alert, or the detector cannot be explained.
+            InputError: a node, the class or the column is unknown, there is no alert, or the detector cannot be
+                explained.
         """
-        return explained(self.explainer, nodes, top, labels, group)
+        return explained(self.explainer, nodes, class_name, top, labels, group)
+
+    @plain_torch()
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the run's folder, as `calirare train` does.
+
+        Args:
+            path: the folder; it appears when all of it is written.
+            overwrite: replace a run that is there.
+
+        Raises:
+            InputError: the folder exists and must not be replaced, or cannot be written.
+        """
+        with fresh_folder(Path(path), overwrite=overwrite) as folder:
+            self.write(folder)
 
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""
-        graph = self.graph
         write_config(self, folder / CONFIG)
-        write_json(self.metrics, folder / "metrics.json")
+        save_model(self, folder / MODEL)
+        self.write_tables(folder, self.metrics)
+
+    def write_tables(self, folder: Path, metrics: dict[str, Any]) -> None:
+        """Writes what the maps say of the graph: measures, predictions, the queue and pictures."""
+        write_json(metrics, folder / "metrics.json")
+        graph = self.graph
+        if self.rare is None:
+            write_predictions(self.to_frame(), folder)
+            write_queue(class_rows(self, self.review()[:REVIEWED]), folder)
+            judge_of(self).draw(folder, graph.name, graph.class_names, self.settings.calibration.target)
+            return
         said = self.for_tables()
         write_table(graph, said, self.jackknife, graph.split, folder)
         write_review(graph, said, self.jackknife, graph.split, self.review(), folder)
-        save_model(self, folder / MODEL)
         draw(self, folder)
 
 
@@ -192,7 +231,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         settings.data.absolute(),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or (None if settings.positive_only else kind),
-        minority=graph.class_names[1] if graph.n_classes == 2 else None,
+        minority=graph.class_names[1] if graph.n_classes == 2 and not settings.many else None,
         unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
     training = settings.training.resolved(outcome.chosen)

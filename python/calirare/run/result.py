@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from calirare._util.brief import brief
-from calirare._util.output import fresh_folder
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import NO_DOUBT, TARGETS, Calibrator, Doubt, Target
 from calirare.drift import Reference
@@ -24,18 +21,78 @@ from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit, on_cpu
 from calirare.run.choice import Choice
-from calirare.run.deciding import Decided, review_order
-from calirare.run.probabilities import Probabilities, assumed_by, p_rare
+from calirare.run.class_judging import Judged
+from calirare.run.deciding import Decided, left_of, review_order
+from calirare.run.probabilities import LIKELIER, Probabilities, assumed_by, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
 
 
-class CalibratedRun(ABC):
-    """A trained and calibrated detector."""
+@dataclass(frozen=True, eq=False)
+class RareView:
+    """What a run has of its rare class, and no run of many classes has.
 
-    logits: Tensor
-    calibrators: dict[Target, Calibrator]
+    Attributes:
+        jackknife: intervals and errors of every node, under the chosen target's map.
+        decision: the threshold from which a node is an alert, and what to expect of it.
+        check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
+        doubt: what else speaks against P(rare) of nodes without a label.
+    """
+
+    jackknife: JackknifeResult
+    decision: Decided
+    check: PopulationCheck | None = None
+    doubt: Doubt = NO_DOUBT
+
+    __repr__ = brief
+
+    def cpu(self) -> RareView:
+        """Returns the same with every tensor on the CPU."""
+        return dataclasses.replace(self, jackknife=self.jackknife.cpu())
+
+
+@dataclass(eq=False)
+class RunResult:
+    """A trained and calibrated detector with everything computed on the way.
+
+    Attributes:
+        graph: the graph, with labels and split.
+        settings: how it was made, as asked for.
+        fit: the detector and the labels it was trained on.
+        logits: of every node [n, k].
+        own_logits: of each training label from the model without it, [m, k]; None where no label was left out.
+        calibrators: the fitted map of each target; empty without calibration.
+        rare: what there is of the rare class; None where every class is taken as it is.
+        agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        notes: sentences a user should read (fallbacks, warnings).
+        damping: of the leave-one-out step of a network; 0 where there is none.
+        seconds: wall time of each stage.
+        choice: what was chosen among detectors, and why; None where one was asked for.
+        features: what the features became; None stands for "stored".
+        mapped: the graph as the detector took it; None: as it is.
+        held_out: each label's logits by the network without its fold, [m, k]; None where the detector has its folds, or
+            there was no cross-validation.
+        judge: of many classes, what judges the run in the place of its own nodes; None: they do.
+    """
+
+    graph: Graph
     settings: Settings
+    fit: Fitted
+    logits: Tensor
+    own_logits: Tensor | None
+    calibrators: dict[Target, Calibrator]
+    rare: RareView | None
+    agreement: Agreement | None
+    notes: list[str] = field(default_factory=list)
+    damping: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    choice: Choice | None = None
+    features: FeatureMap | None = None
+    mapped: Graph | None = None
+    held_out: Tensor | None = None
+    judge: Judged | None = None
+
+    __repr__ = brief
 
     def probabilities(self, target: Target | Literal["run"] | None = "run") -> Tensor:
         """Returns every node's probabilities, float64 [n, k].
@@ -56,7 +113,8 @@ class CalibratedRun(ABC):
 
     @plain_torch()
     def mapped_logits(self, logits: Tensor, target: Target | None) -> Tensor:
-        """Returns the probabilities of logits [m, k]."""
+        """Returns the probabilities of logits [m, k]; of a network's own, not calibrated, in its precision."""
+        logits = logits.double() if self.settings.many else logits
         return self.calibrators[target].transform(logits) if target in self.calibrators else torch.softmax(logits, 1)
 
     def on_cpu(self) -> Self:
@@ -67,76 +125,41 @@ class CalibratedRun(ABC):
         parts = {field.name: _on_cpu(getattr(run, field.name)) for field in dataclasses.fields(run)}
         return cast(Self, dataclasses.replace(run, **parts))
 
-    @plain_torch()
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the run's folder, as `calirare train` does.
-
-        Args:
-            path: the folder; it appears when all of it is written.
-            overwrite: replace a run that is there.
+    @property
+    def of_rare(self) -> RareView:
+        """What there is of the rare class.
 
         Raises:
-            InputError: the folder exists and must not be replaced, or cannot be written.
+            InputError: every class was taken as it is.
         """
-        with fresh_folder(Path(path), overwrite=overwrite) as folder:
-            self.write(folder)
+        self.settings.check_rare("what is asked of the run", "take probabilities, metrics and to_frame")
+        assert self.rare is not None
+        return self.rare
 
-    @abstractmethod
-    def write(self, folder: Path) -> None:
-        """Writes what a run's folder holds into an empty folder."""
+    @property
+    def jackknife(self) -> JackknifeResult:
+        """Intervals and errors of every node, see `RareView`."""
+        return self.of_rare.jackknife
 
+    @property
+    def decision(self) -> Decided:
+        """The threshold from which a node is an alert, see `RareView`."""
+        return self.of_rare.decision
 
-def _on_cpu(part: Any) -> Any:
-    """Returns a field of a run on the CPU; what holds no tensor as it is."""
-    if isinstance(part, Tensor | JackknifeResult):
-        return part.cpu()
-    if isinstance(part, Graph):
-        return part.to("cpu")
-    return on_cpu(part) if isinstance(part, Fitted) else part
+    @property
+    def check(self) -> PopulationCheck | None:
+        """Mean P(rare) over the share observed, see `RareView`."""
+        return self.of_rare.check
 
+    @property
+    def doubt(self) -> Doubt:
+        """What else speaks against P(rare), see `RareView`."""
+        return self.of_rare.doubt
 
-@dataclass(eq=False)
-class RunResult(CalibratedRun):
-    """A trained and calibrated network with everything computed on the way.
-
-    Attributes:
-        graph: the graph, with labels and split.
-        settings: how it was made, as asked for.
-        fit: the detector and the labels it was trained on.
-        logits: of every node [n, k].
-        calibrators: the fitted map of each target; empty without calibration.
-        jackknife: intervals and errors of every node, under the chosen target's map.
-        agreement: how leave-one-out loss and held-out loss compare; None without the check.
-        decision: the threshold from which a node is an alert, and what to expect of it.
-        notes: sentences a user should read (fallbacks, warnings).
-        choice: what was chosen among detectors, and why; None where one was asked for.
-        check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
-        doubt: what else speaks against P(rare) of nodes without a label.
-        seconds: wall time of each stage.
-        features: what the features became; None stands for "stored".
-        mapped: the graph as the detector took it; None: as it is.
-        held_out: each label's logits by the network without its fold, [m, k]; None where the detector has its folds, or
-            there was no cross-validation.
-    """
-
-    graph: Graph
-    settings: Settings
-    fit: Fitted
-    logits: Tensor
-    calibrators: dict[Target, Calibrator]
-    jackknife: JackknifeResult
-    agreement: Agreement | None
-    decision: Decided
-    notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    choice: Choice | None = None
-    check: PopulationCheck | None = None
-    features: FeatureMap | None = None
-    mapped: Graph | None = None
-    held_out: Tensor | None = None
-    doubt: Doubt = NO_DOUBT
-
-    __repr__ = brief
+    @property
+    def threshold(self) -> float:
+        """From which P(rare) a node is an alert; of many classes, which have no alerts, that of equal costs."""
+        return LIKELIER if self.rare is None else self.rare.decision.threshold
 
     @property
     def model(self) -> nn.Module:
@@ -179,6 +202,9 @@ class RunResult(CalibratedRun):
     @cached_property
     def reference(self) -> Reference:
         """What the run remembers of its graph, which others are held against."""
+        if self.rare is None:
+            nobody = torch.empty(0, dtype=torch.int64)
+            return Reference.of(self.graph, self.feature_map, torch.zeros(self.graph.n_nodes), nobody)
         taught = answered(self.graph)
         every = self.graph.scored_nodes
         rest = every if taught is None else every[~torch.isin(every, taught)]
@@ -192,4 +218,16 @@ class RunResult(CalibratedRun):
 
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""
+        if self.rare is None:
+            order, known = torch.argsort(self.probabilities().max(1).values, stable=True), answered(self.graph)
+            return (order if known is None else left_of(order, known, self.graph.n_nodes)).cpu()
         return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)
+
+
+def _on_cpu(part: Any) -> Any:
+    """Returns a field of a run on the CPU; what holds no tensor as it is."""
+    if isinstance(part, Tensor | RareView):
+        return part.cpu()
+    if isinstance(part, Graph):
+        return part.to("cpu")
+    return on_cpu(part) if isinstance(part, Fitted) else part

@@ -98,16 +98,16 @@ class Scorer:
             outcome.fit,
             outcome.settings,
             outcome.calibrators,
-            outcome.jackknife.facts.damping,
+            outcome.damping,
             in_val if bool(in_val.any()) else None,
             graph.class_names,
             outcome.feature_map,
-            outcome.decision.threshold,
+            outcome.threshold,
             outcome.reference,
             graph.tables or NO_TABLES,
             weighs(graph),
             tuple(relation.name for relation in graph.relations),
-            doubt=outcome.doubt,
+            doubt=NO_DOUBT if outcome.rare is None else outcome.rare.doubt,
         )
 
     def doubt_at(self, told: Prevalence | None) -> Doubt:
@@ -157,6 +157,7 @@ class Scorer:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
         check_graph("score", graph)
+        self.settings.check_rare("score: what it tells", "take predict")
         wanted, graph = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes), graph.to("cpu")
         prepared = self.prepared(graph, say)
         self.note_on(say)

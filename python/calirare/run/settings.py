@@ -307,6 +307,16 @@ class Settings:
             raise InputError(f"setting labels positive-only needs method jackknife and map prior, got {got}")
 
     @property
+    def many(self) -> bool:
+        """Whether every class is taken as it is, and none is the rare one."""
+        return self.data.task == "classes"
+
+    def check_rare(self, what: str, instead: str = "leave it out, or train with task rare") -> None:
+        """Raises an InputError where what is asked for is for a rare class, and every class was taken as it is."""
+        if self.many:
+            raise InputError(f"{what} is for a rare class, and the run was trained with task classes: {instead}")
+
+    @property
     def positive_only(self) -> bool:
         """Whether known rare nodes are the only labels."""
         return self.data.labels == "positive-only"

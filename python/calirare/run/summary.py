@@ -11,6 +11,7 @@ from rich.table import Table
 from calirare._util.amounts import amount
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, detection_table, event_of, floor_of, rare_rows
 from calirare.run.choice import Choice
+from calirare.run.class_report import class_summary
 from calirare.run.deciding import REVIEW_BEGINS_WITH
 
 ROWS = (
@@ -30,7 +31,9 @@ STAR_OF_KNOWN = "* what labels tell of the map is P(known); predictions.csv has 
 
 
 def summary_of(metrics: dict[str, Any], width: int = WIDTH) -> str:
-    """Returns the summary of a run's metrics (`run.report`) for a terminal of some width."""
+    """Returns the summary of a run's metrics (`run.report`, `run.class_report`) for a terminal of some width."""
+    if metrics.get("task") == "classes":
+        return class_summary(metrics, width)
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False)
     of_them = "known" if metrics["judged_on"] == KNOWN_OR_DRAWN else "rare"

@@ -155,6 +155,7 @@ def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
     return torch.from_numpy(p) if p.size == n_nodes else None
 
 
+NAMED = ("y", "prediction")  # columns of class names of a run of many classes
 OF_REVIEW = ("node", "y", "p_rare", "threshold")
 
 

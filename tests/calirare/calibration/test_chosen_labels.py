@@ -108,7 +108,9 @@ def test_of_two_classes_as_they_are_it_names_the_second_and_asks_for_no_prevalen
     alerts = np.flatnonzero(every.y.numpy() == 1)[:90]
     chosen = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
     with rough_runs():
-        outcome = calirare.train_classes(dataclasses.replace(chosen, class_names=("ok", "a P(rare)")), model="trees")
+        outcome = calirare.train(
+            dataclasses.replace(chosen, class_names=("ok", "a P(rare)")), task="classes", model="trees"
+        )
     found = [note for note in outcome.notes if "no random sample" in note]
     assert len(found) == 1
     assert found[0].count("P(a P(rare))") == 2

@@ -225,7 +225,7 @@ def test_where_every_class_is_taken_as_it_is_each_one_is_looked_at(n_classes):
     features = ("case", *(f"c{i}" for i in range(6)))
     graph = Graph(task.adjacency, x, y, class_names=names, feature_names=features, split=split, name="g")
     leaks, plain = (
-        [note for note in calirare.train_classes(each, model="trees").notes if "gives the labels away" in note]
+        [note for note in calirare.train(each, task="classes", model="trees").notes if "gives the labels away" in note]
         for each in (graph, dataclasses.replace(graph, x=task.x, feature_names=features[1:]))
     )
     assert len(leaks) == 1

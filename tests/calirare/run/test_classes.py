@@ -17,13 +17,13 @@ import pytest
 import torch
 
 import calirare
-from calirare import ClassesOutcome, InputError
+from calirare import InputError, Outcome
 from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll
 from calirare.models import streaming
 from calirare.page import Desk, Verdicts, html_of_classes
-from calirare.pipeline import update_classes
-from calirare.run import Labels, class_scoring, load_classes
+from calirare.pipeline import update
+from calirare.run import Labels, class_scoring
 from calirare.run.class_judging import Judged
 from calirare.run.class_measures import measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
@@ -55,11 +55,11 @@ def graph() -> calirare.Graph:
 
 
 @pytest.fixture(scope="module")
-def outcome(graph: calirare.Graph) -> ClassesOutcome:
-    return calirare.train_classes(graph, model="gcn", epochs=40, folds=0)
+def outcome(graph: calirare.Graph) -> Outcome:
+    return calirare.train(graph, task="classes", model="gcn", epochs=40, folds=0)
 
 
-def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.Graph) -> None:
+def test_probabilities_of_every_class(outcome: Outcome, graph: calirare.Graph) -> None:
     for target in (None, "balanced", "population"):
         p = outcome.probabilities(target)
         assert tuple(p.shape) == (240, 3)
@@ -71,27 +71,27 @@ def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.G
 
 
 @pytest.fixture(scope="module")
-def folder(outcome: ClassesOutcome, tmp_path_factory) -> Path:
+def folder(outcome: Outcome, tmp_path_factory) -> Path:
     """The outcome's run on disk, which tests read and do not change."""
     path = tmp_path_factory.mktemp("classes") / "run"
     outcome.save(path)
     return path
 
 
-def test_an_outcome_predicts_what_its_folder_does(outcome: ClassesOutcome, graph: calirare.Graph, folder) -> None:
+def test_an_outcome_predicts_what_its_folder_does(outcome: Outcome, graph: calirare.Graph, folder) -> None:
     said = outcome.predict(graph)
-    pd.testing.assert_frame_equal(said, load_classes(folder).predict(graph))
+    pd.testing.assert_frame_equal(said, calirare.load(folder).predict(graph))
     own = outcome.to_frame()
     pd.testing.assert_frame_equal(said, own[said.columns], check_exact=False, rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow
-def test_calibration_lowers_the_loss_of_test_nodes(outcome: ClassesOutcome) -> None:
+def test_calibration_lowers_the_loss_of_test_nodes(outcome: Outcome) -> None:
     report = outcome.metrics["report"]
     assert report["population"]["nll"] < report["raw"]["nll"]
 
 
-def test_the_frame_says_what_the_probabilities_say(outcome: ClassesOutcome, graph: calirare.Graph) -> None:
+def test_the_frame_says_what_the_probabilities_say(outcome: Outcome, graph: calirare.Graph) -> None:
     frame, p = outcome.to_frame(), outcome.probabilities("population")
     assert frame.columns.tolist() == [
         *("node", "split", "y", "prediction", "confidence", "confidence_raw"),
@@ -125,9 +125,9 @@ def test_rare_classes_are_named_the_rarest_first() -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, folder, graph: calirare.Graph) -> None:
+def test_the_folder_and_the_same_run_again(outcome: Outcome, folder, graph: calirare.Graph) -> None:
     wanted = {"config.yaml", "metrics.json", "predictions.csv", "reliability.png", "classes.png", "files.json"}
-    wanted |= {"classes.safetensors"}
+    wanted |= {"model.safetensors"}
     assert wanted <= {path.name for path in (folder).iterdir()}
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["rare_classes"] == ["rare, one"]
@@ -135,41 +135,40 @@ def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, folder, grap
     assert set(table.y) == {"plain", "'=odd", "rare, one"}  # no formula to a spreadsheet
     settings = calirare.Settings.from_mapping(calirare.run.read_yaml(folder / "config.yaml"))
     assert settings.data.task == "classes"
-    again = calirare.train_classes(graph, settings)
+    again = calirare.train(graph, settings)
     assert torch.equal(again.probabilities("population"), outcome.probabilities("population"))
-    with pytest.raises(InputError, match="trained with task classes"):
-        calirare.load(folder)
-    with pytest.raises(InputError, match=r"take calirare\.train_classes"):
-        calirare.train(graph, settings)
+    for asked in (lambda: again.jackknife, lambda: again.next_labels(3), lambda: again.score(graph)):
+        with pytest.raises(InputError, match="is for a rare class, and the run was trained with task classes"):
+            asked()
 
 
-def test_classes_that_no_test_node_has_are_told_of(graph: calirare.Graph, outcome: ClassesOutcome) -> None:
+def test_classes_that_no_test_node_has_are_told_of(graph: calirare.Graph, outcome: Outcome) -> None:
     split, note = graph.split, "of 1 of the 3 classes no test node has a label"
     assert not any(note in each for each in outcome.notes)
     rare = graph.y[split.test] == 2
     val = torch.cat([split.val, split.test[rare]])
     some = graph.with_split(calirare.Split(split.train, val, split.test[~rare]))
-    found = calirare.train_classes(some, model="gcn", epochs=5, folds=0)
+    found = calirare.train(some, task="classes", model="gcn", epochs=5, folds=0)
     assert any(each.startswith(note) and "--split all" in each for each in found.notes)
     every = graph.with_split(calirare.Split(split.train, val, split.test[:0]))
-    assert not any(note in each for each in calirare.train_classes(every, model="gcn", epochs=5, folds=0).notes)
+    assert not any(note in each for each in calirare.train(every, task="classes", model="gcn", epochs=5, folds=0).notes)
 
 
 @pytest.mark.slow
 def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Graph) -> None:
     split = graph.split
     none = calirare.Split(split.train, split.val, split.test[:0])
-    found = calirare.train_classes(graph.with_split(none), model="gcn", epochs=10, folds=0)
+    found = calirare.train(graph.with_split(none), task="classes", model="gcn", epochs=10, folds=0)
     assert found.metrics["judged_on"] == "leave-one-out"
     assert found.metrics["n_judged"] == 84
     with pytest.raises(InputError, match="needs labelled test nodes"):
-        calirare.train_classes(graph.with_split(none), model="gcn", epochs=10, method="ts")
+        calirare.train(graph.with_split(none), task="classes", model="gcn", epochs=10, method="ts")
 
 
 @pytest.mark.slow
 def test_temperature_scaling_and_no_calibration(graph: calirare.Graph) -> None:
     for method, sides in (("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})):
-        found = calirare.train_classes(graph, model="gcn", epochs=10, method=method)
+        found = calirare.train(graph, task="classes", model="gcn", epochs=10, method=method)
         assert set(found.metrics["report"]) == sides
         assert "accuracy" in found.summary()
 
@@ -184,13 +183,13 @@ def test_temperature_scaling_and_no_calibration(graph: calirare.Graph) -> None:
 )
 def test_what_belongs_to_a_rare_class_is_refused(graph: calirare.Graph, settings: dict, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        calirare.train_classes(graph, model="gcn", **settings)
+        calirare.train(graph, task="classes", model="gcn", **settings)
 
 
 @pytest.mark.slow
 def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) -> None:
     with pytest.raises(InputError, match="its classes were merged into 'rare, one' and the rest"):
-        calirare.train_classes(graph.rare(2))
+        calirare.train(graph.rare(2), task="classes")
     with pytest.raises(InputError, match="minority must be left out with task classes"):
         calirare.Settings.of(task="classes", minority=2)
     with pytest.raises(InputError, match="task must be one of rare, classes"):
@@ -210,7 +209,7 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
         graph = dataclasses.replace(graph, node_names=names)
     if model != "gcn":
         with few_candidates():
-            outcome = calirare.train_classes(graph, model=model, folds=2)
+            outcome = calirare.train(graph, task="classes", model=model, folds=2)
     outcome.save(tmp_path / "run")
     order = torch.randperm(240, generator=torch.Generator().manual_seed(0))
     dense = graph.adjacency.to_dense()[order][:, order]
@@ -235,16 +234,20 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
         assert told["drift"]["verdict"] == "ok"
 
 
+def test_what_measures_intervals_is_refused(folder) -> None:
+    said = call("eice", "--run", folder)
+    assert said.code == 2
+    assert "is for a rare class, and the run was trained with task classes" in said.err
+
+
 def test_a_damaged_model_of_classes_is_refused(folder, tmp_path) -> None:
     shutil.copytree(folder, tmp_path / "run")
-    (tmp_path / "run" / "classes.safetensors").write_bytes(b"no")
-    with pytest.raises(InputError, match=r"classes\.safetensors is damaged"):
-        load_classes(tmp_path / "run")
-    with pytest.raises(InputError, match="trained with task classes"):
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
         calirare.load(tmp_path / "run")
 
 
-def test_the_queue_begins_with_the_least_sure(outcome: ClassesOutcome, graph: calirare.Graph, folder) -> None:
+def test_the_queue_begins_with_the_least_sure(outcome: Outcome, graph: calirare.Graph, folder) -> None:
     frame, order = outcome.to_frame(), outcome.review().tolist()
     assert frame.confidence[order].is_monotonic_increasing
     known = torch.cat([graph.split.train, graph.split.val]).tolist()
@@ -254,7 +257,9 @@ def test_the_queue_begins_with_the_least_sure(outcome: ClassesOutcome, graph: ca
     unknown = graph.y.clone()
     unknown[torch.arange(0, 240, 7)] = -1
     split = random_split(unknown, 8, 60, 60, seed=0)
-    found = calirare.train_classes(dataclasses.replace(graph, y=unknown, split=split), model="gcn", epochs=5, folds=0)
+    found = calirare.train(
+        dataclasses.replace(graph, y=unknown, split=split), task="classes", model="gcn", epochs=5, folds=0
+    )
     assert sorted(found.review().tolist()) == list(range(0, 240, 7))
 
 
@@ -272,10 +277,10 @@ def apart() -> tuple[calirare.Graph, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def of_trees(apart, tmp_path_factory) -> tuple[ClassesOutcome, Path]:
+def of_trees(apart, tmp_path_factory) -> tuple[Outcome, Path]:
     """Trees on that task, and a folder with their run, with pictures, and the task."""
     folder = tmp_path_factory.mktemp("apart")
-    outcome = calirare.train_classes(apart[0], model="trees", folds=3)
+    outcome = calirare.train(apart[0], task="classes", model="trees", folds=3)
     with mock.patch.object(Judged, "draw", DRAW):
         outcome.save(folder / "run")
     apart[0].to_npz(folder / "apart.npz")
@@ -298,7 +303,7 @@ def test_wrong_labels_of_many_classes_are_found(apart, of_trees, tmp_path) -> No
     assert bool((table.other != table.given).all())
     assert "look-alikes" not in audit.summary(80)
     assert max(map(len, audit.summary(80).splitlines())) <= 80
-    saved = calirare.load_classes(tmp_path / "run")
+    saved = calirare.load(tmp_path / "run")
     pd.testing.assert_frame_equal(saved.audit(graph).to_frame(), table)
     said = call("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
     assert said.code == 0, said.err
@@ -330,7 +335,7 @@ def test_measures_find_classes_in_the_runs_own_table_in_any_order(folder, tmp_pa
 
 
 def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, folder) -> None:
-    saved = calirare.load_classes(folder)
+    saved = calirare.load(folder)
     assert saved.class_names == NAMES
     assert saved.summary() == outcome.summary()
     p = [f"p_{name}" for name in NAMES]
@@ -338,8 +343,6 @@ def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, 
     assert torch.equal(saved.probabilities(graph), outcome.probabilities("population"))
     assert np.allclose(saved.predict(graph)[p], outcome.to_frame()[p], rtol=0, atol=1e-9)
     assert saved.review().node.tolist() == [str(node) for node in outcome.review()[:100].tolist()]
-    with pytest.raises(InputError, match=r"model\.safetensors is missing|trained with task classes"):
-        calirare.load(folder)
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +371,7 @@ def test_an_update_of_many_classes(apart, half_labelled, tmp_path) -> None:
     assert said.code == 0, said.err
     assert "60 new labels" in said.out
     facts = json.loads((tmp_path / "two" / "update.json").read_text())
-    before, after = (calirare.load_classes(tmp_path / name) for name in ("run", "two"))
+    before, after = (calirare.load(tmp_path / name) for name in ("run", "two"))
     own = after.graph()
     assert own.class_names[int(own.y[0])] == "=odd"
     assert facts["trained_on"]["after"] == facts["trained_on"]["before"] + 60
@@ -417,8 +420,8 @@ def test_the_page_of_many_classes(of_trees, tmp_path) -> None:
 def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path) -> None:
     few, folder = half_labelled
     shutil.copytree(folder / "run", tmp_path / "run")
-    saved = calirare.load_classes(tmp_path / "run")
-    with Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, HOSTILE) as verdicts:
+    saved = calirare.load(tmp_path / "run")
+    with Verdicts(tmp_path / "said.sqlite", saved.fingerprint, HOSTILE) as verdicts:
         desk = Desk(saved, verdicts, lambda: saved.explainer(few))
         assert verdicts.answers == ("class 0", "class 1", "class 2", "unsure", "skip")
         first, second, third = desk.cases[:3]
@@ -458,7 +461,7 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
     update = ("--graph", folder / "few.npz", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
     assert call("update", "--run", tmp_path / "run", *update).code == 0
     with pytest.raises(InputError, match=r"about the classes .* get them by --export"):
-        Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, ("a", "b", "c"))
+        Verdicts(tmp_path / "said.sqlite", saved.fingerprint, ("a", "b", "c"))
 
 
 def test_the_queue_of_a_class_that_was_not_made_rare_is_refused(graph, tmp_path) -> None:
@@ -475,9 +478,9 @@ def test_names_of_classes_that_look_like_something_else_stay_names(graph, names,
     nodes = np.array([f"{i:04d}" for i in range(240)])
     given = dataclasses.replace(graph, y=y, class_names=names, node_names=nodes, split=None)
     given = given.with_split(share_split(y, 0))
-    outcome = calirare.train_classes(given, model="gcn", epochs=20, folds=0)
+    outcome = calirare.train(given, task="classes", model="gcn", epochs=20, folds=0)
     outcome.save(tmp_path / "run")
-    saved, frame = calirare.load_classes(tmp_path / "run"), outcome.to_frame()
+    saved, frame = calirare.load(tmp_path / "run"), outcome.to_frame()
     here = saved.to_frame()
     for column in ("node", "y", "prediction"):
         assert here[column].tolist() == frame[column].tolist()
@@ -496,11 +499,11 @@ def test_a_tiny_class_does_not_make_the_others_no_sample(apart, tmp_path) -> Non
     y[:200] = -1
     y[(y == 2).nonzero().flatten()[1:]] = -1  # one label is left of the last class
     given = dataclasses.replace(graph, y=y, split=None).with_split(share_split(y, 0))
-    outcome = calirare.train_classes(given, model="trees", folds=2)
+    outcome = calirare.train(given, task="classes", model="trees", folds=2)
     outcome.save(tmp_path / "run")
-    saved = calirare.load_classes(tmp_path / "run")
+    saved = calirare.load(tmp_path / "run")
     fresh = Labels(torch.arange(8), graph.y[:8], torch.full((8,), -1))
-    found = update_classes(saved, given, fresh)
+    found = update(saved, given, fresh)
     said = " ".join(found.outcome.notes)
     assert "look like a random sample" in said
     assert "no labels of before are a random sample" not in said

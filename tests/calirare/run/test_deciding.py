@@ -216,14 +216,15 @@ def test_the_pictures_operating_point_is_the_decision(outcome, tmp_path, monkeyp
     )
     from calirare.run.outcome import _draw_rare
 
+    def deciding_from(threshold):
+        decision = dataclasses.replace(outcome.decision, threshold=threshold)
+        return dataclasses.replace(outcome, rare=dataclasses.replace(outcome.rare, decision=decision))
+
     for threshold, none in ((0.25, False), (1.1, True)):
-        changed = dataclasses.replace(outcome, decision=dataclasses.replace(outcome.decision, threshold=threshold))
-        _draw_rare(changed, tmp_path)
+        _draw_rare(deciding_from(threshold), tmp_path)
         assert (seen["threshold"] is None) == none
     p = seen["panels"][0].p
-    _draw_rare(
-        dataclasses.replace(outcome, decision=dataclasses.replace(outcome.decision, threshold=float(p[3]))), tmp_path
-    )
+    _draw_rare(deciding_from(float(p[3])), tmp_path)
     assert int((p >= seen["threshold"]).sum()) == int((p >= p[3]).sum()), "a node at the threshold is an alert"
     assert np.array_equal(p, outcome.for_tables().rare[outcome.graph.split.test]), "as precise as the tables"
 

@@ -159,7 +159,7 @@ def test_a_newton_step_to_a_saddle_is_not_trusted():
     for share, saddle in ((-1.0, False), (-1.5, True)):
         facts = dataclasses.replace(result.facts, lowest_curvature=share * damping)
         bent = dataclasses.replace(result, facts=facts)
-        said = report(dataclasses.replace(outcome, jackknife=bent))["quality"]
+        said = report(dataclasses.replace(outcome, rare=dataclasses.replace(outcome.rare, jackknife=bent)))["quality"]
         assert ("saddle" in said["reason"]) == saddle
         assert (said["verdict"] == "do not trust") >= saddle
 

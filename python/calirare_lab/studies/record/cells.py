@@ -27,7 +27,7 @@ from calirare.calibration import FORM_SD, PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import GcnFit, evidence, log_shares, own_evidence, pool_weights, pooled
-from calirare.pipeline import train_classes
+from calirare.pipeline import train
 from calirare_ext import __version__
 from calirare_lab.baselines import GATS, CaGCN, PostHoc, post_hoc
 from calirare_lab.studies.record.data import load, raw
@@ -66,7 +66,7 @@ def run_cell(protocol: Protocol, cell: Cell) -> list[dict[str, Any]]:
 
 def _by_default(graph: Graph, seed: int, facts: dict[str, Any]) -> dict[str, Tensor]:
     """Returns what the default of `calirare train --task classes` makes of all labels; the facts get its members."""
-    outcome = train_classes(graph, seed=seed)
+    outcome = train(graph, task="classes", seed=seed)
     assert outcome.choice is not None
     facts["weights"] = {row.name: round(row.weight, 3) for row in outcome.choice.rows}
     return {"uncalibrated": torch.softmax(outcome.logits.double(), 1), DEFAULT: outcome.probabilities("population")}
