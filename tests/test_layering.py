@@ -109,7 +109,7 @@ FLOORS = {
         {"__main__"},
     ),
     "calirare_multilabel": (
-        {"inputs", "margins", "data"},
+        {"drawing", "inputs", "margins", "data"},
         {"families", "networks"},
         {"estimator", "loss"},
         {"evaluate", "training"},

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare._util.torch_state import DrawnFrom
 from calirare_ext import Csr, gcn_norm, propagate
 from calirare_multilabel.data import MultilabelData
+from calirare_multilabel.drawing import DrawnFrom
 
 
 class Perceptron(nn.Module):

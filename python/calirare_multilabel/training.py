@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.errors import InputError
-from calirare._util.torch_state import seeded
 from calirare_multilabel.data import MultilabelData
+from calirare_multilabel.drawing import seeded
 from calirare_multilabel.estimator import canonical_calibration_error
 from calirare_multilabel.loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
 from calirare_multilabel.networks import build_network

@@ -5,7 +5,7 @@ from calirare.intervals.conformal import class_sets, jackknife_plus
 from calirare.intervals.ends import Known, LogitMap
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.streaming import Streaming, streams
-from calirare.intervals.uncertainty import UNCERTAINTIES, Uncertainty, UncertaintyName
+from calirare.intervals.uncertainty import UNCERTAINTIES, UncertaintyName
 
 __all__ = [
     "UNCERTAINTIES",
@@ -13,7 +13,6 @@ __all__ = [
     "Known",
     "LogitMap",
     "Streaming",
-    "Uncertainty",
     "UncertaintyName",
     "class_sets",
     "jackknife",

@@ -17,7 +17,7 @@ from calirare.intervals.account import account_of
 from calirare.intervals.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.streaming import Streaming
-from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
+from calirare.intervals.uncertainty import UncertaintyName, assess, check_uncertainty
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
 from calirare.models import fit_of
 from calirare.training import Fitted, FittedNetwork, FoldFitted, evaluating
@@ -103,8 +103,7 @@ def jackknife(
         if result is None and not isinstance(fitted, FoldFitted):  # whose folds are few and answer for all labels
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
-        printed = method.prints != "corrected"
-        definition = uncertainty_named(uncertainty, printed=printed, population_map=population_map)
+        check_uncertainty(uncertainty)
         request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
@@ -113,7 +112,7 @@ def jackknife(
                 f"jackknife: no leave-one-out logit is finite with damping {ends.facts.damping:g}: raise it"
             )
         with threads_for(16 * ends.nodes.numel()), torch.no_grad():
-            said = definition.assess(ends, fitted.targets, calibration_nodes, request)
+            said = assess(uncertainty, ends, fitted.targets, calibration_nodes, request, population_map)
             ice = (said.uncertainty - said.confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
         account = account_of(fitted, graph, ends, said.estimate, retrain)

@@ -234,9 +234,8 @@ class Intervals:
         """
         if not 0 < self.coverage < 1:
             raise InputError(f"setting coverage must be in (0, 1), got {self.coverage}")
-        known = ("auto", *UNCERTAINTIES)
-        if self.uncertainty not in known:
-            words = ", ".join(known)
+        if self.uncertainty not in UNCERTAINTIES:
+            words = ", ".join(UNCERTAINTIES)
             raise InputError(f"setting uncertainty must be one of {words}, got {self.uncertainty!r}")
         check_interval_nodes(self.interval_nodes)
         if self.interval_nodes == "alerts" and self.uncertainty == "midpoint":
