@@ -83,26 +83,6 @@ def means_cases(device: torch.device, most: int) -> Iterator[Case]:
         yield about, ours, lambda plain=plain, x=x, total=total: plain @ x / total, least
 
 
-def masked_sum_cases(device: torch.device, most: int) -> Iterator[Case]:
-    for r, s, h in ((22_470, 80, 16), (2_708, 640, 16), (50_000, 140, 64)):
-        if r * s * h > most:
-            continue
-        product, bias = torch.randn(r, s * h, device=device), torch.randn(s * h, device=device)
-        z, weight = torch.randn(r, h, device=device), torch.randn(h, device=device)
-        out = torch.empty(r, s, device=device)
-
-        def ours(product: Tensor = product, bias: Tensor = bias, z: Tensor = z, w: Tensor = weight, out: Tensor = out):
-            _C.masked_sum_add(product, bias, z, w, out.zero_())
-            return out
-
-        def plain(product: Tensor = product, bias: Tensor = bias, z: Tensor = z, w: Tensor = weight) -> Tensor:
-            moved = (product + bias).view(z.shape[0], -1, z.shape[1])
-            return torch.bmm(moved, ((z > 0) * w)[:, :, None])[:, :, 0]
-
-        least = FLOAT * (product.numel() + z.numel() + 3 * out.numel())
-        yield {"op": "masked_sum", "r": r, "s": s, "h": h}, ours, plain, least
-
-
 def message_cases(device: torch.device, most: int) -> Iterator[Case]:
     for name, m in (("small", 140), ("medium", 80), ("medium", 640), ("medium", 2_000)):
         n, nnz = GRAPHS[name]
@@ -193,7 +173,7 @@ def cg_cases(device: torch.device, most: int) -> Iterator[Case]:
 
 CASES = (
     *(propagate_cases, means_cases, gradient_cases, interval_cases),
-    *(message_cases, masked_sum_cases, cg_cases),
+    *(message_cases, cg_cases),
 )
 
 

@@ -18,7 +18,6 @@ SIZES = {
     "node_gradients": "{m} nodes of {entries} entries, d {d}, h {h}",
     "jackknife_interval": "{n:,} nodes, {m:,} models",
     "message_interval": "{graph}, {m:,} models",
-    "masked_sum": "{r:,} rows, {s} directions, h {h}",
     "block_cg": "{b:,} columns of {p:,}, {steps} steps",
 }
 JOBS = {"training": "training", "jackknife": "the jackknife"}

@@ -1,15 +1,14 @@
-"""Copies of a sparse matrix that suit narrow, wide or large operands on the CPU; each product is the same to the bit.
+"""A copy of a large sparse matrix in tiles, for operands larger than the CPU's caches; the same product to the bit.
 
-A matrix that multiplies again and again is worth a copy: rows of equal length side by side for a vector, neighbours
-one after the other for wider operands, entries by column where the operand is larger than the caches. Which copy pays
-depends on the graph and the processor, so it is timed, once for each class of widths.
+A matrix that multiplies again and again is worth a copy with its entries by column. Whether it pays depends on the
+graph and the processor, so it is timed, once for each class of widths.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,16 +16,14 @@ from torch import Tensor
 from calirare_ext._backend import _C
 from calirare_ext.csr import Csr
 
-Layout = Literal["plain", "sorted", "slices", "tiles"]
+Layout = Literal["plain", "tiles"]
 
 PATIENCE = 1024.0  # nanoseconds per entry on products with A itself: a few times what a copy costs and saves
 MOST_ENTRIES = 2**25  # a copy of a larger matrix is never made unasked
-LARGE = 2**22  # entries above which neither communities nor lengths pay
+LARGE = 2**22  # entries up to which no copy pays
 TILE_ROWS = 2**16  # rows of the product that are written together: they and nothing else should stay in cache
-SLICE, WINDOW = 16, 64  # rows of a slice (csrc/ops/propagate_slices.h); rows that are sorted by length together
 WIDEST_TILE = 512  # bytes of a row of X; wider rows are read fast in any order
 CLEARLY = 1.03  # a copy must be faster by as much
-VISITS = 8  # looks at an edge for a community order: what a graph with communities needs is below 2
 _ON = os.environ.get("CALIRARE_LAYOUTS", "on") != "off"
 
 
@@ -48,15 +45,14 @@ def prepare(a: Csr, width: int) -> Layout:
     """Makes `propagate` choose how it stores A for operands of about this width now, not after some products.
 
     Without it the choice is made once products with A have taken about as long as the copies will. The product is the
-    same to the last bit in every layout. A copy takes as much memory as A (tiles: half as much again).
+    same to the last bit in every layout. Tiles take half as much memory again as A.
 
     Args:
         a: any matrix; on a GPU nothing is done.
         width: columns of the operand.
 
     Returns:
-        The name of the layout: "plain" is A itself, "sorted" neighbours one after the other, by length within 64 rows,
-        "slices" 16 rows side by side, "tiles" entries by column in stretches of 65,536 rows.
+        The name of the layout: "plain" is A itself, "tiles" entries by column in stretches of 65,536 rows.
 
     Raises:
         ValueError: `width` is negative.
@@ -81,9 +77,7 @@ def factor(a: Csr, width: int, products: int) -> _C.Factor:
         kind = a._cache.get("layouts", {}).get(_width_class(a, width))
         if kind is None:
             kind = prepare(a, width) if products * _cost(a, width) >= PATIENCE else "plain"
-    if kind == "tiles":
-        return _C.Factor(_made(a, kind))
-    return _C.Factor(*_made(a, kind)) if kind == "sorted" else _C.Factor(compiled(a))
+    return _C.Factor(_tiles(a) if kind == "tiles" else compiled(a))
 
 
 def _cost(a: Csr, width: int) -> float:
@@ -94,31 +88,16 @@ def _cost(a: Csr, width: int) -> float:
 def candidates(a: Csr, width: int) -> list[Layout]:
     """Returns the layouts that may serve operands of this width, A itself first."""
     row_bytes = width * a.values.element_size()
-    kinds: list[Layout] = ["plain"]
-    if a.nnz > MOST_ENTRIES or not row_bytes or not a.nnz:
-        return kinds
-    if a.nnz <= LARGE:
-        if width == 1:
-            kinds.append("slices")
-        if row_bytes <= 64 or a.n_rows == a.n_cols:  # lengths alone pay for narrow rows
-            kinds.append("sorted")
-    elif a.n_rows >= 2 * TILE_ROWS and row_bytes <= WIDEST_TILE and _columns_ascend(a):
-        kinds.append("tiles")
-    return kinds
+    large = LARGE < a.nnz <= MOST_ENTRIES and a.n_rows >= 2 * TILE_ROWS
+    return ["plain", "tiles"] if large and 0 < row_bytes <= WIDEST_TILE and _columns_ascend(a) else ["plain"]
 
 
 def write(a: Csr, kind: Layout, x: Tensor, out: Tensor) -> None:
     """Writes A X into `out` from one layout, which is made first where need be."""
     if kind == "plain":
         _C.propagate_out(compiled(a), x, out)
-    elif kind == "tiles":
-        _C.propagate_tiles_out(_made(a, kind), x, out)
-    elif kind == "slices":
-        slices, places = _made(a, kind)
-        _C.propagate_slices_to(slices, x, places, out)
     else:
-        rows, places = _made(a, kind)
-        _C.propagate_to(rows, x, places, out)
+        _C.propagate_tiles_out(_tiles(a), x, out)
 
 
 def _kept_choice(a: Csr, x: Tensor) -> Layout:
@@ -151,58 +130,15 @@ def _choice(a: Csr, x: Tensor) -> Layout:
                 best[kind] = min(best[kind], time.perf_counter() - begin)
     chosen = min(kinds, key=lambda kind: best[kind] * (1 if kind == "plain" else CLEARLY))
     a._cache.setdefault("layouts", {})[_width_class(a, x.shape[1])] = chosen
-    for kind in {*kinds} - {*a._cache["layouts"].values()}:
-        a._cache.pop(kind, None)
+    if "tiles" not in a._cache["layouts"].values():
+        a._cache.pop("tiles", None)
     return chosen
 
 
-def _made(a: Csr, kind: Layout) -> Any:
-    """Returns a layout, made where it is not kept; another thread may drop it from what is kept at any time."""
-    made = a._cache.get(kind)
-    return a._cache.setdefault(kind, _make(a, kind)) if made is None else made
-
-
-def _make(a: Csr, kind: Layout) -> Any:
-    if kind == "tiles":
-        return _C.cut_tiles(compiled(a), TILE_ROWS)
-    if kind == "slices":
-        order = torch.argsort(a.indptr.diff(), descending=True, stable=True)
-        return compiled(_in_slices(a.select_rows(order))), order
-    order = _order(a)
-    return compiled(a.select_rows(order)), order
-
-
-def _order(a: Csr) -> Tensor:
-    """Returns the rows by community and, within 64 of them, by length: the processor predicts where rows end."""
-    if "community order" not in a._cache:
-        square = a.n_rows == a.n_cols
-        a._cache["community order"] = (
-            _C.community_order(compiled(a), VISITS * a.nnz) if square else torch.arange(a.n_rows, dtype=torch.int64)
-        )
-    order = a._cache["community order"]
-    lengths = a.indptr.diff()[order]
-    window = torch.arange(a.n_rows) // WINDOW
-    return order[torch.argsort(window * (a.nnz + 1) - lengths, stable=True)]
-
-
-def _in_slices(a: Csr) -> Csr:
-    """Returns rows that fall in length with the entries of each 16 rows stored as ops/propagate_slices.h says."""
-    row = torch.arange(a.n_rows)
-    first = row // SLICE * SLICE
-    last = first + SLICE - 1
-    steps = torch.where(last < a.n_rows, a.indptr.diff()[last.clamp(max=max(a.n_rows - 1, 0))], 0)
-    entry_row = a.rows()
-    start, steps_of, lane = a.indptr[first][entry_row], steps[entry_row], (row - first)[entry_row]
-    before = a.indptr[entry_row]  # the entries of the rows above
-    step = torch.arange(a.nnz) - before
-    common = start + SLICE * step + lane
-    rest = SLICE * steps_of + before - lane * steps_of + step - steps_of
-    place = torch.where(step < steps_of, common, rest)
-    return Csr.unchecked(a.indptr, _scattered(a.indices, place), _scattered(a.values, place), a.n_cols)
-
-
-def _scattered(values: Tensor, place: Tensor) -> Tensor:
-    return torch.empty_like(values).index_copy_(0, place, values)
+def _tiles(a: Csr) -> _C.TileTensors:
+    """Returns the tiles, made where they are not kept; another thread may drop them from what is kept at any time."""
+    kept = a._cache.get("tiles")
+    return a._cache.setdefault("tiles", _C.cut_tiles(compiled(a), TILE_ROWS)) if kept is None else kept
 
 
 def _columns_ascend(a: Csr) -> bool:

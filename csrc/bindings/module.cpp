@@ -94,8 +94,6 @@ void bind_fused(py::module_& m) {
       py::arg("factors"), py::arg("seen"), py::arg("second"), py::arg("contrast"), py::arg("mix"), py::arg("out"));
   m.def("masked_gram_out", &masked_gram_out, no_gil, py::arg("a"), py::arg("panels"), py::arg("mask"),
         py::arg("scaled"), py::arg("out"));
-  m.def("masked_sum_add", &masked_sum_add, no_gil, py::arg("product"), py::arg("bias"), py::arg("z"), py::arg("weight"),
-        py::arg("out"));
   m.def(
       "message_interval",
       [](const CsrTensors& a, const at::Tensor& messages, const at::Tensor& logits, const at::Tensor& shift,
@@ -163,12 +161,9 @@ void bind_solvers(py::module_& m) {
 
 void bind_networks(py::module_& m) {
   py::class_<Factor>(m, "Factor", "A matrix that multiplies, in the layout that serves it best.")
-      .def(py::init([](const at::Tensor& dense) { return Factor{dense, {}, {}, {}}; }), py::arg("dense"))
-      .def(py::init([](const CsrTensors& rows, const std::optional<at::Tensor>& places) {
-             return Factor{{}, rows, places, {}};
-           }),
-           py::arg("rows"), py::arg("places") = py::none())
-      .def(py::init([](const TileTensors& tiles) { return Factor{{}, {}, {}, tiles}; }), py::arg("tiles"));
+      .def(py::init([](const at::Tensor& dense) { return Factor{dense, {}, {}}; }), py::arg("dense"))
+      .def(py::init([](const CsrTensors& rows) { return Factor{{}, rows, {}}; }), py::arg("rows"))
+      .def(py::init([](const TileTensors& tiles) { return Factor{{}, {}, tiles}; }), py::arg("tiles"));
   py::class_<NetworkField>(m, "NetworkField", "What networks side by side read.")
       .def(py::init<>())
       .def_readwrite("inputs", &NetworkField::inputs)
@@ -203,12 +198,8 @@ void bind_measures(py::module_& m) {
 
 void bind_layouts(py::module_& m) {
   py::class_<TileTensors>(m, "TileTensors", "A CSR matrix in tiles of rows, each sorted by column.");
-  m.def("propagate_to", &propagate_to, no_gil, py::arg("a"), py::arg("x"), py::arg("places"), py::arg("out"));
-  m.def("propagate_slices_to", &propagate_slices_to, no_gil, py::arg("slices"), py::arg("x"), py::arg("places"),
-        py::arg("out"));
   m.def("propagate_tiles_out", &propagate_tiles_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
   m.def("cut_tiles", &cut_tiles, no_gil, py::arg("a"), py::arg("tile_rows"));
-  m.def("community_order", &community_order, no_gil, py::arg("a"), py::arg("most_visits"));
 }
 
 void bind_build(py::module_& m) {

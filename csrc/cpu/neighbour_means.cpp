@@ -24,12 +24,12 @@ CALIRARE_DEFINE(double, 32)
 }  // namespace
 
 void neighbour_means_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out) {
-  spread(parallel, a, x, target_of(out, nullptr), long_vectors() ? means_float_64 : means_float_32);
+  spread(parallel, a, x, target_of(out), long_vectors() ? means_float_64 : means_float_32);
 }
 
 void neighbour_means_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x,
                          MatrixView<double> out) {
-  spread(parallel, a, x, target_of(out, nullptr), long_vectors() ? means_double_64 : means_double_32);
+  spread(parallel, a, x, target_of(out), long_vectors() ? means_double_64 : means_double_32);
 }
 
 }  // namespace calirare

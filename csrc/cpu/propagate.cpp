@@ -113,14 +113,12 @@ CALIRARE_CLONES void rows_f64_32(CsrView<double> a, MatrixView<const double> x, 
 
 }  // namespace
 
-void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out,
-                   const int64_t* places) {
-  spread(parallel, a, x, target_of(out, places), long_vectors() ? rows_f32_64 : rows_f32_32);
+void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out) {
+  spread(parallel, a, x, target_of(out), long_vectors() ? rows_f32_64 : rows_f32_32);
 }
 
-void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out,
-                   const int64_t* places) {
-  spread(parallel, a, x, target_of(out, places), long_vectors() ? rows_f64_64 : rows_f64_32);
+void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out) {
+  spread(parallel, a, x, target_of(out), long_vectors() ? rows_f64_64 : rows_f64_32);
 }
 
 }  // namespace calirare

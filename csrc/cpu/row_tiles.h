@@ -16,9 +16,8 @@ namespace calirare {
 template <typename T>
 struct Target {
   MatrixView<T> view;
-  const int64_t* places;  // null: in order
-  bool far;               // rows of `view` are not in cache when their turn comes
-  T* row(int64_t r) const { return view.data + (places ? places[r] : r) * view.stride; }
+  bool far;  // rows of `view` are not in cache when their turn comes
+  T* row(int64_t r) const { return view.data + r * view.stride; }
 };
 
 constexpr int kMostVectors = 8;           // of one row of `out` at a time
@@ -157,8 +156,8 @@ void spread(const Parallel& parallel, CsrView<T> a, MatrixView<const T> x, Targe
 }
 
 template <typename T>
-Target<T> target_of(MatrixView<T> out, const int64_t* places) {
-  return {out, places, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
+Target<T> target_of(MatrixView<T> out) {
+  return {out, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
 }
 
 }  // namespace calirare

@@ -11,16 +11,12 @@ namespace calirare {
 //   a    [n_rows, n_cols_of_a], indices within the rows of x (not checked)
 //   x    [n_cols_of_a, width], row-major, rows `stride` apart; may be unaligned
 //   out  [n_rows, width], row-major; must not overlap x or a; every element is written
-//   places  [n_rows] or null: a permutation; row r of the product goes to row places[r] of out. With the rows of a in
-//           an order that keeps neighbours together, rows of x are found in cache more often.
 // Sums run in T in an order fixed by shapes, row lengths and alignment (on the CPU: as stored), so two runs of one twin
 // agree bit for bit. No scratch.
-void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out,
-                   const int64_t* places = nullptr);
-void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out,
-                   const int64_t* places = nullptr);
+void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out);
+void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out);
 
-// The same, without places, on `device`, asynchronous on `stream` (a cudaStream_t). Throws std::runtime_error on a
+// The same on `device`, asynchronous on `stream` (a cudaStream_t). Throws std::runtime_error on a
 // launch failure.
 void propagate_cuda(int device, void* stream, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out);
 void propagate_cuda(int device, void* stream, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out);

@@ -220,8 +220,6 @@ void Factor::write(const at::Tensor& x, at::Tensor& out) const {
   const at::Tensor operand = x.size(1) <= 1 || x.stride(1) == 1 ? x : x.contiguous();
   if (tiles) {
     propagate_tiles_out(*tiles, operand, out);
-  } else if (places) {
-    propagate_to(rows, operand, *places, out);
   } else {
     propagate_out(rows, operand, out);
   }

@@ -14,7 +14,6 @@ namespace calirare {
 struct Factor {
   at::Tensor dense;                  // [n, m], any strides
   CsrTensors rows;                   // else rows of the matrix,
-  std::optional<at::Tensor> places;  // in another order than it has them,
   std::optional<TileTensors> tiles;  // or its tiles
 
   at::Tensor operator()(const at::Tensor& x) const;

@@ -4,9 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "../ops/community_order.h"
-#include "../ops/propagate.h"
-#include "../ops/propagate_slices.h"
 #include "../ops/propagate_tiles.h"
 #include "dispatch.h"
 
@@ -36,43 +33,7 @@ void check_product(const at::Tensor& values, int64_t n_rows, int64_t n_cols, con
                     "], got ", out.sizes());
 }
 
-void check_rows_at(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, const at::Tensor& out) {
-  const char* op = "propagate";
-  check_csr(a, op);
-  check_product(a.values, a.n_rows(), a.n_cols, x, out);
-  TORCH_CHECK_TYPE(places.scalar_type() == at::kLong, op, ": places must be int64, got ", places.scalar_type());
-  TORCH_CHECK_VALUE(places.is_cpu() && places.is_contiguous() && places.numel() == a.n_rows(), op,
-                    ": places must be contiguous with one entry per row");
-}
-
 }  // namespace
-
-at::Tensor community_order(const CsrTensors& a, int64_t most_visits) {
-  const char* op = "community_order";
-  check_csr(a, op);
-  TORCH_CHECK_VALUE(a.values.is_cpu() && a.n_rows() == a.n_cols, op, ": a must be square and on the CPU");
-  at::Tensor order = at::empty({a.n_rows()}, a.indptr.options());
-  community_order(a.indptr.const_data_ptr<int64_t>(), a.indices.const_data_ptr<int32_t>(), a.n_rows(), most_visits,
-                  order.mutable_data_ptr<int64_t>());
-  return order;
-}
-
-void propagate_to(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, at::Tensor& out) {
-  check_rows_at(a, x, places, out);
-  by_dtype(x, "propagate", [&](auto zero) {
-    using T = decltype(zero);
-    propagate_cpu(torch_pool(), view<T>(a), view<T>(x), view_out<T>(out), places.const_data_ptr<int64_t>());
-  });
-}
-
-void propagate_slices_to(const CsrTensors& slices, const at::Tensor& x, const at::Tensor& places, at::Tensor& out) {
-  check_rows_at(slices, x, places, out);
-  TORCH_CHECK_VALUE(x.size(1) == 1, "propagate: slices are for one column, got ", x.size(1));
-  by_dtype(x, "propagate", [&](auto zero) {
-    using T = decltype(zero);
-    propagate_slices_cpu(torch_pool(), view<T>(slices), view<T>(x), view_out<T>(out), places.const_data_ptr<int64_t>());
-  });
-}
 
 TileTensors cut_tiles(const CsrTensors& a, int64_t tile_rows) {
   const char* op = "cut_tiles";

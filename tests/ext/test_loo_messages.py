@@ -15,7 +15,6 @@ from calirare_ext import (
     record,
     reference,
 )
-from calirare_ext._backend import _C
 from calirare_ext.node_gradients import LayerFactors
 from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
 
@@ -114,17 +113,6 @@ def test_factors_give_what_the_dense_directions_give(copies: int) -> None:
     bound = sum_bound(y, 2000, magnitude, out=torch.float64)
     assert_within(loo_messages(inputs, z, factored), y, bound)
     assert_telling(y, bound)
-
-
-def test_masked_sum_is_the_reduction(device) -> None:
-    inputs, z, directions = problem(50, 5, 7, 9, torch.float64, device=device)
-    assert isinstance(directions.first, Tensor)
-    wide = directions.first.view(6, 63)
-    out = z.clamp(min=0) @ directions.second
-    _C.masked_sum_add(inputs @ wide[:-1], wide[-1], z, directions.contrast, out)
-    inputs, z, directions = problem(50, 5, 7, 9, torch.float64)
-    y, magnitude = expected(inputs, z, directions)
-    assert_within(out, y, sum_bound(y, 200, magnitude, out=torch.float64))
 
 
 @pytest.mark.parametrize(("d", "s", "h", "m"), [(3, 0, 2, 0), (3, 0, 2, 4), (3, 2, 0, 0), (0, 2, 2, 0)])

@@ -22,7 +22,7 @@ def test_a_right_kernel_passes(name, device):
 def test_every_operator_is_checked():
     """Those of csrc/ops, and eice_term of csrc/solvers; some are parts of others."""
     within = {"masked_sum": "loo_messages", "block_cg": "solve_inverse_hvp", "network_passes": "network_loss"}
-    within |= dict.fromkeys(("propagate_slices", "propagate_tiles", "community_order"), "propagate")
+    within["propagate_tiles"] = "propagate"
     operators = {path.stem for path in (ROOT / "csrc" / "ops").glob("*.h")} - {"device"}
     assert {within.get(name, name) for name in operators | {"eice_term"}} <= set(CHECKS)
 
@@ -44,16 +44,15 @@ def test_the_page_of_the_kernels_names_those_without_a_cuda_twin_and_describes_e
     assert [name for name in ("confidence_bins", "eice_term", "masked_gram") if f"\n## {name}\n" not in text] == []
 
 
-@pytest.mark.parametrize("layout", ["sorted", "slices", "tiles"])
-def test_a_wrong_layout_is_noticed(monkeypatch, layout):
+def test_wrong_tiles_are_noticed(monkeypatch):
     right = self_check.write
 
     def wrong(a, kind, x, out):
         right(a, kind, x, out)
-        out[-1] += 1e-6 * (kind == layout)
+        out[-1] += 1e-6 * (kind == "tiles")
 
     monkeypatch.setattr(self_check, "write", wrong)
-    assert CHECKS["propagate"](CPU).endswith(f"in the layout {layout}")
+    assert CHECKS["propagate"](CPU).endswith("in tiles")
 
 
 def test_wrong_gradients_are_noticed(monkeypatch):
