@@ -17,7 +17,7 @@ import calirare
 from calirare._util.run_files import seal
 from calirare.calibration import PriorPlattCalibrator
 from calirare.metrics import nll
-from calirare.run import SavedRun, recalibrated_classes
+from calirare.run import SavedRun, recalibrated
 from tests.helpers.classes import NAMES, SHARES, SHIFTED, blocks, file_of, without_pictures
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
@@ -118,7 +118,7 @@ def test_a_sharpness_that_is_wrong_is_mended_by_a_map_of_the_same_kind(run):
     scorer = dataclasses.replace(saved.scorer, calibrators=wrong)
     sharp = dataclasses.replace(saved, scorer=scorer)
     fresh = dataclasses.replace(graph, y=torch.where(torch.arange(2000) < 400, graph.y, -1))
-    found = recalibrated_classes(sharp, fresh, str)
+    found = recalibrated(sharp, fresh, str)
     was, now = losses(sharp, found.run, graph, 400)
     assert now < was - 0.1
     assert now < losses(saved, found.run, graph, 400)[0] + 0.02, "as good as the map of before"
@@ -190,7 +190,7 @@ def test_classes_go_by_their_names(run):
     plain = dataclasses.replace(graph, y=y)
     others = (NAMES[2], NAMES[0], NAMES[1])  # of a table without the last, in another order
     turned = dataclasses.replace(graph, y=torch.tensor([1, 2, 0, -1, -1])[y], class_names=others)
-    first, second = recalibrated_classes(saved, plain, str), recalibrated_classes(saved, turned, str)
+    first, second = recalibrated(saved, plain, str), recalibrated(saved, turned, str)
     assert first.to_mapping() == second.to_mapping()
     assert torch.equal(probabilities(first.run, graph), probabilities(second.run, graph))
     assert any("no fresh label is of 'rare, one':" in note for note in second.notes)

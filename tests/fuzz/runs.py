@@ -83,7 +83,8 @@ class Runs:
     def fuzz_recalibrate(self, rng: np.random.Generator) -> bool:
         def work() -> None:
             found = recalibrated(self.saved, self._other(rng), quiet)
-            finite((found.losses, found.thresholds))
+            assert found.rare is not None
+            finite((found.losses, found.rare.thresholds))
             assert found.summary().replace("\n", "").isprintable()
 
         return refused(work, (InputError, TypeError))

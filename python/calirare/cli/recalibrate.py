@@ -16,13 +16,13 @@ from calirare.cli.predict import scored_graph
 from calirare.graph import Graph
 from calirare.run import (
     Labels,
-    Recalibrated,
-    RecalibratedClasses,
     SavedRun,
     load,
     recalibrated,
-    recalibrated_classes,
 )
+
+TABLES_BEFORE = "tables and pictures of {} are of the map before; `calirare predict` writes its nodes anew"
+MADE_BEFORE = "what was made of {} before, such as report.html, is of the map before: make it anew"
 
 
 def run(
@@ -48,15 +48,17 @@ def run(
         InputError: a file cannot be used, there are too few labels, or something must not be replaced.
     """
     _check(settings, graph, labels, out, overwrite)
-    saved = load(folder)
-    if saved.settings.many:
-        _many(saved, settings, graph, labels, out, overwrite)
-        return
+    saved, own = load(folder), None
     with Reporter() as reporter:
+        if saved.settings.many:
+            own = _own(saved, graph if labels is not None else None, out, reporter)
         found = recalibrated(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
-    paths = found.replace() if out is None else found.save(out, overwrite=overwrite)
-    earlier = f"tables and pictures of {folder} are of the map before; `calirare predict` writes its nodes anew"
-    _say(found, paths, earlier if out is None else "")
+        paths = found.replace(own) if out is None else found.save(out, graph=own, overwrite=overwrite)
+    print(found.summary(), end="")
+    if out is None:
+        print(f"note: {(MADE_BEFORE if saved.settings.many else TABLES_BEFORE).format(folder)}")
+    for path in paths:
+        print(path)
 
 
 def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out: Path | None, overwrite: bool) -> None:
@@ -80,32 +82,17 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
         raise InputError(f"recalibrate: {out} exists already: take another --out, or pass --overwrite to replace it")
 
 
-def _many(
-    saved: SavedRun,
-    settings: dict[str, Any],
-    graph: str | None,
-    labels: Path | None,
-    out: Path | None,
-    overwrite: bool,
-) -> None:
-    """Does it with a run of many classes; arguments as of `run`."""
-    own, why_not = saved.graph_if_there(graph if labels is not None else None)
+def _own(saved: SavedRun, graph: str | None, out: Path | None, reporter: Reporter) -> Graph | None:
+    """Returns the graph of a run of many classes, whose tables and pictures follow the maps; None where it is gone."""
+    own, why_not = saved.graph_if_there(graph)
     if own is None and out is None:
         raise InputError(
             f"recalibrate: tables in {saved.folder} would be of the map before, as the run's own graph cannot be read "
             "where it was: pass --out FOLDER for a run with the maps alone, or put the graph back"
         )
-    with Reporter() as reporter:
-        if own is None:
-            reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")
-        found = recalibrated_classes(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
-        if out is not None:
-            paths = found.save(out, graph=own, overwrite=overwrite)
-        else:
-            assert own is not None
-            paths = found.replace(own)
-    earlier = f"what was made of {saved.folder} before, such as report.html, is of the map before: make it anew"
-    _say(found, paths, earlier if out is None else "")
+    if own is None:
+        reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")
+    return own
 
 
 def _fresh(
@@ -131,12 +118,3 @@ def _relabelled(saved: SavedRun, own: Graph, fresh: Labels) -> Graph:
     y[fresh.nodes] = fresh.y
     y[trained] = own.y[trained]
     return dataclasses.replace(own, y=y, split=None, trusted=True)
-
-
-def _say(found: Recalibrated | RecalibratedClasses, paths: list[Path], note: str = "") -> None:
-    """Prints what was found, a note and what was written."""
-    print(found.summary(), end="")
-    if note:
-        print(f"note: {note}")
-    for path in paths:
-        print(path)

@@ -2,7 +2,6 @@
 
 from calirare.run.choice import Choice, Row
 from calirare.run.class_measures import TOGETHER
-from calirare.run.class_recalibration import RecalibratedClasses, recalibrated_classes
 from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
@@ -14,7 +13,8 @@ from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Prevailing, Probabilities
-from calirare.run.recalibration import Recalibrated, recalibrated
+from calirare.run.recalibrating import recalibrated
+from calirare.run.recalibration import Recalibrated
 from calirare.run.result import RareView
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
@@ -60,7 +60,6 @@ __all__ = [
     "Probabilities",
     "RareView",
     "Recalibrated",
-    "RecalibratedClasses",
     "Row",
     "SavedRun",
     "Scored",
@@ -82,7 +81,6 @@ __all__ = [
     "read_review",
     "read_yaml",
     "recalibrated",
-    "recalibrated_classes",
     "representing",
     "score_classes",
     "typed",

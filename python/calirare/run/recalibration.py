@@ -1,31 +1,55 @@
-"""A saved run on fresh labels: whether its P(rare) holds there, and its maps fitted on them anew."""
+"""A saved run on fresh labels: what these say of its probabilities before and after, and the run with new maps."""
 
 from __future__ import annotations
 
 import dataclasses
+import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare._util.errors import InputError
+from calirare._util.errors import cut
+from calirare._util.files import parse_json, read_text
 from calirare._util.output import fresh_files, fresh_folder
-from calirare._util.run_files import RECALIBRATION
-from calirare.calibration import NO_DOUBT, PriorPlattCalibrator, Target, cross_fitted_probabilities
-from calirare.calibration.decisions import Labelled
-from calirare.drift import Drift, Reference
-from calirare.graph import Graph, same_but_labels
-from calirare.metrics import PopulationCheck, population_check
-from calirare.models import acquainted
-from calirare.run.deciding import Decided, decided
+from calirare._util.run_files import RECALIBRATION, check_as_written, listed_files
+from calirare._util.torch_state import plain_torch
+from calirare.calibration import Target
+from calirare.drift import Drift
+from calirare.graph import Graph
+from calirare.metrics import PopulationCheck, brier, nll
+from calirare.run.class_judging import RAW, Judged
+from calirare.run.deciding import Decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
-from calirare.run.probabilities import p_rare
-from calirare.run.scoring import Say, to_stderr
+from calirare.run.outcome import Outcome
+from calirare.run.summary import WIDTH
+
+LOG = "log.txt"
+OF_DETECTOR = ("graph", "agreement", "choice")  # of metrics.json: what a map does not change
+NAME = 24  # characters of a class in the summary
+
+
+@dataclass(frozen=True, eq=False)
+class RareRecalibrated:
+    """What fresh labels say of a rare class alone.
+
+    Attributes:
+        before: mean P(rare) over the share observed, by the maps as they were.
+        after: the same by maps fitted on fresh labels, each label by one without it.
+        thresholds: of the decision before and after.
+        decision: what to expect in the fresh graph.
+    """
+
+    before: PopulationCheck
+    after: PopulationCheck
+    thresholds: tuple[float, float]
+    decision: Decided
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,178 +58,210 @@ class Recalibrated:
 
     Attributes:
         run: with new maps, and a new threshold where the decision's rule depends on them; graphs are held against the
-            fresh one from now on, since P(rare) is right there. Nothing else is new.
+            fresh one from now on, since its probabilities are right there. The detector is the old one.
         graph: name of the fresh graph.
-        labels: number of fresh labels.
-        before: mean P(rare) over the share observed, by the maps as they were.
-        after: the same by maps fitted on fresh labels, each label by one without it.
-        losses: log loss of the fresh labels before and after.
-        thresholds: of the decision before and after.
-        decision: what to expect in the fresh graph.
-        drift: how it differs from the run's own.
+        y: the fresh labels, int64 [m].
+        nodes: of the run's own graph, whose labels they are, int64 [m]; None: they are another graph's.
+        before: P of each fresh label by the population's map as it was, float64 [m, k].
+        after: by new maps without the label, for the population and with many classes for each target and before
+            calibration ("raw"), each float64 [m, k].
+        drift: how the fresh graph differs from the run's own.
+        notes: sentences a user should read.
+        rare: what they say of a rare class; None where every class is taken as it is.
     """
 
     run: SavedRun
     graph: str
-    labels: int
-    before: PopulationCheck
-    after: PopulationCheck
-    losses: tuple[float, float]
-    thresholds: tuple[float, float]
-    decision: Decided
+    y: Tensor
+    nodes: Tensor | None
+    before: Tensor
+    after: dict[str, Tensor]
     drift: Drift
+    notes: tuple[str, ...] = ()
+    rare: RareRecalibrated | None = None
 
     __repr__ = brief
 
-    def summary(self) -> str:
+    @property
+    def labels(self) -> int:
+        """Number of fresh labels."""
+        return len(self.y)
+
+    @property
+    def losses(self) -> tuple[float, float]:
+        """Log loss of the fresh labels before and after."""
+        return float(nll(self.y, self.before)), float(nll(self.y, self.after["population"]))
+
+    def measures(self) -> dict[str, dict[str, Any]]:
+        """Returns log loss, Brier score, accuracy and mean P of each class, of the fresh labels before and after."""
+        names, out = self.run.class_names, dict[str, dict[str, Any]]()
+        for side, p, loss in zip(
+            ("before", "after"), (self.before, self.after["population"]), self.losses, strict=True
+        ):
+            out[side] = {
+                "log_loss": loss,
+                "brier": float(brier(self.y, p)),
+                "accuracy": float((p.argmax(1) == self.y).double().mean()),
+                "mean_p": dict(zip(names, p.mean(0).tolist(), strict=True)),
+            }
+        return out
+
+    def summary(self, width: int = WIDTH) -> str:
         """Returns a few lines for a person."""
-        (was, now), (old, new) = self.losses, self.thresholds
+        if self.rare is not None:
+            return "\n".join([*self._rare_lines(self.rare), *self._warnings()]) + "\n"
+        told, names = self.measures(), self.run.class_names
+        was, now = told["before"], told["after"]
+        head = f"{'class':<{NAME}} {'labels':>8} {'share':>8} {'P before':>9} {'P after':>9}"
+        lines = [f"{amount(len(self.y), 'fresh label')} of {amount(len(names), 'class', 'classes')}", head]
+        for name, n in zip(names, self._counts(), strict=True):
+            means = f"{was['mean_p'][name]:>9.4f} {now['mean_p'][name]:>9.4f}"
+            lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / len(self.y):>8.4f} {means}")
+        for key, label in (("log_loss", "log loss"), ("brier", "Brier score"), ("accuracy", "accuracy")):
+            lines.append(f"{label:<{NAME + 18}} {was[key]:>9.4f} {now[key]:>9.4f}")
+        said = ["P: its mean over the fresh labels; after: each label by maps without it", *self._warnings()]
+        return "\n".join([*lines, *(row for each in said for row in textwrap.wrap(each, width))]) + "\n"
+
+    def _rare_lines(self, rare: RareRecalibrated) -> list[str]:
+        (was, now), (old, new) = self.losses, rare.thresholds
         kept = f"as it was, {old:.3g}" if old == new else f"{new:.3g}, it was {old:.3g}"
-        lines = [
-            f"{amount(self.labels, 'fresh label')}, {self.before.events:,} of them rare",
-            f"before: {self.before.verdict}: {self.before.sentence}; log loss {was:.4f}",
-            f"after:  {self.after.verdict}: {self.after.sentence}; log loss {now:.4f} (each label by a map without it)",
+        return [
+            f"{amount(self.labels, 'fresh label')}, {rare.before.events:,} of them rare",
+            f"before: {rare.before.verdict}: {rare.before.sentence}; log loss {was:.4f}",
+            f"after:  {rare.after.verdict}: {rare.after.sentence}; log loss {now:.4f} (each label by a map without it)",
             f"threshold of the decision: {kept}",
         ]
+
+    def _warnings(self) -> Iterator[str]:
+        was, now = self.losses
         if now > was:
-            lines.append("note: the new map does not do better on labels it has not seen: the old one may be kept")
+            yield "note: the new maps do not do better on labels they have not seen: the old ones may be kept"
+        yield from (f"note: {note}" for note in self.notes)
         if self.drift.verdict != "ok":
-            lines.append(f"drift: {self.drift.sentence}")
-        return "\n".join(lines) + "\n"
+            yield f"drift: {self.drift.sentence}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
-
-        def told(check: PopulationCheck) -> dict[str, Any]:
-            return check.numbers() | {"verdict": check.verdict, "sentence": check.sentence}
-
-        return {
-            "graph": self.graph,
-            "labels": self.labels,
-            "before": told(self.before) | {"log_loss": self.losses[0], "threshold": self.thresholds[0]},
-            "after": told(self.after) | {"log_loss": self.losses[1], "threshold": self.thresholds[1]},
-            "decision": self.decision.to_mapping(),
-            "drift": self.drift.to_mapping(),
+        facts = {"graph": self.graph, "labels": self.labels, "drift": self.drift.to_mapping()}
+        if self.rare is not None:
+            sides = zip((self.rare.before, self.rare.after), self.losses, self.rare.thresholds, strict=True)
+            before, after = (
+                check.numbers()
+                | {"verdict": check.verdict, "sentence": check.sentence, "log_loss": loss, "threshold": threshold}
+                for check, loss, threshold in sides
+            )
+            return facts | {"before": before, "after": after, "decision": self.rare.decision.to_mapping()}
+        counts = dict(zip(self.run.class_names, self._counts(), strict=True))
+        return facts | {
+            "task": "classes",
+            "own_graph": self.nodes is not None,
+            "labels_of": counts,
+            "shares": {name: n / self.labels for name, n in counts.items()},
+            **self.measures(),
         }
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> list[Path]:
-        """Writes the run into a folder of its own that scores graphs as the old one; returns its files.
+    def save(self, path: str | Path, *, graph: Graph | None = None, overwrite: bool = False) -> list[Path]:
+        """Writes the run into a folder of its own; returns its files.
 
         Args:
             path: the folder.
+            graph: the run's own (`SavedRun.graph`), of many classes; None: there are no tables and pictures in the
+                folder, which scores graphs all the same.
             overwrite: replace a run that is there.
 
         Raises:
             InputError: the folder exists and must not be replaced, or cannot be written.
         """
-        path = Path(path)
+        path, old = Path(path), self.run.folder
         with fresh_folder(path, overwrite=overwrite) as folder:
-            kept = [name for name in (CONFIG, LABELS) if (self.run.folder / name).is_file()]
-            for name in kept:
-                (folder / name).write_bytes((self.run.folder / name).read_bytes())
-            self._write(folder)
-        return [path / name for name in (*kept, MODEL, RECALIBRATION)]
+            for name in (CONFIG, LABELS, LOG):
+                if (old / name).is_file():
+                    (folder / name).write_bytes((old / name).read_bytes())
+            self._write(folder, graph)
+            names = sorted(each.name for each in folder.iterdir())
+        return [path / name for name in names]
 
-    def replace(self) -> list[Path]:
-        """Puts the new maps into the run's own folder, where all else stays; returns the files written.
+    def replace(self, graph: Graph | None = None) -> list[Path]:
+        """Puts the new maps into the run's own folder; returns the files written.
+
+        Args:
+            graph: the run's own (`SavedRun.graph`), of many classes, whose tables and pictures follow; None: all else
+                stays.
 
         Raises:
             InputError: a file cannot be written.
         """
         with fresh_files(self.run.folder, f"recalibrate: {self.run.folder}", own=True) as folder:
-            self._write(folder)
-        return [self.run.folder / name for name in (MODEL, RECALIBRATION)]
+            self._write(folder, graph)
+            names = sorted(each.name for each in folder.iterdir())
+        return [self.run.folder / name for name in names]
 
-    def _write(self, folder: Path) -> None:
+    def outcome(self, graph: Graph) -> Outcome:
+        """Returns the run's own graph of many classes under the new maps.
+
+        It is judged by its labelled test nodes that are not among the fresh labels; where there is none, or the labels
+        are another graph's, by the fresh labels, each by maps without it.
+
+        Args:
+            graph: the run's own (`SavedRun.graph`).
+        """
+        run, own = self.run, self._with_labels(graph.to("cpu"))
+        mapped, scorer = run.mapped(own), run.scorer
+        logits = run.fit.logits_of(mapped)
+        found = Outcome(own, run.settings, run.fit, logits, None, scorer.calibrators, None, None, mapped=mapped)
+        found = dataclasses.replace(found, features=scorer.features, damping=scorer.damping)
+        split, y = own.split, own.y
+        assert split is not None
+        assert y is not None
+        if self.nodes is not None:
+            left = split.test[(y[split.test] >= 0) & ~torch.isin(split.test, self.nodes)]
+            if left.numel():
+                targets: dict[str, Target | None] = {RAW: None} | {str(t): t for t in scorer.calibrators}
+                p = {side: found.mapped_logits(logits[left], target) for side, target in targets.items()}
+                return dataclasses.replace(found, judge=Judged("test", y[left], p))
+        return dataclasses.replace(found, judge=Judged("fresh", self.y, self.after))
+
+    def _with_labels(self, graph: Graph) -> Graph:
+        """Returns the run's own graph with the fresh labels that are its own."""
+        if self.nodes is None:
+            return graph
+        assert graph.y is not None
+        return dataclasses.replace(graph, y=graph.y.index_copy(0, self.nodes, self.y), trusted=True)
+
+    def _counts(self) -> list[int]:
+        return [int(n) for n in torch.bincount(self.y, minlength=len(self.run.class_names))]
+
+    @plain_torch()
+    def _write(self, folder: Path, graph: Graph | None) -> None:
         run = self.run
         write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / MODEL)
         write_json(self.to_mapping(), folder / RECALIBRATION)
+        if graph is not None:
+            outcome = self.outcome(graph)
+            outcome.write_tables(folder, self._metrics(outcome))
+
+    def _metrics(self, outcome: Outcome) -> dict[str, Any]:
+        """Returns metrics.json: what the old one says of the detector, and measures of the new maps."""
+        old = _metrics_of(self.run.folder)
+        m, whose = amount(len(self.y), "fresh label"), "its own graph" if self.nodes is not None else self.graph
+        anew = (
+            f"the maps were fitted anew on {m} of {whose} (calirare recalibrate): what other notes say of the labels "
+            "that calibrate is of the training"
+        )
+        facts = {"graph": self.graph, "labels": len(self.y), "own_graph": self.nodes is not None}
+        kept = {name: old[name] for name in OF_DETECTOR if name in old}
+        notes = list(dict.fromkeys([anew, *self.notes, *old.get("notes", ())]))
+        return outcome.metrics | kept | {"notes": notes, "recalibrated": facts}
 
 
-def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibrated:
-    """Returns a run with its maps fitted on the labels of another graph, and what these say of it before and after.
-
-    Args:
-        run: with maps that have a prior, of two classes.
-        graph: with labels drawn at random: they stand for its population. In the run's own graph, which may have got
-            more labels, those that trained are left out.
-        say: takes notes.
+def _metrics_of(folder: Path) -> dict[str, Any]:
+    """Returns metrics.json of a run; of one that was recalibrated where its graph was gone, which has none, nothing.
 
     Raises:
-        InputError: the run has other maps, or there are no labels of both classes that it has not seen.
+        InputError: it is missing or damaged.
     """
-    scorer, graph = run.scorer, graph.to("cpu")
-    old = {target: each for target, each in scorer.calibrators.items() if isinstance(each, PriorPlattCalibrator)}
-    if "population" not in old or len(scorer.class_names) != 2:
-        raise InputError(
-            "recalibrate: the run must be of two classes, method jackknife and map prior: train such a run"
-        )
-    prepared = scorer.prepared(graph, say)
-    seen = scorer.fit.nodes.cpu() if same_but_labels(graph, run.fingerprint) else torch.empty(0, dtype=torch.int64)
-    nodes, labels = _labelled(prepared, scorer.class_names[1], seen, scorer.settings.positive_only)
-    if seen.numel():
-        trained = amount(seen.numel(), "label")
-        say(f"note: this is the graph the run was trained on: the {trained} that trained are left out")
-    logits = acquainted(scorer.fit, prepared, say).logits_of(prepared).double()
-    fresh = logits[nodes]
-    before, own = p_rare(fresh, scorer.calibrators), cross_fitted_probabilities(old["population"], fresh, labels)[:, 1]
-    maps: dict[Target, PriorPlattCalibrator] = {
-        target: PriorPlattCalibrator(**each.get_params()).fit(fresh, labels) for target, each in old.items()
-    }
-    known = Labelled(own.cpu().numpy(), labels.cpu().numpy())
-    decision = decided(scorer.settings.decision, prepared, logits, dict(maps), known, int(labels.sum()))
-    now = p_rare(logits, dict(maps))
-    new = dataclasses.replace(
-        scorer,
-        calibrators=dict(maps),
-        threshold=decision.threshold,
-        doubt=NO_DOUBT,
-        reference=Reference.of(graph, scorer.features, now, torch.arange(graph.n_nodes)),
-    )
-    return Recalibrated(
-        dataclasses.replace(run, scorer=new),
-        graph.name,
-        len(labels),
-        population_check(labels, before),
-        population_check(labels, own),
-        (_log_loss(before, labels), _log_loss(own, labels)),
-        (scorer.threshold, decision.threshold),
-        decision,
-        scorer.reference.compare(graph, scorer.features, p_rare(logits, scorer.calibrators)),
-    )
-
-
-def _labelled(graph: Graph, rare: str, seen: Tensor, drawn: bool) -> tuple[Tensor, Tensor]:
-    """Returns the labelled nodes that have not been seen, and their labels.
-
-    Args:
-        graph: with labels.
-        rare: name of the rare class.
-        seen: nodes that trained, none in another graph than the run's own.
-        drawn: whether nodes without a label were among those, as the rest.
-
-    Raises:
-        InputError: there are none of one of the classes.
-    """
-    nodes = torch.empty(0, dtype=torch.int64) if graph.y is None else (graph.y >= 0).nonzero().flatten()
-    nodes = nodes[~torch.isin(nodes, seen.to(nodes.device))]
-    labels = nodes if graph.y is None else graph.y[nodes]
-    if not bool((labels == 1).any()) or not bool((labels == 0).any()):
-        got = f"{amount(len(labels), 'label')}, {int((labels == 1).sum())} of them {rare!r}"
-        if seen.numel() and drawn:
-            raise InputError(
-                f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but with labels "
-                f"positive-only those without one did too, drawn at random ({seen.numel():,} in all), which leaves "
-                f"{got}: give another graph's labels (--graph), or train with --labels all"
-            )
-        left = " (of nodes that did not train)" if seen.numel() else ""
-        raise InputError(
-            f"recalibrate: graph {graph.name!r} must have labels of {rare!r} and of other nodes that the run has not "
-            f"seen, got {got}{left}: add labels"
-        )
-    return nodes, labels
-
-
-def _log_loss(p: Tensor, labels: Tensor) -> float:
-    tiny = torch.finfo(torch.float64).tiny
-    return float(-torch.where(labels == 1, p, 1 - p).clamp(min=tiny).log().mean())
+    listed = listed_files(folder) or {}
+    if RECALIBRATION in listed and "metrics.json" not in listed:
+        return {}
+    check_as_written(folder, ("metrics.json",))
+    return cast(dict[str, Any], parse_json(read_text(folder / "metrics.json")))
