@@ -25,7 +25,7 @@ import scipy.sparse
 import torch
 from baselines.torch_func_jackknife import Baseline, TwoLayers
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import of_tape, safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
 from calirare.graph.convolution import propagation

@@ -21,7 +21,9 @@ from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
-from calirare.graph import Graph, Split, as_array, as_features, check_graph, scale_note
+from calirare.graph import Graph, Split, check_graph
+from calirare.graph.arrays import as_array, as_features
+from calirare.graph.features import scale_note
 from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train

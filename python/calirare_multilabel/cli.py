@@ -203,7 +203,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     import numpy as np
 
     from calirare.cli.tables import numbers_of, read_frame, read_labels
-    from calirare.graph import is_value
+    from calirare.graph.spelling import is_value
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")

@@ -13,7 +13,8 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
 from calirare._util.errors import InputError
 from calirare.datasets import data_root
-from calirare.graph import PARTS, Split, check_adjacency
+from calirare.graph import PARTS, Split
+from calirare.graph.validation import check_adjacency
 from calirare_ext import Csr
 
 PUBLISHED = ("emotions", "scene", "yeast", "enron")

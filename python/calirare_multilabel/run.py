@@ -15,10 +15,10 @@ import torch
 import yaml
 from torch import Tensor
 
+from calirare._util.array_files import write_tensors
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
-from calirare._util.tensor_files import write_tensors
 from calirare.graph import PARTS
 from calirare.plots import Panel, reliability_diagram
 from calirare_ext import __version__

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 import calirare
-from calirare.graph import NO_PART, Graph
+from calirare.graph import Graph
+from calirare.graph.labelled import NO_PART
 from calirare.pipeline import update
 from calirare.run import Labels
 from tests.campaigns import growth

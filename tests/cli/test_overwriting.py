@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_pat
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("calirare._util.claims.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("calirare._util.file_locks.tempfile.mkdtemp", refuse)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
     assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
     assert list(tmp_path.iterdir()) == []

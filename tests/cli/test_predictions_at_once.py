@@ -11,7 +11,7 @@ import pytest
 
 from calirare._util import output
 from calirare._util.blocks import BlockFiles
-from calirare._util.claims import claimed, is_left_lock
+from calirare._util.file_locks import claimed, is_left_lock
 from tests.cli.test_classes import tables
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task

@@ -33,8 +33,8 @@ from calirare.calibration import (
 )
 from calirare.cli.options import UsageError
 from calirare.cli.parser import COMMANDS, parser_of
-from calirare.graph.table_labels import labels_of, split_of
-from calirare.graph.typed_columns import NodeCells
+from calirare.graph.tables.labels import labels_of, split_of
+from calirare.graph.tables.node_cells import NodeCells
 from calirare.run import Settings
 from calirare.run.tables import inert
 from tests.fuzz.mutate import NUMBERS, REALS, WORDS, odd_numbers, odd_text, some

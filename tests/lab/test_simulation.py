@@ -13,8 +13,9 @@ import torch
 from calirare._util.array_files import file_checksum
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset, read_graph
-from calirare.graph import Graph, check_adjacency
+from calirare.graph import Graph
 from calirare.graph.folder import checksums_of
+from calirare.graph.validation import check_adjacency
 from calirare.models import GcnTraining, fit
 from calirare_lab.simulation import on_disk, synthetic_on_disk
 from calirare_lab.simulation.array_writer import ArrayWriter, joined_checksum

@@ -1,13 +1,15 @@
-"""Arrays in files: archives, never pickled, and single ones that are read page by page and given back."""
+"""Arrays in files: archives, never pickled, single ones read page by page, tensors, and room for large matrices."""
 
 from __future__ import annotations
 
 import math
 import mmap
+import shutil
 import sys
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +17,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
@@ -23,12 +27,21 @@ from calirare._util.memory import SAFE_SHARE, free_bytes
 
 NumpyArray = np.ndarray[Any, Any]
 
+
 MAX_INT = 2**63 - 1
+
+
 CHECKED = 1 << 24  # numbers in one step of a checksum
+
+
 BOMB_BYTES, BOMB_RATIO = 1_000_000_000, 300  # an archive of more bytes, packed more tightly, is nothing but zeros
+
+
 # The arrays behind mapped tensors by address: `release` must never touch memory that no file stands behind. numpy makes
 # the memmap the owner of a tensor's memory, so an entry lives as long as any tensor on it.
 _MAPPED: WeakValueDictionary[int, np.memmap] = WeakValueDictionary()
+
+
 _HAS_ADVICE = hasattr(mmap, "MADV_DONTNEED")  # not on Windows
 
 
@@ -306,3 +319,57 @@ def file_checksum(path: Path) -> int:
         while part := file.read(CHECKED):
             value = zlib.crc32(part, value)
     return value
+
+
+IN_MEMORY = 0.25  # share of the free memory that a matrix may take before it goes to a file
+
+
+def scratch(n_rows: int, n_columns: int, device: torch.device) -> Tensor:
+    """Returns an uninitialised matrix, float32 [n_rows, n_columns].
+
+    On the CPU it lies in a file of the folder for temporary files ($TMPDIR) where it would take more than a quarter of
+    the free memory; the file has no name and goes with the matrix. `array_files.release` gives its pages back.
+
+    Raises:
+        InputError: the file would not fit.
+    """
+    needed = 4 * n_rows * n_columns
+    if device.type != "cpu" or needed <= IN_MEMORY * free_bytes(device):
+        return torch.empty(n_rows, n_columns, device=device)
+    return in_file(n_rows, n_columns)
+
+
+def in_file(n_rows: int, n_columns: int) -> Tensor:
+    """Returns the same in a file; see `scratch`."""
+    folder, needed = tempfile.gettempdir(), 4 * n_rows * n_columns
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(
+            f"{folder}: {needed / 1e9:.2f} GB are needed for what lies between two passes over the graph, "
+            f"{free / 1e9:.2f} GB are free: name a folder with more room in the environment as TMPDIR"
+        )
+    with tempfile.TemporaryFile(dir=folder) as file:
+        array = np.memmap(file, dtype=np.float32, mode="w+", shape=(n_rows, n_columns))
+    return torch.from_numpy(known_mapped(array))
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, facts: Mapping[str, str]) -> None:
+    """Writes tensors and texts to a file that everybody may read.
+
+    `safetensors.torch.save_file` makes ctypes define a type for each size of a tensor in bytes. These types are never
+    freed: about 30 KiB per run in a process that trains and saves many. Writing NumPy arrays makes no types.
+
+    Args:
+        tensors: of types that NumPy has, thus not bfloat16; they are copied, so they may share memory.
+        path: of the file.
+        facts: the texts. With more than one entry, safetensors writes them in random order.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    arrays = {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+    try:
+        save_file(arrays, str(path), dict(facts))
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    path.chmod(0o644)  # safetensors leaves it to its owner alone

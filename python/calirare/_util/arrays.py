@@ -6,6 +6,7 @@ ValueError for a wrong shape or range. `device` is where the result shall live.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -14,12 +15,21 @@ import numpy as np
 import torch
 
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
+
+
 AnyArray = TypeVar("AnyArray", np.ndarray, torch.Tensor)
 
+
 ROUNDING = 1e-6  # how far beyond 0 and 1 a probability may lie: that of a weighted mean of float32 numbers, say
+
+
 MOST = 10**7  # bins, draws or points: more are a slip, and would take all memory
+
+
 # Sums of weights that leave room for their squares, and for products with scores and other sums, in float64.
 _WEIGHT_SUMS = (1e-100, 1e100)
+
+
 EQUAL = 1e-12  # of their size: numbers that differ by less are equal but for rounding
 
 
@@ -165,3 +175,22 @@ def check_count(function: str, name: str, value: int, *, least: int = 1) -> None
         raise ValueError(f"{function}: {name} must be at least {least}, got {value}")
     if value > MOST:
         raise ValueError(f"{function}: {name} must be at most {MOST:,}, got {value:,}")
+
+
+LONGEST = 160  # characters of a field: a graph says its own line
+
+
+def brief(value: Any) -> str:
+    """Returns one line for a dataclass: each field by `describe`; assign it to `__repr__`."""
+    fields = (f for f in dataclasses.fields(value) if f.repr)
+    return f"{type(value).__name__}({', '.join(f'{f.name}={describe(getattr(value, f.name))}' for f in fields)})"
+
+
+def describe(value: Any) -> str:
+    """Returns type and shape of an array, the repr of what has a short one, and otherwise the name of its class."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, torch.nn.Module):  # its repr would walk the network
+        return type(value).__name__
+    text = repr(value)
+    return text if len(text) <= LONGEST and "\n" not in text else f"{type(value).__name__}(...)"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from calirare._util.claims import RANDOM, claimed, is_left_lock, is_part, part_folder
-from calirare._util.durable import exchange, sync, sync_folder
 from calirare._util.errors import InputError
+from calirare._util.file_locks import RANDOM, claimed, is_left_lock, is_part, part_folder
+from calirare._util.files import exchange, sync, sync_folder
 from calirare._util.run_files import LIST, PART, announce, arrived, changed_file, listed_files, own_files, seal
 from calirare._util.startup import end_if_stopped
 

@@ -15,9 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from calirare._util.durable import sync
 from calirare._util.errors import InputError
-from calirare._util.files import parse_json, read_text
+from calirare._util.files import parse_json, read_text, sync
 from calirare_ext import __version__
 
 LIST, FORMAT = "files.json", "calirare files 1"

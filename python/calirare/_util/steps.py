@@ -8,7 +8,10 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
 Listener = Callable[[str, int, int], None]  # stage, steps done, steps in all
+
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
@@ -38,7 +41,7 @@ def during(stage: str) -> Iterator[None]:
     tell(stage, 1, 1)
 
 
-def told(stage: str, items: Sequence[T]) -> Iterator[T]:
+def progress(stage: str, items: Sequence[T]) -> Iterator[T]:
     """Yields items, each a step of a stage."""
     for done, item in enumerate(items):
         tell(stage, done, len(items))

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, TypeVar
 import torch
 from torch import Tensor
 
-from calirare._util.claims import part_file
 from calirare._util.errors import InputError
+from calirare._util.file_locks import part_file
 from calirare._util.files import check_plain, parse_json, read_text
 
 KEY = "key.txt"

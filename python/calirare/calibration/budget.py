@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import equal_to
-from calirare._util.brief import brief
+from calirare._util.arrays import brief, equal_to
 from calirare._util.errors import InputError
 from calirare.calibration.posterior import count_draws
 from calirare.calibration.prior_platt import PriorPlattCalibrator

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import to_tensor
-from calirare._util.brief import brief
+from calirare._util.arrays import brief, to_tensor
 from calirare._util.errors import InputError
 
 

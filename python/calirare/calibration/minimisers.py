@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 
 MAX_STEPS = 100
 

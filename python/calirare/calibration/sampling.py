@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 
 ABSENT = -700.0  # log of the share of a class that a draw left out: exp of it is 0 beside any other
 

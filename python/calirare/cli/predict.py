@@ -11,7 +11,9 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, claimed_files, fresh_files
 from calirare.datasets import read_graph
-from calirare.graph import Graph, GraphOnDisk, as_of_words, id_column_of, is_table, note_weights, stem_of
+from calirare.graph import Graph, GraphOnDisk
+from calirare.graph.matching import note_weights
+from calirare.graph.tables import as_of_words, id_column_of, is_table, stem_of
 from calirare.models import streams_of
 from calirare.run import (
     ClassScored,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from calirare._util.amounts import amount
-from calirare._util.claims import claimed
 from calirare._util.errors import InputError
+from calirare._util.file_locks import claimed
 from calirare._util.output import check_free
 from calirare.page import Desk, ReviewServer, Verdicts, export, labels_met, other_nodes
 from calirare.run import load

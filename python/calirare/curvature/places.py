@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare_ext import Csr, ReceptiveField, as_matrix, rows_of_inputs
 
 

@@ -9,17 +9,8 @@ from pathlib import Path
 import torch
 
 from calirare._util.errors import FaultsError, InputError
-from calirare.graph import (
-    Graph,
-    as_names,
-    labels_of,
-    lost_digits,
-    named,
-    place,
-    read_table,
-    source_of,
-    why_unknown,
-)
+from calirare.graph import Graph, names_in_words
+from calirare.graph.tables import as_names, labels_of, lost_digits, read_table, row_in_words, source_of, why_unknown
 
 NODE, LABEL = ("node", "id"), ("label", "y", "class")
 SHOWN = 10  # names of columns in a message
@@ -59,10 +50,14 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
         at = number.get(name)
         if at is None:
             mend = why_unknown(str(name), number) or "remove the row, or name the node as the node table does"
-            raise InputError(f"{path}: graph {graph.name!r} has no node {name!r}, in {place(row, source)}: {mend}")
+            raise InputError(
+                f"{path}: graph {graph.name!r} has no node {name!r}, in {row_in_words(row, source)}: {mend}"
+            )
         if k >= 0 and out[at] not in (-1, k):
             both = f"{classes[out[at]]!r} and {classes[k]!r}"
-            raise InputError(f"{path}: node {name!r} must have one label, got {both} in {place(row, source)}: keep one")
+            raise InputError(
+                f"{path}: node {name!r} must have one label, got {both} in {row_in_words(row, source)}: keep one"
+            )
         out[at] = max(out[at], k)
     labels = torch.tensor(out, dtype=torch.int64)
     notes = (*graph.notes, *read._replace(y=labels).notes())
@@ -80,6 +75,6 @@ def _columns(names: list[str], path: str) -> tuple[str, str]:
     if len(nodes) != 1 or len(labels) != 1:
         raise InputError(
             f"{path}: one column must hold the nodes ({' or '.join(NODE)}) and one the labels ({', '.join(LABEL)}), "
-            f"got {named(names, SHOWN)}: name them so"
+            f"got {names_in_words(names, SHOWN)}: name them so"
         )
     return nodes[0], labels[0]

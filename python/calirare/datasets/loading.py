@@ -17,25 +17,19 @@ from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
 from calirare.datasets.places import place_of
 from calirare.graph import (
-    FEWEST_TESTED,
-    LABEL_RATE,
-    TABLE_SUFFIXES,
-    TEST_SHARE,
     EdgeOptions,
     FileOptions,
     Graph,
     Normalisation,
     check_trainable,
-    is_table,
     known_rare,
-    no_label_column,
     one_class,
-    raise_label_rate,
     random_split,
     share_split,
-    unnamed_table,
-    words_of,
 )
+from calirare.graph.spelling import words_of
+from calirare.graph.splits import FEWEST_TESTED, LABEL_RATE, TEST_SHARE, raise_label_rate
+from calirare.graph.tables import TABLE_SUFFIXES, is_table, no_label_column, unnamed_table
 
 Task = Literal["rare", "classes"]
 TASKS: tuple[Task, ...] = ("rare", "classes")

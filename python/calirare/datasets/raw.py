@@ -12,7 +12,8 @@ import torch
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.datasets.pickles import open_pickled_arrays, read_pickle
-from calirare.graph import N_VAL, EdgeOptions, Graph, Split
+from calirare.graph import EdgeOptions, Graph, Split
+from calirare.graph.splits import N_VAL
 from calirare_ext import Csr
 
 PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")

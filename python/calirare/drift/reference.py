@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.drift.findings import Drift, Finding, Part, Verdict
 from calirare.drift.kinds import KindsNow, KindsThen, compare_kinds

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.steps import made
-from calirare._util.threads import threads_for
-from calirare._util.torch_state import plain_torch
+from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.class_voice import ClassVoice, probabilities
 from calirare.explain.explainer import EVERY, SHOWN, Explainer
 from calirare.explain.explanation import Explanation, Explanations, Needed

@@ -20,7 +20,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import (
     GcnLinearisation,
     gauss_newton,

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.steps import made
-from calirare._util.threads import threads_for
-from calirare._util.torch_state import plain_torch
+from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
 from calirare.explain.label_reasons import LabelReasons
 from calirare.explain.shares import stretched

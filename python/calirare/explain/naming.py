@@ -13,7 +13,8 @@ from torch import Tensor
 
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError
-from calirare.graph import Graph, named, why_unknown
+from calirare.graph import Graph, names_in_words
+from calirare.graph.tables import why_unknown
 
 Nodes: TypeAlias = str | int | Sequence[str | int] | Tensor
 
@@ -61,7 +62,7 @@ def _unknown(graph: Graph, names: list[str], who: str) -> str:
         known = f"its nodes are numbers from 0 to {graph.n_nodes - 1}"
     else:
         known = why_unknown(names[0], graph.node_names) or _close(names[0], graph.node_names)
-    return f"{who}: graph {graph.name!r} has no node {named(names, 5)}: {known}"
+    return f"{who}: graph {graph.name!r} has no node {names_in_words(names, 5)}: {known}"
 
 
 def _close(name: str, names: NDArray[np.generic]) -> str:
@@ -69,4 +70,4 @@ def _close(name: str, names: NDArray[np.generic]) -> str:
     close = get_close_matches(name, map(str, names), 1)
     if close:
         return f"did you mean {quoted(close[0])}?"
-    return f"its nodes are called {named([str(each) for each in names[:3]], 3)}, .."
+    return f"its nodes are called {names_in_words([str(each) for each in names[:3]], 3)}, .."

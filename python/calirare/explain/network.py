@@ -16,7 +16,7 @@ from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
 from calirare.explain.voice import FEW, Kept, Shares, Voice, said
 from calirare.explain.words import with_words
-from calirare.graph import Graph, numbered
+from calirare.graph import Graph, default_names
 from calirare.leave_one_out import Agreement, OwnLogits, choose_damping, closed_form_fits
 from calirare.models import FoldedNetwork, GcnFit, HopsFit, perceptron
 from calirare_ext import ReceptiveField
@@ -118,7 +118,7 @@ class NetworkVoice(Voice):
         shares = self._shares.at(self._field(nodes))
         if self.columns is None:
             return shares
-        return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
+        return with_words(shares, self.graph.feature_names or default_names(self.graph.n_features))
 
     @cached_property
     def _shares(self) -> NetworkShares:

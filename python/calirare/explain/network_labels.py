@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import (
     GcnLinearisation,
     Linearisation,

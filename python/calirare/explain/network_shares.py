@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calirare.explain.removal import numbered_anew
 from calirare.explain.voice import Shares
-from calirare.graph import Graph, numbered, propagated_features, scipy_of_csr
+from calirare.graph import Graph, default_names, propagated_features, scipy_of_csr
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, as_dense, propagate
 
@@ -53,7 +53,7 @@ class NetworkShares:
     def __init__(self, fitted: GcnFit, view: Graph) -> None:
         self.fitted, self.view = fitted, view
         self.layers = [(weight.detach().double(), bias.detach().double()) for weight, bias in fitted.model.layers()]
-        own = view.feature_names or numbered(view.n_features)
+        own = view.feature_names or default_names(view.n_features)
         taken = frozenset(own)
         self.names = own + tuple(made(NEIGHBOURHOOD + name, taken) for name in own if fitted.model.hops)
 

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 from calirare.explain.meeting import Meeting
 from calirare.explain.network_shares import made
 from calirare.explain.voice import Kept, Shares, Voice, said
-from calirare.graph import Graph, numbered
+from calirare.graph import Graph, default_names
 from calirare.models import STEPS, SpreadingFit, spreading_step
 from calirare_ext import Csr
 
@@ -67,7 +67,7 @@ class SpreadingVoice(Voice):
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: nothing but labels nearby."""
-        names = frozenset(self.graph.feature_names or numbered(self.graph.n_features))
+        names = frozenset(self.graph.feature_names or default_names(self.graph.n_features))
         odds = self.log_odds(nodes)
         return Shares(torch.zeros_like(odds), (made(NEARBY, names),), odds.nan_to_num(nan=0.0)[:, None])
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator
 from calirare.explain.words import neighbours
-from calirare.graph import Column, Graph, named
+from calirare.graph import Column, Graph, names_in_words
 
 MOST_GROUPS = 200  # values of a column whose labels are left out together
 FIRST_DAY = datetime.date(2000, 1, 1)  # from which columns of dates count
@@ -133,7 +133,7 @@ class Subject:
         """
         names = self.graph.feature_names if isinstance(self.graph.x, Tensor) else ()
         if column not in names:
-            known = f"its columns are {named(names, 10)}" if names else "its features have no names"
+            known = f"its columns are {names_in_words(names, 10)}" if names else "its features have no names"
             raise InputError(
                 f"explain: graph {self.graph.name!r} has no column {column!r} to group by: {known}; "
                 "of one that was left out, name its table too (--groups)"

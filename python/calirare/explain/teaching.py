@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare._util.steps import told
+from calirare._util.steps import progress
 from calirare.explain.explainer import Explainer
 from calirare.explain.voice import probability
 
@@ -52,7 +52,7 @@ def label_values(explainer: Explainer, more: Tensor, nodes: Tensor) -> LabelValu
     mapping, now = explainer.subject.mapping, explainer.p_rare(nodes)
     bound = now * (1 - now)
     moved, fall = (p.new_empty(more.numel(), nodes.numel()) for _ in range(2))
-    for rows in told("labels worth getting", torch.arange(more.numel(), device=more.device).split(step)):
+    for rows in progress("labels worth getting", torch.arange(more.numel(), device=more.device).split(step)):
         with explainer.turn:
             rest, rare = probability(explainer.voice.with_each_label(nodes, more[rows]), mapping)
         moved[rows] = rare - rest

@@ -18,7 +18,7 @@ from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
 from calirare.explain.voice import Kept, Shares, Voice, said
 from calirare.explain.words import with_words
-from calirare.graph import Graph, numbered
+from calirare.graph import Graph, default_names
 from calirare.models import TREE_SHRINKAGE, TreesFit
 
 FIXED = (
@@ -67,7 +67,7 @@ class TreesVoice(Voice):
         """See `Voice.shares`: TreeSHAP."""
         names = self.fitted.columns.scaled.feature_names
         shares = tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes))
-        return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
+        return with_words(shares, self.graph.feature_names or default_names(self.graph.n_features))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare.explain.network_shares import NEIGHBOURHOOD, made
 from calirare.explain.voice import Shares
-from calirare.graph import Graph, numbered
+from calirare.graph import Graph, default_names
 from calirare_ext import Csr
 
 NEIGHBOURS, HOPS = "mean of neighbours of ", re.compile(r"(\d+) hops' (.*)", re.DOTALL)
@@ -67,7 +67,7 @@ class Values:
 
     def __init__(self, graph: Graph, own: Sequence[str] | None = None) -> None:
         self.graph = graph
-        names = (graph.feature_names or numbered(graph.n_features)) if isinstance(graph.x, Tensor) else ()
+        names = (graph.feature_names or default_names(graph.n_features)) if isinstance(graph.x, Tensor) else ()
         self.place = {name: i for i, name in enumerate(names)}
         self.own = frozenset(names if own is None else own)
         edges = {"": graph.adjacency}

@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import scratch
 from calirare._util.errors import InputError
-from calirare._util.scratch import scratch
 from calirare.features.categorical import OneHot, TargetEncoded, of_now
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
-from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered, numbers_named
+from calirare.graph import Column, Graph, check_nodes, default_names, number_columns
+from calirare.graph.columns import columns_of_text, columns_to_text
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
@@ -123,7 +124,7 @@ class FeatureMap:
         encoded = any(isinstance(each, TargetEncoded) for each in maps)
         labelled = LabelledNodes.of(graph, labels[0]) if encoded else None
         names = tuple(name for each in maps for name in each.names)
-        if not graph.feature_names and names == numbered(graph.n_features):
+        if not graph.feature_names and names == default_names(graph.n_features):
             names = ()
         return cls(how, columns, len(columns), maps, None, newest, names, log, labelled)
 
@@ -273,7 +274,7 @@ class FeatureMap:
 
     @property
     def _columns(self) -> tuple[Column, ...]:
-        return self.columns or numbers_named(numbered(self.n_inputs))
+        return self.columns or number_columns(default_names(self.n_inputs))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""

@@ -17,7 +17,9 @@ from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common
 from calirare.features.column_looks import looks
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
 from calirare.features.raw_table import ColumnMap, RawTable, written
-from calirare.graph import NEIGHBOURS, Column, Graph, column_statistics, named
+from calirare.graph import Column, Graph, names_in_words
+from calirare.graph.columns import NEIGHBOURS
+from calirare.graph.features import column_statistics
 
 Impute = Literal["median", "zero", "error"]
 UNCOMMON = "dropped, no category is common"
@@ -59,7 +61,7 @@ class Log:
 
     def lines(self) -> tuple[str, ...]:
         """Returns the lines."""
-        return tuple(f"{named(names)}: {became}" for became, names in self.names.items())
+        return tuple(f"{names_in_words(names)}: {became}" for became, names in self.names.items())
 
 
 def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[ColumnMap, ...], tuple[str, ...]]:
@@ -99,7 +101,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
         rare = log.names.get(UNCOMMON)
         why, leave = "all are constant", "leave them out"
         if rare:
-            why = f"of {named(rare)} no text is common (of others every value is the same)"
+            why = f"of {names_in_words(rare)} no text is common (of others every value is the same)"
             leave = "make numbers of amounts and dates, or leave the columns out"
         if [column.name for column in table.columns] == [NEIGHBOURS]:
             raise InputError(
@@ -145,7 +147,7 @@ def _check_missing(table: RawTable, numbers: Sequence[int], looks: Looks, option
     gone = [(i, int(n)) for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
     if options.impute != "error" or not gone:
         return
-    shown = named([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10, str)
+    shown = names_in_words([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10, str)
     raise InputError(f"features: no value may be missing, but {shown}: fill them in, or take impute median or zero")
 
 
@@ -239,8 +241,9 @@ def with_categories(graph: Graph, columns: tuple[Column, ...], names: Sequence[s
     absent = [name for name in names if name not in [column.name for column in columns if column.kind != "date"]]
     if absent:
         raise InputError(
-            f"features: one-hot columns must be numbers or categories of graph {graph.name!r}, {named(absent, 10)} "
-            f"{'is' if len(absent) == 1 else 'are'} not among {named([column.name for column in columns], 20)}"
+            f"features: one-hot columns must be numbers or categories of graph {graph.name!r}, "
+            f"{names_in_words(absent, 10)} {'is' if len(absent) == 1 else 'are'} not among "
+            f"{names_in_words([column.name for column in columns], 20)}"
         )
 
     def categories(i: int) -> tuple[str, ...]:

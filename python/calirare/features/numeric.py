@@ -12,7 +12,7 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.features.raw_table import ColumnMap, RawTable
-from calirare.graph import named
+from calirare.graph import names_in_words
 
 N_QUANTILES = 1000  # of a rank; scikit-learn's default
 SAMPLE = 100_000  # nodes whose quantiles are taken, where there are more
@@ -50,8 +50,8 @@ class Kept(ColumnMap):
         if len(left):
             names = [table.columns[self.inputs[at][int(j)]].name for j in left]
             raise InputError(
-                f"features: {named(names)} must have a value for every node, as in the run's graph: fill the empty "
-                "cells, or train with --impute median"
+                f"features: {names_in_words(names)} must have a value for every node, as in the run's graph: fill the "
+                "empty cells, or train with --impute median"
             )
 
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:

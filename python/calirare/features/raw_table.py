@@ -16,17 +16,9 @@ from torch import Tensor
 from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
-from calirare.graph import (
-    TRUTH,
-    Column,
-    Graph,
-    named,
-    nameless,
-    numbered,
-    numbers_named,
-    places_of_names,
-    plain_name,
-)
+from calirare.graph import Column, Graph, default_names, names_in_words, number_columns
+from calirare.graph.columns import has_default_names
+from calirare.graph.spelling import TRUTH, places_of_names, plain_name
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
@@ -115,7 +107,7 @@ def columns_of(graph: Graph) -> tuple[Column, ...]:
     """Returns the raw columns of a graph with dense features; numbers where the graph says nothing."""
     if graph.columns:
         return graph.columns
-    return numbers_named(graph.feature_names or numbered(graph.n_features))
+    return number_columns(graph.feature_names or default_names(graph.n_features))
 
 
 def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, float], say: Say) -> RawTable:
@@ -176,7 +168,7 @@ def _fits(here: Column, wanted: Column) -> bool:
 def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int, ...]:
     """Returns where each wanted column stands among those of a graph; see `read_table`."""
     given, wanted = list(graph.feature_names), [column.name for column in columns]
-    if nameless(given) or nameless(wanted):
+    if has_default_names(given) or has_default_names(wanted):
         if graph.n_features != len(wanted):
             raise InputError(
                 f"features: graph {graph.name!r} must have the {len(wanted)} features the run was trained on, got "
@@ -189,9 +181,9 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
     absent = [name for name in wanted if name not in here]
     if absent:
         raise InputError(
-            f"features: graph {graph.name!r} must have the features the run was trained on, but {named(absent, 20)} "
-            f"{'is' if len(absent) == 1 else 'are'} not among its columns {named(given, 20)}: name the columns as the "
-            "run's graph does"
+            f"features: graph {graph.name!r} must have the features the run was trained on, but "
+            f"{names_in_words(absent, 20)} {'is' if len(absent) == 1 else 'are'} not among its columns "
+            f"{names_in_words(given, 20)}: name the columns as the run's graph does"
         )
     more = [name for name in given if name not in set(wanted)]
     if more:

@@ -17,9 +17,17 @@ from calirare.graph.arrays import Parts, dtype_of
 from calirare_ext import Csr
 
 Kind = Literal["numeric", "categorical", "date"]
+
+
 CHUNK = 65536  # rows looked at together
+
+
 NEIGHBOURS = "neighbours"  # the feature of nodes that have none: how many neighbours they have
+
+
 LONGEST = 60  # characters of a name in a sentence that lists some
+
+
 EPOCH = "2000-01-01"  # days are counted from here, in UTC
 
 
@@ -70,8 +78,8 @@ def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], x: Tensor |
         gaps: whether values are missing.
     """
     if not columns:
-        return numbers_named(given or numbered(x.shape[1])) if gaps else ()
-    if not nameless([column.name for column in columns]) or len(given) != len(columns):
+        return number_columns(given or default_names(x.shape[1])) if gaps else ()
+    if not has_default_names([column.name for column in columns]) or len(given) != len(columns):
         return columns
     return tuple(replace(column, name=name) for column, name in zip(columns, given, strict=True))
 
@@ -148,13 +156,13 @@ def unmapped(columns: tuple[Column, ...], x: Tensor, node_name: Callable[[int], 
     said = []
     for kind, holds in (("categorical", "names of categories"), ("date", "dates")):
         found = [column.name for column in columns if column.kind == kind]
-        said += [f"{named(found)} hold{'s' * (len(found) == 1)} {holds}"] if found else []
+        said += [f"{names_in_words(found)} hold{'s' * (len(found) == 1)} {holds}"] if found else []
     gaps = missing(x)
     places = gaps.nonzero().flatten().tolist()
     if places:
         node = int(x[:, places[0]].isnan().nonzero()[0])
         said.append(
-            f"{named([columns[i].name for i in places])} lack{'s' * (len(places) == 1)} {int(gaps.sum()):,} "
+            f"{names_in_words([columns[i].name for i in places])} lack{'s' * (len(places) == 1)} {int(gaps.sum()):,} "
             f"value{'s' * (int(gaps.sum()) > 1)} (the first of node {node_name(node)})"
         )
     return ", ".join(said)
@@ -169,23 +177,23 @@ def missing(x: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def numbered(n_features: int) -> tuple[str, ...]:
+def default_names(n_features: int) -> tuple[str, ...]:
     """Returns what features without names are called."""
     return tuple(f"feature {i}" for i in range(n_features))
 
 
-def nameless(names: Sequence[str]) -> bool:
+def has_default_names(names: Sequence[str]) -> bool:
     """Returns whether nobody has named the features that are called so."""
-    return tuple(names) == numbered(len(names))
+    return tuple(names) == default_names(len(names))
 
 
 @lru_cache(maxsize=32)
-def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
+def number_columns(names: tuple[str, ...]) -> tuple[Column, ...]:
     """Returns columns of numbers."""
     return tuple(Column(name) for name in names)
 
 
-def named(names: Sequence[str], most: int = 2, quote: Callable[[str], str] = quoted) -> str:
+def names_in_words(names: Sequence[str], most: int = 2, quote: Callable[[str], str] = quoted) -> str:
     """Returns names in words: the first ones, long ones cut, and how many more there are; `quote` writes each."""
     names = [quote(name if len(name) <= LONGEST else cut(name, LONGEST)) for name in names]
     if len(names) <= most + 1:

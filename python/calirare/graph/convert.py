@@ -14,9 +14,10 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, dtype_of
 from calirare.graph.columns import with_neighbours
-from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
+from calirare.graph.edges import Naming, build_adjacency
+from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.table_labels import labels_of
+from calirare.graph.tables.labels import labels_of
 from calirare.graph.validation import located
 from calirare_ext import Csr
 

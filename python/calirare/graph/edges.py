@@ -2,109 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from typing import Any, Literal, TypedDict
+from typing import Literal
 
 import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import FaultsError, InputError
+from calirare.graph.options import EdgeRules
 from calirare_ext import Csr
 
 STRICT = ("error", None)  # what refuses
+
+
 BLOCK = 1 << 20  # edges that are handled together where all at once would take memory
-
-
-UnknownEnds = Literal["error", "drop", "add"]
-
-
-class EdgeOptions(TypedDict, total=False):
-    """The keywords of `EdgeRules`, as the functions that read a graph take them."""
-
-    symmetrize: bool
-    duplicates: Literal["error", "drop", "sum"]
-    self_loops: Literal["error", "drop", "keep"]
-
-
-class FileOptions(EdgeOptions, total=False):
-    """Further keywords for tables in files, see `calirare.graph.tables.TableOptions`."""
-
-    id: str | None
-    source_column: str | None
-    target_column: str | None
-    one_hot: tuple[str, ...]
-    leave_out: tuple[str, ...]
-    impute: Literal["median", "zero", "error"] | None
-    need_label: bool
-    relation: str | None
-    directed: bool
-    time: str | None
-    as_of: str | None
-    edge_columns: tuple[str, ...]
-    unknown_ends: UnknownEnds | None
-    scored: str | None
-    kinds: Mapping[str, str] | None
-    unweighted: bool
-    unknown: Sequence[str | int]
-
-
-@dataclass(frozen=True)
-class EdgeRules:
-    """What to do with edges a symmetric adjacency without repetition cannot hold as they are.
-
-    None is strict, but for the tables of `read_tables`, which are mended, see `for_table`.
-
-    Attributes:
-        symmetrize: give every edge its opposite direction. Where both directions are there with different weights,
-            both take the mean. Without it an edge list must hold each edge in both directions.
-        duplicates: an ordered pair of nodes listed more than once is refused ("error"), kept once with the weight
-            listed first ("drop"), or kept once with the sum of the weights ("sum").
-        self_loops: an edge from a node to itself is refused ("error"), left out ("drop") or kept ("keep").
-
-    Raises:
-        InputError: `duplicates` or `self_loops` is none of the above.
-    """
-
-    symmetrize: bool | None = None
-    duplicates: Literal["error", "drop", "sum"] | None = None
-    self_loops: Literal["error", "drop", "keep"] | None = None
-
-    @classmethod
-    def of(cls, where: str, options: Mapping[str, Any]) -> EdgeRules:
-        """Returns the rules of options; TypeError names one that there is not."""
-        known = list(EdgeOptions.__annotations__)
-        _check_known(options, known, known, f"{where}: options of edges are {', '.join(known)}")
-        return cls(**options)
-
-    def for_table(self, *, weighted: bool) -> EdgeRules:
-        """Returns the rules with what was left open as tables of events need it: every edge counts once, both ways.
-
-        Args:
-            weighted: whether edges have weights; those of repeated edges are added then.
-        """
-        symmetrize = True if self.symmetrize is None else self.symmetrize
-        return EdgeRules(symmetrize, self.duplicates or ("sum" if weighted else "drop"), self.self_loops or "drop")
-
-    @classmethod
-    def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
-        """Returns the rules among options, and the others; TypeError names one that there is not."""
-        known = FileOptions.__annotations__
-        near = [*known, "labels", "weight"]
-        _check_known(options, known, near, "from_edges: options must be those of calirare.graph.tables")
-        own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}  # type: ignore[literal-required]
-        return cls(**own), {name: value for name, value in options.items() if name not in own}
-
-    def __post_init__(self) -> None:
-        """Checks the two words."""
-        for name, value, words in (
-            ("duplicates", self.duplicates, ("error", "drop", "sum")),
-            ("self_loops", self.self_loops, ("error", "drop", "keep")),
-        ):
-            if value is not None and value not in words:
-                raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
 
 
 def _edge(number: int) -> str:
@@ -194,15 +107,6 @@ def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
             "(rows of the features)"
         )
     return edges if edges.dtype == np.int32 else edges.astype(np.int64, copy=False)
-
-
-def _check_known(options: Iterable[str], known: Collection[str], near: Sequence[str], wanted: str) -> None:
-    """Checks that there are such options; TypeError says of another what is `wanted`, and which of `near` it is."""
-    wrong = next((name for name in options if name not in known), None)
-    if wrong is not None:
-        close = get_close_matches(wrong, near, 1)
-        mend = f"did you mean {close[0]!r}?" if close else "leave it out"
-        raise TypeError(f"{wanted}, got {wrong!r}: {mend}")
 
 
 def keys_of(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:
@@ -369,3 +273,89 @@ def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> C
     np.cumsum(degree, out=indptr[1:])
     values = np.ones(len(key), dtype=np.float32) if weights is None else weights.astype(np.float32)
     return Csr.unchecked(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), n_nodes)
+
+
+NOT_YET = 0.01  # of the scored nodes, below which those without an edge so far go without a word
+
+
+def mended(
+    edges: NumpyArray,
+    weights: NumpyArray | None,
+    asked: EdgeRules,
+    taken: EdgeRules,
+    n_nodes: int,
+    n_entries: int,
+    types: NumpyArray | None = None,
+    *,
+    directed: bool = False,
+) -> list[str]:
+    """Returns what was done to edges that nobody asked for, a sentence each.
+
+    Args:
+        edges: int32 or int64 [m, 2], each end in [0, n_nodes).
+        weights: [m], or None.
+        asked: the rules that were given.
+        taken: the rules that were followed.
+        n_nodes: number of nodes n.
+        n_entries: edges of the adjacency that was made, both directions.
+        types: names of the edges' types, str [m], or None: an edge may be there once in each type.
+        directed: whether directions are kept.
+    """
+    notes, loops = [], edges[:, 0] == edges[:, 1]
+    if asked.self_loops is None and loops.any():
+        notes.append(f"left out, edges of a node to itself: {int(loops.sum()):,} (--self-loops keep keeps them)")
+    others = edges[~loops] if loops.any() else edges
+    key = keys_of(others[:, 0], others[:, 1], n_nodes)
+    n_all, n_different = len(key), 0
+    if types is not None:
+        kinds = np.unique(types, return_inverse=True)[1][~loops]
+        n_different = len(np.unique(kinds * n_nodes**2 + key))
+    key.sort()
+    listed = len(key) - int((key[1:] == key[:-1]).sum())
+    if asked.duplicates is None and (more := n_all - (listed if types is None else n_different)):
+        how = "their weights were added (--duplicates drop takes the first)"
+        if taken.duplicates == "drop":
+            how = "each edge counts once (--duplicates sum makes its number the weight)"
+        notes.append(f"repetitions among them: {more:,}, {how}")
+    # With every opposite direction, which the adjacency has, there are as many more as stand alone.
+    kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
+    if asked.symmetrize is None and (alone := n_entries - kept - listed):
+        also = "who points at whom is read too" if directed else "--directed tells directions apart too"
+        if types is not None:
+            also = "of each type also who points at whom is read"
+        notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
+    if weights is not None and types is None and asked.symmetrize is None:
+        notes += _of_two_weights(edges, weights, n_nodes, taken)
+    return notes
+
+
+def not_yet(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str) -> list[str]:
+    """Returns what to know of nodes whose every edge is left out for its time, a sentence or none.
+
+    Args:
+        later: these nodes, int64 [m].
+        scored: which nodes are, bool [n]; None: all.
+        n_nodes: number of nodes n.
+        as_of: the last time that counts, in words.
+    """
+    m, n = (len(later), n_nodes) if scored is None else (int(scored[later].sum()), int(scored.sum()))
+    if m < NOT_YET * n or not m:
+        return []
+    return [
+        f"{m:,} of {n:,} scored nodes have edges after {as_of} alone: they are scored as nodes without edges, and "
+        "count among those to expect: if they were not there yet, leave their rows out of the node table"
+    ]
+
+
+def _of_two_weights(edges: NumpyArray, weights: NumpyArray, n_nodes: int, taken: EdgeRules) -> list[str]:
+    """Returns what became of edges whose directions have different weights, a sentence or none."""
+    united = unite_duplicates(keys_of(edges[:, 0], edges[:, 1], n_nodes), weights, taken)
+    key, weight = united if united is not None else (np.zeros(0, dtype=np.int64), None)
+    if weight is None:
+        return []
+    rows, cols = np.divmod(key, n_nodes)
+    back = keys_of(cols, rows, n_nodes)
+    place = np.minimum(np.searchsorted(key, back), len(key) - 1)
+    differ = int(((key[place] == back) & (weight[place] != weight) & (rows < cols)).sum())
+    said = f"listed in both directions with different weights: {differ:,}, each pair of nodes has the mean of the two"
+    return [said] if differ else []

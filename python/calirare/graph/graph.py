@@ -16,15 +16,14 @@ from calirare._util.device import usable
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, check_columns, columns_for, names_of_features, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
-from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
-from calirare.graph.folder import read_folder, write_folder
+from calirare.graph.folder import Packing, read_folder, write_folder
 from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
-from calirare.graph.packed import Packing
+from calirare.graph.options import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.table_sources import TableInMemory
-from calirare.graph.tables import TableColumns, TableOptions, read_tables
+from calirare.graph.tables.reading import TableColumns, TableOptions, read_tables
+from calirare.graph.tables.sources import TableInMemory
 from calirare.graph.validation import (
     check_adjacency,
     check_class_beside_others,

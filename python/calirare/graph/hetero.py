@@ -12,10 +12,10 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_features
-from calirare.graph.columns import Column, named, with_neighbours
+from calirare.graph.columns import Column, names_in_words, with_neighbours
 from calirare.graph.convert import edges_of_adjacency, parts_of_labels, split_of_masks
-from calirare.graph.edge_notes import mended
-from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
+from calirare.graph.edges import Naming, build_adjacency, mended
+from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
 
@@ -103,8 +103,8 @@ def _scored_type(data: HeteroData, scored: str | None, where: str) -> str:
     if scored is None or scored not in data.node_types:
         got = f"got {scored!r}" if scored is not None else f"{len(labelled)} types have labels"
         raise InputError(
-            f"{where}: one type of nodes must be scored, {got}; the types are {named(data.node_types, 10)}: say which "
-            "(scored=TYPE)"
+            f"{where}: one type of nodes must be scored, {got}; the types are {names_in_words(data.node_types, 10)}: "
+            "say which (scored=TYPE)"
         )
     return scored
 

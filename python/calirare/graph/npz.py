@@ -32,11 +32,12 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
-from calirare._util.claims import part_file
 from calirare._util.errors import InputError
+from calirare._util.file_locks import part_file
 from calirare.graph.arrays import Parts, as_features, as_labels
 from calirare.graph.columns import columns_of_text, columns_to_text
-from calirare.graph.edges import STRICT, EdgeRules, build_adjacency
+from calirare.graph.edges import STRICT, build_adjacency
+from calirare.graph.options import EdgeRules
 from calirare.graph.relations import relation_arrays, stored_relations
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import has_self_loop, located

@@ -14,10 +14,9 @@ from torch import Tensor
 from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, columns_of_text
-from calirare.graph.folder import facts_of, names_of
+from calirare.graph.folder import SCALES, check_scales, facts_of, names_of, unpacked
 from calirare.graph.graph import Graph
 from calirare.graph.npz import as_scored
-from calirare.graph.packed import SCALES, check_scales, unpacked
 from calirare_ext import Csr
 
 DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in

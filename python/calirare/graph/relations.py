@@ -10,10 +10,11 @@ import torch
 
 from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
-from calirare.graph.edges import STRICT, EdgeRules, Naming, build_adjacency, directed
+from calirare.graph.edges import STRICT, Naming, build_adjacency, directed
+from calirare.graph.options import EdgeRules
 from calirare_ext import Csr
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import dtype_of, scipy_of_csr
-from calirare.graph.class_names import find_name
+from calirare.graph.spelling import find_name
 from calirare.graph.splits import PARTS, Split
 from calirare_ext import Csr
 

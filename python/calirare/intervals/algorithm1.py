@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare._util.threads import threads_for
-from calirare._util.torch_state import plain_modes
+from calirare._util.torch_state import plain_modes, threads_for
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
 from calirare.intervals.account import account_of

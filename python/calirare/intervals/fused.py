@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import GcnLinearisation
 from calirare.leave_one_out import LeftOut, pre_activation, readable
 from calirare_ext import ReceptiveField, loo_messages, message_interval, propagate

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare.leave_one_out import Diagnostics, Quality
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import release
+from calirare._util.array_files import IN_MEMORY, release
 from calirare._util.blocks import BlockFiles
 from calirare._util.memory import check_memory, free_bytes
-from calirare._util.scratch import IN_MEMORY
 from calirare._util.store import key_of
 from calirare._util.tracing import named
-from calirare.graph import Graph, LazyPropagation, fingerprint, propagation, rows_of
+from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
+from calirare.graph.arrays import rows_of
 from calirare.leave_one_out import LeftOut, messages, pre_activation
 from calirare.models import GCN
 from calirare_ext import Csr, message_interval, propagate

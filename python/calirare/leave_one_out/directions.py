@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, places_of_rows
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.result import LooResult, Size

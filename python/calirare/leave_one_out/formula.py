@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import (
     Linearisation,
     block_of_labels,

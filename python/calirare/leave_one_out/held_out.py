@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.models import ModuleFit, fit_of

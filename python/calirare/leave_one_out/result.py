@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import Linearisation
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.curvature import Forward, Linearisation, dual_system, gauss_newton, with_class_zero
 from calirare.leave_one_out.alo import alo_change
 from calirare.leave_one_out.formula import choose_form

@@ -8,9 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import release
-from calirare._util.scratch import scratch
-from calirare.graph import Graph, numbered, rows_of
+from calirare._util.array_files import release, scratch
+from calirare.graph import Graph, default_names
+from calirare.graph.arrays import rows_of
 from calirare_ext import Csr, cut, neighbour_means
 
 BLOCK = 32_768  # nodes whose columns are made together, where those of all never are
@@ -44,7 +44,7 @@ class ColumnRows:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
-        features = self.graph.feature_names or numbered(self.graph.n_features)
+        features = self.graph.feature_names or default_names(self.graph.n_features)
         names = list(features)
         for hop in range(1, self.hops + 1):
             names += [f"{'neighbours' if hop == 1 else f'{hop} hops'}' {name}" for name in features]

@@ -11,17 +11,12 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor
 
-from calirare._util.brief import brief
-from calirare._util.threads import threads_for
+from calirare._util.arrays import brief
+from calirare._util.torch_state import threads_for
 from calirare.curvature import GcnLinearisation, linearise
-from calirare.graph import (
-    Graph,
-    LazyPropagation,
-    check_nodes,
-    check_training_labels,
-    matrix_named,
-    named_tensors,
-)
+from calirare.graph import Graph, LazyPropagation, check_nodes
+from calirare.graph.arrays import matrix_named, named_tensors
+from calirare.graph.labelled import check_training_labels
 from calirare.models.gcn import GCN
 from calirare.training import FittedNetwork, State, class_weights, cross_entropy, flat
 from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds

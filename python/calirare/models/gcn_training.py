@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
-from calirare._util.torch_state import plain_torch
+from calirare._util.torch_state import plain_torch, threads_for
 from calirare.graph import ORDERS, Graph, Order, check_graph
 from calirare.models.gcn import GCN, Dropout, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work

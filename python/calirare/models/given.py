@@ -9,8 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import Array, to_tensor
-from calirare._util.brief import brief
+from calirare._util.arrays import Array, brief, to_tensor
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.training import FoldFitted, State

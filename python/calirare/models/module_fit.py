@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import vector_to_parameters
 
-from calirare._util.brief import brief, describe
+from calirare._util.arrays import brief, describe
 from calirare._util.errors import cut
 from calirare._util.torch_state import plain_modes
 from calirare.curvature import ModuleLinearisation, NodeField
-from calirare.graph import Graph, check_graph, check_nodes, check_training_labels, normalize_features
+from calirare.graph import Graph, check_graph, check_nodes, normalize_features
+from calirare.graph.labelled import check_training_labels
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.training import FittedNetwork, class_weights, flat

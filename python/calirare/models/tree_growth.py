@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
-from calirare._util.steps import tell, told
+from calirare._util.steps import progress, tell
 from calirare.features import together
 from calirare.models.column_screen import screened
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
@@ -164,7 +164,7 @@ def forests(
         pool: grows the parts side by side.
     """
     futures = [pool.submit(_forest, *each, rounds, leaves, seed) for each in zip(growers, parts, strict=True)]
-    return [future.result() for future in told("forest", futures)]
+    return [future.result() for future in progress("forest", futures)]
 
 
 def _forest(grower: Grower, rows: NumpyArray, rounds: int, leaves: int, seed: int) -> Ensemble:

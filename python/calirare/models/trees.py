@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare._util.steps import told
+from calirare._util.steps import progress
 from calirare.models.tree_ensembles import Ensemble, Kind
 from calirare.models.tree_growth import (
     LEAST,
@@ -248,7 +248,7 @@ class TreesTraining:
         losses = boost_side_by_side(folds, self._most, self.patience, pool)
         rounds = self._chosen(losses)
         whole = Boosting(growers[0], kept[0], NO_ROWS)
-        for _ in told("boosting of all labels", range(rounds)):
+        for _ in progress("boosting of all labels", range(rounds)):
             whole.step()
         return [boosting.ensemble(rounds) for boosting in (whole, *folds)], tuple(losses)
 

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
-from calirare._util.durable import sync
 from calirare._util.errors import InputError
+from calirare._util.files import sync
 
 SIDES = ("", "-wal", "-shm")  # SQLite's files of one base: the newest answers are in the second
 

@@ -27,7 +27,7 @@ from calirare.explain import (
     tables_of,
     written,
 )
-from calirare.page.telling import Clash, Told, clash, last, saved, taken_back, when
+from calirare.page.messages import Clash, Told, clash, last, saved, taken_back, when
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
 from calirare.run import SavedRun
 

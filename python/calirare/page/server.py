@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 
 from calirare._util.errors import InputError, one_line
 from calirare.page.desk import Case, Desk
-from calirare.page.telling import clash
+from calirare.page.messages import clash
 from calirare.page.verdicts import SKIP, csv_of, labels_of
 
 HOST = "127.0.0.1"

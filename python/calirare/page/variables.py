@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.graph import Graph, Relation, numbered
+from calirare.graph import Graph, Relation, default_names
 from calirare_ext import Csr
 
 N_BINS = 4  # of equal numbers of nodes
@@ -123,7 +123,7 @@ def _steps_to_others(adjacency: Csr, labelled: NumpyArray) -> tuple[NumpyArray, 
 
 def _of_column(graph: Graph, i: int, values: NumpyArray) -> Variable:
     """Returns the slices of a column of the node table."""
-    name = (graph.feature_names or numbered(graph.n_features))[i]
+    name = (graph.feature_names or default_names(graph.n_features))[i]
     column = graph.columns[i] if graph.columns else None
     if column is not None and column.kind == "categorical":
         return _by_category(name, values, column.categories)

@@ -11,9 +11,10 @@ from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
 from calirare._util.steps import made
 from calirare.explain import Explanation, Explanations
-from calirare.graph import NO_PART, Graph, check_trainable
+from calirare.graph import Graph, check_trainable
+from calirare.graph.labelled import NO_PART
 from calirare.pipeline.job import Report
-from calirare.pipeline.placing import changes_of, placed
+from calirare.pipeline.split_assignment import changes_of, placed
 from calirare.pipeline.stages import silent, train
 from calirare.run import Labels, Outcome, SavedRun, Settings
 

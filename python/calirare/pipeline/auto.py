@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare._util.steps import told
+from calirare._util.steps import progress
 from calirare.graph import Graph, normalize_features
 from calirare.leave_one_out import OwnLogits, closed_form_fits
 from calirare.models import (
@@ -182,7 +182,7 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
             own = fold_converged(detector, task.graph, fitted, task.n_folds).own_logits
         return mean_loss(own, task), fitted, detector
 
-    _, fitted, detector = min(map(trained, told("linear", readers)), key=lambda trial: trial[0])
+    _, fitted, detector = min(map(trained, progress("linear", readers)), key=lambda trial: trial[0])
     fitted = fitted.as_dtype(task.graph, torch.float32)  # without the products that were made to choose it
     return fold_converged(detector, task.graph, fitted, task.n_folds)
 
@@ -218,7 +218,7 @@ def lowest(task: Task, detectors: Sequence[GcnTraining]) -> FoldedNetwork:
     Leave-one-out is no judge here: after so many steps a network may know its labels by heart, and is then a long way
     from what one step of Newton can undo.
     """
-    parts = told("networks", detectors)
+    parts = progress("networks", detectors)
     trials = [train_folds(each, task.graph, task.nodes, task.weights, task.n_folds) for each in parts]
     best = min(trials, key=lambda trial: mean_loss(trial.own_logits, task))
     return best.around(best.detector.fit(task.graph, task.nodes, sample_weights=task.weights))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import quoted
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
 from calirare.metrics import auprc, nll

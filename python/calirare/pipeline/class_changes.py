@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import amount, quoted
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
 from calirare.metrics import nll

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.calibration import NO_DOUBT, Calibrator, Doubt, Together, Unseen, exchangeable, giveaway, unseen
-from calirare.graph import Graph, answered
+from calirare.graph import Graph, nodes_not_to_review
 from calirare.pipeline.job import Job
 from calirare.training import Fitted, FoldFitted
 
@@ -54,7 +54,7 @@ def _of_equal_numbers(job: Job, nodes: Tensor) -> Doubt:
 
 def _without_label(job: Job, device: torch.device) -> Tensor:
     """Returns scored nodes without a label, `COMPARED` at random where there are more, int64."""
-    known, others = answered(job.asked), job.asked.scored_nodes.to(device)
+    known, others = nodes_not_to_review(job.asked), job.asked.scored_nodes.to(device)
     if known is not None:
         others = others[~torch.isin(others, known)]
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
@@ -152,7 +152,7 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
 
 def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
     """Returns the ends of edges at labelled nodes and at some without a label, edges to other labels left out."""
-    known = answered(graph)
+    known = nodes_not_to_review(graph)
     is_labelled, counts = (torch.zeros(graph.n_nodes, dtype=torch.bool, device=graph.device) for _ in range(2))
     is_labelled[nodes], counts[graph.scored_nodes] = True, True
     if known is not None:

@@ -21,7 +21,9 @@ from calirare.calibration import AWAY, Calibrator, Target
 from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task
 from calirare.features import FeatureMap
-from calirare.graph import Graph, check_graph, check_trainable, known_rare, scale_note, split_note, weights_note
+from calirare.graph import Graph, check_graph, check_trainable, known_rare
+from calirare.graph.features import scale_note, weights_note
+from calirare.graph.splits import split_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import Given, GivenFit, TreesDetector, TreesTraining

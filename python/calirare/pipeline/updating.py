@@ -12,7 +12,7 @@ from calirare.pipeline.again import trained_again
 from calirare.pipeline.changes import Foreseen, Side, Updated
 from calirare.pipeline.class_changes import UpdatedClasses
 from calirare.pipeline.job import Report
-from calirare.pipeline.placing import changes_of
+from calirare.pipeline.split_assignment import changes_of
 from calirare.run import Labels, Outcome, SavedRun
 
 POSITIVE_ONLY = (

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.class_measures import measures_by_class, measures_together
 

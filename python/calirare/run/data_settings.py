@@ -19,21 +19,10 @@ from calirare.datasets import CATALOGUE, LABEL_KINDS, TABLE_OPTIONS, TASKS, Labe
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import (
-    NO_PART,
-    PARTS,
-    Graph,
-    TableColumns,
-    absolute_source,
-    as_names,
-    as_option,
-    find_name,
-    is_table,
-    lost_digits,
-    named,
-    relabelled,
-    words_of,
-)
+from calirare.graph import PARTS, Graph, TableColumns, find_name, names_in_words
+from calirare.graph.labelled import NO_PART, relabelled
+from calirare.graph.spelling import as_option, words_of
+from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits
 
 OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
 
@@ -278,7 +267,7 @@ class Labels:
         never = [graph.node_name(node) for node in nodes[graph.y.cpu()[nodes] < 0].tolist()]
         if never:
             raise InputError(
-                f"{path}: only labels can be forgotten, but {named(never, SHOWN)} has none: remove the row"
+                f"{path}: only labels can be forgotten, but {names_in_words(never, SHOWN)} has none: remove the row"
             )
         return cls(nodes, torch.full_like(nodes, -1), torch.full_like(nodes, NO_PART))
 
@@ -336,7 +325,7 @@ def _column(table: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
     first = [name for name in found if str(name).strip().lower() == names[0]]  # beside what a queue says of itself
     found = first or found
     if len(found) != 1:
-        there = named([str(name) for name in table.columns], 10)
+        there = names_in_words([str(name) for name in table.columns], 10)
         raise InputError(f"{path}: one column must be called {' or '.join(names)}, got {there}")
     return str(found[0])
 
@@ -369,7 +358,7 @@ def _classes(words: list[str], graph: Graph, path: Path, unknown: Sequence[str])
     place_of = {word: find_name(word, names) for word in dict.fromkeys(words)}
     wrong = next((row for row, word in enumerate(words) if place_of[word] is None), None)
     if wrong is not None:
-        classes = named(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
+        classes = names_in_words(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
         none = "nothing" if named_so else NO_LABEL
         raise InputError(
             f"{path}: a label must be one of {classes} or {none}, got {words[wrong]!r} in row {wrong + 1}: fix it, or "

@@ -12,7 +12,7 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, with_prevalence
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
-from calirare.graph import Graph, answered
+from calirare.graph import Graph, nodes_not_to_review
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, left_open, p_rare
 
@@ -245,7 +245,7 @@ def budget_of(deciding: Deciding, p: Tensor) -> tuple[float, str]:
 
 def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
     """Returns the nodes whose class is to be decided on, int64, and which these are (`Decided.on`)."""
-    every, known = graph.scored_nodes, answered(graph)
+    every, known = graph.scored_nodes, nodes_not_to_review(graph)
     rest = every if known is None else left_of(every, known, graph.n_nodes)
     if graph.y is None or known is None or not rest.numel():
         return every, "all"
@@ -260,7 +260,7 @@ def left_of(nodes: Tensor, known: Tensor, n: int) -> Tensor:
 
 
 def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: JackknifeResult) -> Tensor:
-    """Returns the nodes that `answered` leaves, in the order in which a human should look at them, int64.
+    """Returns the nodes that `nodes_not_to_review` leaves, in the order in which a human should look at them, int64.
 
     The expected loss is that of the decision: P(rare) times the cost of a miss, of an alert 1 - P(rare) times that of a
     false alarm. What labels are worth the detector alone can tell, see `Outcome.review`: here these are in order of P.
@@ -272,7 +272,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
         said: of its nodes.
         result: of its nodes.
     """
-    known = answered(graph)
+    known = nodes_not_to_review(graph)
     if by_uncertainty(deciding, said):
         return result.review(said.chosen, known)
     worth = review_worth(deciding, said)

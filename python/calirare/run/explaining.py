@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.threads import threads_for
-from calirare._util.torch_state import plain_torch
+from calirare._util.torch_state import plain_torch, threads_for
 from calirare.calibration import CalibrateOn
 from calirare.explain import (
     ClassExplainer,
@@ -25,7 +24,7 @@ from calirare.explain import (
     voice_of,
 )
 from calirare.explain.audit import Audit, audit_labels, unseen_logits
-from calirare.graph import Graph, find_name, named
+from calirare.graph import Graph, find_name, names_in_words
 from calirare.leave_one_out import OwnLogits
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
@@ -120,7 +119,7 @@ def _class_of(subject: Subject, name: str | None, many: bool) -> int | None:
             "out"
         )
     if of is None:
-        raise InputError(f"explain: the run has no class {name!r}: its classes are {named(names, 10)}")
+        raise InputError(f"explain: the run has no class {name!r}: its classes are {names_in_words(names, 10)}")
     return of
 
 
@@ -174,7 +173,7 @@ def likeliest_of(explainer: ClassExplainer, of: int | None, top: int) -> Tensor:
     """
     if of is None:
         raise InputError(
-            f"explain: --top is of a class: name one (--class), of {named(explainer.subject.class_names, 10)}"
+            f"explain: --top is of a class: name one (--class), of {names_in_words(explainer.subject.class_names, 10)}"
         )
     nodes, on = nodes_to_decide(explainer.subject.graph)
     p = explainer.probabilities(nodes)

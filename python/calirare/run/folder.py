@@ -26,16 +26,9 @@ from calirare._util.run_files import check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
 from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.graph import (
-    PARTS,
-    Graph,
-    Split,
-    fingerprint,
-    known_rare,
-    source_exists,
-    with_categories_of,
-    with_drawn_rest,
-)
+from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_drawn_rest
+from calirare.graph.matching import with_categories_of
+from calirare.graph.tables import source_exists
 from calirare.run.class_scoring import predicted
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of

@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from calirare._util.errors import InputError
-from calirare.graph import Graph, as_names, lost_digits, named, why_any_unknown
+from calirare.graph import Graph, names_in_words
+from calirare.graph.tables import as_names, lost_digits, why_any_unknown
 from calirare.run.data_settings import cells_of, read_rows
 
 
@@ -27,7 +28,7 @@ def read_groups(path: str | Path, column: str, graph: Graph) -> dict[str, str]:
     table = read_rows(Path(path))
     if column not in table:
         raise InputError(
-            f"{path}: there is no column {column!r} to group by: its columns are {named(table.columns, 10)}"
+            f"{path}: there is no column {column!r} to group by: its columns are {names_in_words(table.columns, 10)}"
         )
     known = set(map(str, range(graph.n_nodes) if graph.node_names is None else graph.node_names))
     others = {name: cells_of(as_names(table[name])) for name in table.columns if name != column}

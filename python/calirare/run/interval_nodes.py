@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import Calibrator, Target
-from calirare.graph import Graph, answered
+from calirare.graph import Graph, nodes_not_to_review
 from calirare.intervals import JackknifeResult, Known
 from calirare.run.deciding import by_uncertainty, review_worth
 from calirare.run.probabilities import Probabilities
@@ -98,7 +98,7 @@ def _looked_at(
         worth = -p.gather(1, said.chosen.argmax(1)[:, None]).squeeze(1)  # the less the predicted class is likely right
     else:
         worth = review_worth(settings.decision, said)
-    taught = answered(graph)
+    taught = nodes_not_to_review(graph)
     if taught is not None:
         worth = worth.index_fill(0, taught, -torch.inf)
     return torch.topk(worth, min(REVIEWED, len(worth))).indices

@@ -10,9 +10,9 @@ from typing import Any, cast
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from calirare._util.array_files import write_tensors
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
-from calirare._util.tensor_files import write_tensors
 from calirare.calibration import KINDS, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap

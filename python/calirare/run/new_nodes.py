@@ -15,7 +15,10 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
-from calirare.graph import Column, Graph, as_features, is_named, is_one, of_names, why_unknown
+from calirare.graph import Column, Graph
+from calirare.graph.arrays import as_features
+from calirare.graph.matching import features_by_name, has_column_names, is_single_node
+from calirare.graph.tables import why_unknown
 from calirare.models import KnownGraph, NewEdges, acquainted
 from calirare.run.folder import SavedRun, load
 from calirare.run.outcome import Outcome
@@ -114,10 +117,10 @@ class NodeScorer:
     ) -> Tensor:
         """Returns the logits of new nodes before any map, [b, k]; see `score`."""
         columns = self.graph.columns
-        if is_named(x, self.graph):
+        if has_column_names(x, self.graph):
             features: Tensor | Csr
-            features, columns = of_names(x, self.graph)
-            single = is_one(x)
+            features, columns = features_by_name(x, self.graph)
+            single = is_single_node(x)
         else:
             features = as_features(x, "new nodes")
             single = isinstance(features, Tensor) and features.dim() == 1

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calirare._util.amounts import amount
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import InputError, shown, without_middle
 from calirare._util.torch_state import plain_torch
 from calirare.explain import ClassExplainer, Explainer, Nodes, label_values, nodes_named, taken_together

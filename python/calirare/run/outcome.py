@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.device import choose_device
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.output import fresh_folder
@@ -21,7 +21,8 @@ from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.graph import LABEL_RATE, PARTS, TEST_SHARE, Graph, random_split, share_split
+from calirare.graph import PARTS, Graph, random_split, share_split
+from calirare.graph.splits import LABEL_RATE, TEST_SHARE
 from calirare.leave_one_out import Retrain
 from calirare.plots import (
     Panel,

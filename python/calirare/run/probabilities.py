@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import amount
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.calibration import (
     Calibrator,

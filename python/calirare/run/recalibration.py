@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import amount
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import cut
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import fresh_files, fresh_folder

@@ -10,12 +10,12 @@ from typing import Any, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import NO_DOUBT, TARGETS, Calibrator, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph, answered
+from calirare.graph import Graph, nodes_not_to_review
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
@@ -205,7 +205,7 @@ class RunResult:
         if self.rare is None:
             nobody = torch.empty(0, dtype=torch.int64)
             return Reference.of(self.graph, self.feature_map, torch.zeros(self.graph.n_nodes), nobody)
-        taught = answered(self.graph)
+        taught = nodes_not_to_review(self.graph)
         every = self.graph.scored_nodes
         rest = every if taught is None else every[~torch.isin(every, taught)]
         return Reference.of(self.graph, self.feature_map, p_rare(self.logits, self.calibrators), rest)
@@ -219,7 +219,10 @@ class RunResult:
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""
         if self.rare is None:
-            order, known = torch.argsort(self.probabilities().max(1).values, stable=True), answered(self.graph)
+            order, known = (
+                torch.argsort(self.probabilities().max(1).values, stable=True),
+                nodes_not_to_review(self.graph),
+            )
             return (order if known is None else left_of(order, known, self.graph.n_nodes)).cpu()
         return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)
 

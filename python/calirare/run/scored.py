@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from calirare._util.amounts import amount
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare.calibration import APART, NO_DOUBT, Doubt, ExpectedCount, Prevalence, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Undecided

@@ -24,7 +24,8 @@ from calirare.calibration import (
 )
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph, TableColumns, check_graph, find_name, note_weights, weighs, with_relations
+from calirare.graph import Graph, TableColumns, check_graph, find_name
+from calirare.graph.matching import has_weights, note_weights, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit, acquainted
@@ -105,7 +106,7 @@ class Scorer:
             outcome.threshold,
             outcome.reference,
             graph.tables or NO_TABLES,
-            weighs(graph),
+            has_weights(graph),
             tuple(relation.name for relation in graph.relations),
             doubt=NO_DOUBT if outcome.rare is None else outcome.rare.doubt,
         )
@@ -269,7 +270,7 @@ class Scorer:
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
         if graph.n_edges:
-            note_weights(self.wants_weights, weighs(graph), say)
+            note_weights(self.wants_weights, has_weights(graph), say)
         typed = with_relations(self._labelled(graph.to("cpu"), say), self.relations, say)
         return self.features.transform(typed, say)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.run_files import changed_file, check_as_written
 from calirare._util.text_tables import FORMULA, INERT
-from calirare.graph import LARGE, PARTS, Graph, Split
+from calirare.graph import PARTS, Graph, Split
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import Probabilities
 
@@ -39,6 +39,7 @@ COLUMNS = (
 # Columns that may hold names of the user's.
 NAMES = ("node", "given", "other", "y", "prediction", "prediction_before", "prediction_after", "label")
 REVIEWED = 100  # rows of review.csv
+LARGE = 50_000  # nodes from which a table is written in blocks
 ROWS = 1 << 18  # rows of a table of predictions made and written together
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph import EdgeRules, Split, build_adjacency
+from calirare.graph import EdgeRules, Split
+from calirare.graph.edges import build_adjacency
 from calirare_multilabel import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has

@@ -23,7 +23,7 @@ import torch
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.datasets.synthetic import BlockModel, LawOptions
-from calirare.graph import new_folder
+from calirare.graph.folder import new_folder
 from calirare_lab.simulation.array_writer import ArrayWriter
 from calirare_lab.simulation.block_law import DegreeLaw, Places
 

@@ -9,7 +9,8 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.graph import Graph, normalize_features, scale_note, weights_note
+from calirare.graph import Graph, normalize_features
+from calirare.graph.features import scale_note, weights_note
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 from tests.helpers.tasks import rare_task

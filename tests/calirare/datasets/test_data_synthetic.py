@@ -7,8 +7,8 @@ from scipy.stats import norm
 
 from calirare._util.errors import InputError
 from calirare.datasets import synthetic_rare
-from calirare.graph import Graph, check_adjacency
-from calirare.graph.validation import check_features
+from calirare.graph import Graph
+from calirare.graph.validation import check_adjacency, check_features
 
 
 def logit(p):

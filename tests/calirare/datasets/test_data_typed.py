@@ -17,8 +17,9 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.datasets import load_dataset
 from calirare.features import FeatureMap
 from calirare.features.raw_table import read_table
-from calirare.graph import Column, Graph, normalize_features, of_names
-from calirare.graph.typed_columns import NodeCells
+from calirare.graph import Column, Graph, normalize_features
+from calirare.graph.matching import features_by_name
+from calirare.graph.tables.node_cells import NodeCells
 
 NODES = """id,amount,city,joined,vip,region,label
 a,1.5,Bern,2024-01-01,True,1,0
@@ -97,7 +98,7 @@ def test_durations_are_days():
 @pytest.mark.parametrize("hours", [pd.Timedelta("36h"), datetime.timedelta(hours=36), np.timedelta64(36, "h"), 1.5])
 def test_durations_of_records_are_days_too(hours):
     graph = in_memory(wait=pd.to_timedelta(["12h", None, None, "1h"]))
-    assert of_names({"wait": hours}, graph)[0].tolist() == [[1.5]]
+    assert features_by_name({"wait": hours}, graph)[0].tolist() == [[1.5]]
 
 
 def test_a_number_beyond_the_range_of_squares_is_named_with_its_line(write):
@@ -387,9 +388,9 @@ def test_names_of_categories_have_one_spelling(suffix, tmp_path):
     names = [[None if np.isnan(code) else column.categories[int(code)] for code in x] for column, x in cells]
     assert names[0] == ["10", "10", "10", "1.50", "v1.0", None, None, None, "true", "true", "x"]
     assert names[1] == ["10", "20", None, "10"] + ["20.5"] * 7
-    record, columns = of_names([{"code": cell, "float": 10} for cell in code], graph)
+    record, columns = features_by_name([{"code": cell, "float": 10} for cell in code], graph)
     assert columns == graph.columns
     assert np.array_equal(record[:, 0], graph.x[:, 0], equal_nan=True)
     for cell in (10, 10.0, np.float32(10), "10.0", decimal.Decimal("10.00")):
-        assert of_names({"code": cell, "float": cell}, graph)[0].tolist() == [graph.x[0].tolist()]
-    assert of_names({"code": True, "float": 20.5}, graph)[0].tolist() == [graph.x[8].tolist()]
+        assert features_by_name({"code": cell, "float": cell}, graph)[0].tolist() == [graph.x[0].tolist()]
+    assert features_by_name({"code": True, "float": 20.5}, graph)[0].tolist() == [graph.x[8].tolist()]

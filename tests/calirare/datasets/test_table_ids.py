@@ -8,8 +8,8 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
-from calirare.graph.table_ids import column_of_names
-from calirare.graph.table_sources import TableInMemory
+from calirare.graph.tables.roles import column_of_names
+from calirare.graph.tables.sources import TableInMemory
 
 N = 40
 NAMES = np.random.default_rng(3).permutation(N)

@@ -13,7 +13,9 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset, read_graph
-from calirare.graph import Graph, is_table, stem_of, table_sources
+from calirare.graph import Graph
+from calirare.graph.tables import is_table, stem_of
+from calirare.graph.tables import sources as table_sources
 
 pyarrow = pytest.importorskip("pyarrow", reason="Parquet and Arrow tables need pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet and Arrow tables need pyarrow")
@@ -253,7 +255,8 @@ def test_names_of_several_types_are_refused():
 
 
 def test_blocks_of_rows_give_the_graph_of_the_whole_table(tmp_path, monkeypatch):
-    from calirare.graph import table_ends, table_sources
+    from calirare.graph.tables import files as table_ends
+    from calirare.graph.tables import sources as table_sources
 
     rng, n = np.random.default_rng(0), 300
     names = np.array([f"acct-{i:03d}" for i in range(n)])

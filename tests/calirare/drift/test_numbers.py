@@ -11,7 +11,7 @@ import torch
 from calirare.drift import Reference, reference
 from calirare.drift.numbers import NumbersThen
 from calirare.features import FeatureMap
-from calirare.graph import numbered, numbers_named
+from calirare.graph import default_names, number_columns
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_within, sum_bound
 
@@ -37,7 +37,7 @@ def test_a_summary_is_that_of_columns_one_by_one(monkeypatch):
     assert isinstance(graph.x, torch.Tensor)
     x = graph.x.clone()
     x[3, 2] = torch.nan
-    graph = dataclasses.replace(graph, x=x, columns=numbers_named(numbered(x.shape[1])), trusted=True)
+    graph = dataclasses.replace(graph, x=x, columns=number_columns(default_names(x.shape[1])), trusted=True)
     features = FeatureMap.fit(graph)
     given = graph, features, torch.rand(graph.n_nodes), torch.arange(20)
     together = Reference.of(*given)

@@ -19,7 +19,7 @@ from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, 
 from calirare.explain.network import NetworkVoice
 from calirare.explain.voice import Kept, Shares
 from calirare.explain.words import Values, neighbours, with_words
-from calirare.graph import Column, Relation, numbered
+from calirare.graph import Column, Relation, default_names
 from calirare.models import GcnTraining, HopsTraining
 from calirare.run.explaining import explained
 from calirare_ext import Csr
@@ -286,7 +286,7 @@ def test_hop_columns_of_directions_are_named_in_words():
     made = ("direction 1", "direction 2", "log degree", "neighbours' direction 1", "2 hops' direction 2")
     shares = Shares(torch.zeros(1), made, torch.zeros(1, 5))
     words = ("number of neighbours", "mean of neighbours of direction 1", "mean over 2 hops of direction 2")
-    assert with_words(shares, numbered(9)).names == ("direction 1", "direction 2", *words)
+    assert with_words(shares, default_names(9)).names == ("direction 1", "direction 2", *words)
     own = dataclasses.replace(shares, names=("amount", "neighbours' debts", *made[2:]))
     turned = with_words(own, ("neighbours' debts", "amount"))
     assert turned.names == ("amount", "neighbours' debts", *words), "columns are in another order than features are"

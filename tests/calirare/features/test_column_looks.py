@@ -11,7 +11,7 @@ import torch
 from calirare.features import column_looks
 from calirare.features.fitting import Looks
 from calirare.features.raw_table import RawTable
-from calirare.graph import numbered, numbers_named
+from calirare.graph import default_names, number_columns
 
 
 def one_by_one(column):
@@ -41,7 +41,7 @@ def test_columns_together_hold_what_each_alone_does(n, monkeypatch):
     x[rng.random(n) < 0.5, 7] = np.nan
     x[: n // 2, 8], x[n // 2 :, 8] = np.nan, 2.5
     raw = torch.from_numpy(x.astype(np.float32))
-    table = RawTable(raw, numbers_named(numbered(23)), tuple(range(23)), {}, {})
+    table = RawTable(raw, number_columns(default_names(23)), tuple(range(23)), {}, {})
     monkeypatch.setattr(column_looks, "TOGETHER", 5 * n)  # five columns at a time
     found = Looks.of(table, [*range(20), 22])
     wanted = np.array([one_by_one(raw.numpy().astype(np.float64)[:, j]) for j in [*range(20), 22]]).T

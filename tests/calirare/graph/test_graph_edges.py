@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calirare._util.errors import InputError
-from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.edges import build_adjacency
 from calirare.graph.graph import Graph
+from calirare.graph.options import EdgeRules
 from tests.helpers.graphs import EDGES, small_features
 
 

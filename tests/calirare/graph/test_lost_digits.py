@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from calirare import load_dataset
-from calirare.graph import typed_columns
-from calirare.graph.typed_columns import NodeCells
+from calirare.graph.tables import node_cells
+from calirare.graph.tables.node_cells import NodeCells
 
 RNG = np.random.default_rng(0)
 Z = RNG.normal(size=40)
@@ -47,7 +47,7 @@ def test_columns_looked_at_together_are_read_as_each_alone(monkeypatch):
     table["e"] = 1e8 + table["e"]
     table.loc[3, "f"] = np.nan
     table.loc[4, "g"] = 1e39
-    monkeypatch.setattr(typed_columns, "TOGETHER", 120)  # three at a time
+    monkeypatch.setattr(node_cells, "TOGETHER", 120)  # three at a time
     together = NodeCells(table, "table", None, (), gaps=True)
     x, columns = together.read(list(table))
     monkeypatch.setattr(NodeCells, "_easy", lambda self, names, values: np.zeros(len(names), dtype=bool))

@@ -13,7 +13,7 @@ import pytest
 from calirare import Graph, InputError, load_dataset
 from calirare.datasets.label_table import with_label_table
 from calirare.explain import nodes_named
-from calirare.graph.name_faults import alike, check_total, lost_digits, why_unknown
+from calirare.graph.tables.name_faults import alike, check_total, lost_digits, why_unknown
 from calirare.run.data_settings import Labels
 from calirare.run.groups import read_groups
 

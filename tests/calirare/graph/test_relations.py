@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from calirare._util.errors import FaultsError, InputError
-from calirare.graph import Graph, Relation, fingerprint, with_relations
+from calirare.graph import Graph, Relation, fingerprint
+from calirare.graph.matching import with_relations
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 from tests.helpers.tolerance import assert_identical

@@ -7,8 +7,8 @@ import pytest
 
 from calirare import Graph
 from calirare._util.errors import InputError
-from calirare.graph.class_names import find_name, is_value
-from calirare.graph.table_labels import labels_of
+from calirare.graph.spelling import find_name, is_value
+from calirare.graph.tables.labels import labels_of
 
 EDGES = pd.DataFrame({"source": [0, 1, 2], "target": [1, 2, 3]})
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from calirare._util import text_tables
-from calirare.graph import name_faults, written_numbers
+from calirare.graph.tables import name_faults, node_cells
 
 WRITTEN = {
     "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
@@ -28,23 +28,23 @@ KINDS = ["object", "str", "string[pyarrow]"]
 @pytest.mark.parametrize("way", WRITTEN)
 def test_cells_are_read_whatever_holds_them(way, kind):
     cells, numbers = WRITTEN[way]
-    assert np.array_equal(written_numbers.written_numbers(pd.Series(cells, dtype=kind)), numbers, equal_nan=True)
+    assert np.array_equal(node_cells.written_numbers(pd.Series(cells, dtype=kind)), numbers, equal_nan=True)
 
 
 @pytest.mark.parametrize(
     "cells", [["USD 1.50", "EUR 2.50"], ["ABC 123", "ABC 124"], ["USD", "USD 3"], ["1 USD 2"], ["(12)", "(13)"]]
 )
 def test_names_and_more_than_one_currency_are_no_numbers(cells):
-    assert written_numbers.written_numbers(pd.Series(cells)) is None
+    assert node_cells.written_numbers(pd.Series(cells)) is None
 
 
 @pytest.mark.parametrize(
     "pattern",
     [
-        written_numbers.DRESSED,
-        written_numbers.LOSS,
-        written_numbers.BLANK,
-        *(way[0] for way in written_numbers.WAYS),
+        node_cells.DRESSED,
+        node_cells.LOSS,
+        node_cells.WHITE,
+        *(way[0] for way in node_cells.WAYS),
         text_tables.INERT,
         name_faults.WRITTEN_FLOAT,
         name_faults.SPREADSHEET,

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from calirare._util import scratch as scratch_module
+from calirare._util import array_files as scratch_module
 from calirare._util.errors import InputError
 from calirare.graph import Relation
 from calirare.graph import convolution as propagation_module

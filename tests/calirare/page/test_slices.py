@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from calirare.graph import Graph, Relation, Split, numbered
+from calirare.graph import Graph, Relation, Split, default_names
 from calirare.graph.columns import Column
 from calirare.page.render import _sliced
 from calirare.page.slices import FEWEST, Slice, count_distribution, slices_of, two_sided
@@ -140,7 +140,7 @@ def test_a_table_of_scored_nodes_alone_is_sliced_by_where_they_stand():
     slices = sliced.slices
     assert not sliced.no_slices
     assert sliced.judged.startswith("Test nodes")
-    of_column = [each for each in slices if each.variable == numbered(1)[0]]
+    of_column = [each for each in slices if each.variable == default_names(1)[0]]
     judged = told[parts == "test"]
     assert sum(each.nodes for each in of_column) == len(judged)
     edges = np.unique(np.quantile(x[:, 0], np.linspace(0, 1, 5)[1:-1], method="higher"))

@@ -12,7 +12,7 @@ import torch
 
 import calirare
 from calirare import InputError, Settings
-from calirare.graph import answered
+from calirare.graph import nodes_not_to_review
 from calirare.run import ignored_settings
 from calirare.run.deciding import CAVEAT, HELD, nodes_to_decide, realised, review_order
 from calirare_ext import Csr
@@ -183,7 +183,7 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
     second = dataclasses.replace(first, settings=settings)
     assert second.review().tolist() == by_loss != by_p
     third = dataclasses.replace(first, settings=first.settings.but(by="uncertainty"))
-    doubt = first.jackknife.review(first.for_tables().chosen, answered(first.graph))
+    doubt = first.jackknife.review(first.for_tables().chosen, nodes_not_to_review(first.graph))
     assert torch.equal(third.review(), doubt)
     assert third.review().tolist() not in (by_p, by_loss)
     taught = dataclasses.replace(first, settings=first.settings.but(by="value-of-label")).review().tolist()

@@ -14,7 +14,8 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import expected_count
 from calirare.features import FeatureMap
-from calirare.graph import NO_PART, Column, Graph, GraphOnDisk, with_drawn_rest
+from calirare.graph import Column, Graph, GraphOnDisk, with_drawn_rest
+from calirare.graph.labelled import NO_PART
 from calirare.models import streams_of
 from calirare.pipeline import update
 from calirare.run import Labels, Loaded, Streamed, write_scores

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare.graph import Split
 from calirare.leave_one_out import LooResult
 

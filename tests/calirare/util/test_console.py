@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from calirare._util.console import Reporter
-from calirare._util.steps import tell, told
+from calirare._util.steps import progress, tell
 
 
 class Terminal(io.StringIO):
@@ -99,17 +99,17 @@ def test_a_slow_stage_is_heard_of_after_a_silence(monkeypatch):
 
 
 def test_parts_of_a_stage_are_told_of_where_they_last(monkeypatch):
-    text, reporter = piped(lambda reporter: list(told("part", range(8))))
+    text, reporter = piped(lambda reporter: list(progress("part", range(8))))
     assert text == ""
     assert reporter.lines == []
     monkeypatch.setattr("calirare._util.console.PATIENCE", -1.0)
-    text, _ = piped(lambda reporter: [*told("part", range(8)), *told("part", range(2))])
+    text, _ = piped(lambda reporter: [*progress("part", range(8)), *progress("part", range(2))])
     assert text.splitlines() == [*(f"part: {done} of 8" for done in (2, 4, 6, 8)), "part: 1 of 2", "part: 2 of 2"]
 
 
 def test_a_part_has_a_bar_while_it_lasts():
     with on_a_terminal() as (stream, reporter):
-        for _ in told("boosting", range(2)):
+        for _ in progress("boosting", range(2)):
             reporter._progress.refresh()
         before = len(stream.getvalue())
         reporter._progress.refresh()

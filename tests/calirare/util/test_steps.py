@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from calirare._util.steps import listening, made, tell, told
+from calirare._util.steps import listening, made, progress, tell
 
 
 def test_nobody_listens_and_nothing_is_lost():
-    assert list(told("stage", ["a", "b"])) == ["a", "b"]
+    assert list(progress("stage", ["a", "b"])) == ["a", "b"]
     assert list(made("stage", iter("ab"), 2)) == ["a", "b"]
     tell("stage", 1, 2)
 
@@ -16,7 +16,7 @@ def test_nobody_listens_and_nothing_is_lost():
 def test_items_are_told_before_they_are_worked_on_and_at_the_end():
     heard = []
     with listening(lambda *step: heard.append(step)):
-        for item in told("stage", ["a", "b"]):
+        for item in progress("stage", ["a", "b"]):
             heard.append(item)
     assert heard == [("stage", 0, 2), "a", ("stage", 1, 2), "b", ("stage", 2, 2)]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calirare._util import claims
+from calirare._util import file_locks
 from calirare._util.errors import InputError
 from calirare._util.store import KEY, Store, key_of, read_json, write_json, write_whole
 from calirare_ext import Csr
@@ -56,7 +56,7 @@ def test_parts_of_killed_processes_are_removed_and_those_of_living_ones_are_not(
 
 
 def test_a_part_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
-    lock, taken = claims._lock, []
+    lock, taken = file_locks._lock, []
 
     def lock_too_late(number):
         if not taken:
@@ -64,14 +64,14 @@ def test_a_part_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch
             taken[0].unlink()
         return lock(number)
 
-    monkeypatch.setattr(claims, "_lock", lock_too_late)
+    monkeypatch.setattr(file_locks, "_lock", lock_too_late)
     write_json(tmp_path / "one.json", [1])
     assert taken
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
 
 def test_a_folder_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
-    make, taken = claims.tempfile.mkdtemp, []
+    make, taken = file_locks.tempfile.mkdtemp, []
 
     def made_and_gone(**how):
         path = make(**how)
@@ -80,8 +80,8 @@ def test_a_folder_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypat
             os.rmdir(path)
         return path
 
-    monkeypatch.setattr(claims.tempfile, "mkdtemp", made_and_gone)
-    with claims.part_folder(tmp_path) as folder:
+    monkeypatch.setattr(file_locks.tempfile, "mkdtemp", made_and_gone)
+    with file_locks.part_folder(tmp_path) as folder:
         assert folder.is_dir()
         assert str(folder) not in taken
     assert not list(tmp_path.iterdir())

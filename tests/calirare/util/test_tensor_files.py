@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from calirare._util.tensor_files import write_tensors
+from calirare._util.array_files import write_tensors
 
 FACTS = {"facts": "{}"}
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from calirare._util.amounts import amount
-from calirare._util.arrays import equal_to, to_tensor
-from calirare._util.brief import brief
+from calirare._util.arrays import brief, equal_to, to_tensor
 from calirare._util.errors import InputError
 
 

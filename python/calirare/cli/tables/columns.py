@@ -10,7 +10,8 @@ import numpy as np
 from calirare._util.errors import InputError
 from calirare.cli.tables import cells as read
 from calirare.cli.tables import labels as given
-from calirare.graph import ReadLabels, find_name
+from calirare.graph import find_name
+from calirare.graph.tables import ReadLabels
 
 
 @dataclass(frozen=True)

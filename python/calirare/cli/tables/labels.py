@@ -10,7 +10,9 @@ import numpy as np
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.cli.tables.cells import named_column, rows_in_words, some
-from calirare.graph import ReadLabels, find_name, is_value, labels_of
+from calirare.graph import find_name
+from calirare.graph.spelling import is_value
+from calirare.graph.tables import ReadLabels, labels_of
 
 if TYPE_CHECKING:
     import pandas as pd

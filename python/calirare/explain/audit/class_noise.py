@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp, softmax
 
-from calirare._util.steps import told
+from calirare._util.steps import progress
 from calirare.explain.audit.noise import ALIKE, ARRIVED, ENOUGH, FARTHEST, MASS, NO_NOISE, POINTS, WORLDS
 from calirare.explain.audit.posterior import SMALLEST, Numbers, Posterior, shares_of
 
@@ -47,7 +47,7 @@ def class_noise(logits: Numbers, given: Labels, offsets: Numbers, counted: Numbe
     some = np.random.default_rng(0).permutation(m)[: min(MOST, max(WORK // k**3, k))]
     asked = _Asked(s[some], given[some], offsets[some])
     worlds = _worlds(given, counted)
-    fits = [_fitted(asked, world.t) for world in told("kinds of noise", worlds)]
+    fits = [_fitted(asked, world.t) for world in progress("kinds of noise", worlds)]
     evidence = np.array([fit.evidence - world.free / 2 for world, fit in zip(worlds, fits, strict=True)])
     prior = np.log([world.prior for world in worlds])
     weight = shares_of(evidence + prior)

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calirare._util.amounts import amount
-from calirare._util.brief import brief
+from calirare._util.arrays import brief
 from calirare._util.errors import cut, without_middle
 from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import Company

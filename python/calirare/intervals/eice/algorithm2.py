@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calirare._util.threads import threads_for
+from calirare._util.torch_state import threads_for
 from calirare.graph import Graph
 from calirare.intervals.eice.together import Together, change_together, together
 from calirare.leave_one_out import LooResult, pre_activation

@@ -1,8 +1,8 @@
-"""Graphs from two tables: a list of edges and a list of nodes, see `calirare.graph.table_sources` for where from.
+"""Graphs from two tables: a list of edges and a list of nodes, see `calirare.graph.tables.sources` for where from.
 
 The edge table has the columns `source` and `target` (or another pair of `END_COLUMNS`, two that the user names, or the
 only two whose every cell names a node; a table of two columns may name them as it likes) and optionally `weight`;
-other columns are read where `edge_columns` names them, see `calirare.graph.edge_features`. The node table has one row
+other columns are read where `edge_columns` names them, see `edge_features`. The node table has one row
 per node: optionally a column `node` or `id` that the edges refer to (otherwise nodes are numbered from 0 in the order
 of the rows), optionally `label` or `y` (empty or -1 for unknown) and `split` (train, val, test or empty); every other
 column is a feature: numbers, names of categories, or dates, and an empty cell is a missing value. These names may have
@@ -21,32 +21,31 @@ from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import NEIGHBOURS, with_neighbours
-from calirare.graph.edge_features import not_read, with_carried
-from calirare.graph.edge_notes import mended, not_yet
-from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
-from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
-from calirare.graph.name_faults import check_total, names_of_nodes
+from calirare.graph.edges import build_adjacency, edge_faults, mended, not_yet
+from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
-from calirare.graph.table_columns import WEIGHT, TableColumns, TableOptions
-from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
-from calirare.graph.table_files import as_of_words, read_table
-from calirare.graph.table_ids import column_of_names, columns_of_ends
-from calirare.graph.table_labels import check_parts, labels_of, split_of
-from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
-from calirare.graph.table_sources import Source, nodes_beside, source_of
-from calirare.graph.typed_columns import NodeCells
+from calirare.graph.tables.edge_cells import EdgeCells
+from calirare.graph.tables.edge_features import not_read, with_carried
+from calirare.graph.tables.files import as_of_words, column_names, header_of, read_table, rows_by_blocks
+from calirare.graph.tables.labels import check_parts, labels_of, split_of
+from calirare.graph.tables.name_faults import check_total, names_of_nodes
+from calirare.graph.tables.node_cells import NodeCells
+from calirare.graph.tables.roles import (
+    are_usual_ends,
+    column_of_names,
+    column_with_role,
+    columns_of_ends,
+    ends_of,
+    exchanged,
+    node_roles,
+)
+from calirare.graph.tables.scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
+from calirare.graph.tables.sources import Source, nodes_beside, source_of
 
-ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
 NUMERIC = "numeric"
+
+
 UNREAD = "nodes: no label is read, nor needed here: {}"
-
-
-class _Roles(NamedTuple):
-    """Columns of a node table that are no features; None for one that is not there."""
-
-    ids: str | None
-    label: str | None
-    split: str | None
 
 
 class _Nodes(NamedTuple):
@@ -158,14 +157,14 @@ def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
 def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
     """Returns the columns of an edge table that name nodes, where it does not say which they are."""
     others = (options.weight or WEIGHT, options.relation, options.time)
-    return columns_of_ends(edges, nodes, _roles(column_names(nodes), options, nodes, []).ids, others)
+    return columns_of_ends(edges, nodes, node_roles(column_names(nodes), options, nodes, []).ids, others)
 
 
 def _nameless(nodes: Source, options: TableOptions) -> bool:
     """Returns whether no column of the node table is known to hold the names of the nodes."""
     if options.id is not None:
         return False
-    return _roles(column_names(nodes), options, nodes, []).ids is None
+    return node_roles(column_names(nodes), options, nodes, []).ids is None
 
 
 def _numbered_twice(parts: Parts) -> bool:
@@ -180,7 +179,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     """Returns what the node table holds."""
 
     def as_text(names: list[str]) -> list[str]:
-        named = [name for name in _roles(names, options, path, []) if name is not None]
+        named = [name for name in node_roles(names, options, path, []) if name is not None]
         named += [name for name in names if f"{name}=" == (options.scored or "")[: len(name) + 1]]
         kinds = options.kinds or {}
         words = [name for name in names if name in options.one_hot or kinds.get(name, NUMERIC) != NUMERIC]
@@ -195,7 +194,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         there = listed(table.columns)
         faults.append(f"{path}: there is no column {absent[0]!r} to leave out; the columns are {there}: name another")
     table = table[[name for name in table.columns if name not in options.leave_out]]
-    roles = _roles(list(table.columns), options, path, faults)
+    roles = node_roles(list(table.columns), options, path, faults)
     features = [name for name in table.columns if name not in roles]
     totals = list[str]()
     ids = None if roles.ids is None else names_of_nodes(table[roles.ids], path, faults, totals)
@@ -253,10 +252,10 @@ def _read_edges(
     table.columns = [str(name) for name in table.columns]
     names = list(table.columns) if rows is None or names is None else names
     columns, wrong = ends_of(names, wanted, path)
-    weight = _column(
+    weight = column_with_role(
         names, options.weight, () if options.weight or options.unweighted else (WEIGHT,), "weights", path, faults
     )
-    if not wrong and not _usual(columns) and not any(wanted) and _are_nodes(columns, nodes):
+    if not wrong and not are_usual_ends(columns) and not any(wanted) and _are_nodes(columns, nodes):
         wrong = [
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
             "nodes: write a first line with source and target above the edges"
@@ -325,48 +324,6 @@ def _read_edges(
         return None
 
 
-def _usual(columns: tuple[str, str]) -> bool:
-    """Returns whether the columns of the ends have usual names."""
-    return any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
-
-
 def _are_nodes(columns: tuple[str, str], nodes: _Nodes) -> bool:
     """Returns whether what should name columns names nodes."""
     return nodes.ids is not None and bool(nodes.ids.astype(str).isin(columns).any())
-
-
-def _roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> _Roles:
-    """Returns which columns of a node table are no features; those that are left out play no part."""
-    names = [name for name in names if name not in options.leave_out]
-    unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
-    if unnamed:
-        faults.append(
-            f"{path}: every column must have a name, but column {unnamed[0] + 1} has none: name it, or remove it if it "
-            "numbers the rows (pandas: index=False) or comes from a separator at the end of the header"
-        )
-    ids = _column(names, options.id, () if options.id else ID_COLUMNS, "names of the nodes", path, faults)
-    label = options.label if options.need_label or options.label in names else None
-    split = _column(names, None, SPLIT_COLUMNS, "split", path, faults)
-    return _Roles(ids, _column(names, label, LABEL_COLUMNS, "labels", path, faults), split)
-
-
-def _column(
-    names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Source, faults: list[str]
-) -> str | None:
-    """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
-    if wanted is not None and wanted not in names:
-        other = "name another, or none (--unweighted)" if what == "weights" else "name another"
-        faults.append(f"{path}: there is no column {wanted!r}; the columns are {listed(names)}: {other}")
-        return None
-    found = [name for name in names if name == wanted or str(name).lower() in usual]
-    if wanted is not None and "x" in (str(name).lower() for name in names):  # a place beside it, no label
-        found = [name for name in found if name == wanted or str(name).lower() != "y"]
-    if len(found) > 1:
-        faults.append(
-            f"{path}: one column must hold the {what}, got {' and '.join(map(repr, found))}: leave the others out "
-            "(command line: --leave-out), or rename what is something else"
-        )
-    return found[0] if found else None
-
-
-__all__ = ["TableColumns", "TableOptions", "read_tables"]

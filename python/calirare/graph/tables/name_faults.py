@@ -11,21 +11,39 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calirare.graph.table_files import as_float, as_names, is_empty, mixed_types, place, readable
-from calirare.graph.table_sources import Source
+from calirare.graph.tables.files import as_float, as_names, is_empty, mixed_types, readable, row_in_words
+from calirare.graph.tables.sources import Source
 
 EXACT = 2.0**53  # below it every whole number is a float of 64 bits
+
+
 # What programs write for a float of 16 digits or more; and a spreadsheet for 12 or more, of which it keeps six.
 WRITTEN_FLOAT = r"[-+]?(?:\d(?:\.\d+)?[eE]\+?\d\d|\d{16,}\.\d*)"
+
+
 SPREADSHEET = r"\d(?:\.\d{1,5})?E\+\d\d"
+
+
 POINT = re.compile(r"(\d)\.0+$")
+
+
 FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
+
+
 DASHES, QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "\u2018\u2019"  # that programs for text put in
+
+
 AS_TYPED = str.maketrans(dict.fromkeys(DASHES, "-") | dict.fromkeys(QUOTES, "'"))
+
+
 TOTAL = re.compile(
     "((grand|sub) ?)?totals?|sums?|overall|(gesamt)?summe|(ins)?gesamt|somme|total général|totale|somma|suma|totaal"
 )
+
+
 MOST_CHARACTERS = 3  # in a message
+
+
 MOST_COMPARED = 1000  # unknown names of a table
 
 
@@ -41,8 +59,8 @@ def names_of_nodes(column: Any, path: Source, faults: list[str], notes: list[str
     empty = np.flatnonzero(is_empty(column))
     if len(empty):
         faults.append(
-            f"{path}: every node must have a name, but {column.name!r} is empty in {place(int(empty[0]), path)}: fill "
-            "it in or remove the row"
+            f"{path}: every node must have a name, but {column.name!r} is empty in "
+            f"{row_in_words(int(empty[0]), path)}: fill it in or remove the row"
         )
     lost = lost_digits(column, path, text=True)
     faults += lost
@@ -51,7 +69,7 @@ def names_of_nodes(column: Any, path: Source, faults: list[str], notes: list[str
         more = f" ({len(twice):,} such rows)" if len(twice) > 1 else ""
         faults.append(
             f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
-            f"{place(int(twice[0]), path)}{more}: keep one row of it"
+            f"{row_in_words(int(twice[0]), path)}{more}: keep one row of it"
         )
     check_total(column, path, faults, notes)
     types = mixed_types(column)
@@ -66,7 +84,8 @@ def check_total(column: Any, path: Source, faults: list[str], notes: list[str]) 
     """Finds a last row that is called as a sum: a fault where all other names are numbers, else a note."""
     if len(column) < 2 or not is_total(column.iloc[-1]) or (column == column.iloc[-1]).sum() > 1:
         return
-    what = f"column {str(column.name)!r} holds {str(column.iloc[-1])!r} in the last row, {place(len(column) - 1, path)}"
+    row = row_in_words(len(column) - 1, path)
+    what = f"column {str(column.name)!r} holds {str(column.iloc[-1])!r} in the last row, {row}"
     if not np.isfinite(as_float(column.iloc[:-1])).all():
         notes.append(f"nodes: {what}: if it is a sum of the others, remove the row")
     else:
@@ -102,8 +121,8 @@ def lost_digits(column: Any, path: Source | str, *, text: bool = False) -> list[
     at = int(places[0])
     return [
         f"{path}: names of nodes must not be floats, which lose digits (whole numbers are exact only below 2^{bits}), "
-        f"but column {str(column.name)!r} holds {column.iloc[at]} in {place(at, path)}: read or write it as text or "
-        "int64"
+        f"but column {str(column.name)!r} holds {column.iloc[at]} in {row_in_words(at, path)}: read or write it as "
+        "text or int64"
     ]
 
 

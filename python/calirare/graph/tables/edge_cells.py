@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -12,17 +12,27 @@ import numpy as np
 
 from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
-from calirare.graph.category_names import plain_names
-from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
-from calirare.graph.name_faults import lost_digits, why_any_unknown, why_unknown
-from calirare.graph.table_ends import MOST_UNKNOWN, NO_NUMBER, EndColumn
-from calirare.graph.table_files import as_float, as_names, days_of, is_empty, last_day, mixed_types, place, readable
-from calirare.graph.table_sources import Source
-from calirare.graph.written_numbers import written_numbers
+from calirare.graph.spelling import plain_names
+from calirare.graph.tables.edge_features import Carried, read_carried
+from calirare.graph.tables.files import (
+    MOST_UNKNOWN,
+    NO_NUMBER,
+    EndColumn,
+    as_float,
+    as_names,
+    days_of,
+    is_empty,
+    last_day,
+    mixed_types,
+    readable,
+    row_in_words,
+)
+from calirare.graph.tables.name_faults import lost_digits, why_any_unknown, why_unknown
+from calirare.graph.tables.node_cells import written_numbers
+from calirare.graph.tables.sources import Source
 
 WHOLE = re.compile("[-+]?[0-9]+")
-END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 
 @dataclass
@@ -69,7 +79,7 @@ class EdgeCells:
             at, end = (int(i) for i in np.argwhere(empty)[0])
             self.faults.append(
                 f"{self.path}: both ends of an edge must be given, but {columns[end]!r} is empty in "
-                f"{place(at, self.path)}{_more(empty)}: fill it in or remove the edge"
+                f"{row_in_words(at, self.path)}{_more(empty)}: fill it in or remove the edge"
             )
         strange = unknown.any(axis=1)
         if self.drop_unknown and not strange[until].all():
@@ -78,7 +88,7 @@ class EdgeCells:
                 self.dropped += why_any_unknown(chain(*(end.unknown for end in found)), as_names(self.ids))
         elif unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
-            self.faults.append(self._unknown(found[end].unknown[0], place(at, self.path) + _more(unknown)))
+            self.faults.append(self._unknown(found[end].unknown[0], row_in_words(at, self.path) + _more(unknown)))
         kept = (numbers != NO_NUMBER).all(1) & until
         if not until.all():
             after = np.unique(numbers[~until])
@@ -114,7 +124,7 @@ class EdgeCells:
         if empty.any():
             self.faults.append(
                 f"{self.path}: every edge must have a type, but column {column!r} is empty in "
-                f"{place(int(np.flatnonzero(empty)[0]), self.path)}{_more(empty)}: fill it in or remove the edge"
+                f"{row_in_words(int(np.flatnonzero(empty)[0]), self.path)}{_more(empty)}: fill it in or remove the edge"
             )
         return plain_names(cells.astype(str)).to_numpy().astype(str)
 
@@ -147,7 +157,8 @@ class EdgeCells:
             at = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
             self.faults.append(
                 f"{self.path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
-                f"{str(self.table[column].iloc[at])!r} in {place(at, self.path)} and as_of is {as_of!r}: mend one"
+                f"{str(self.table[column].iloc[at])!r} in {row_in_words(at, self.path)} and as_of is {as_of!r}: "
+                "mend one"
             )
         return times <= last
 
@@ -205,14 +216,14 @@ class EdgeCells:
             at = int(np.flatnonzero(wrong)[0])
             self.faults.append(
                 f"{self.path}: edge weights must be numbers, but column {column!r} holds {str(cells.iloc[at])!r} in "
-                f"{place(at, self.path)}{_more(wrong)}: mend the cell or name the column of weights (--weight)"
+                f"{row_in_words(at, self.path)}{_more(wrong)}: mend the cell or name the column of weights (--weight)"
             )
         return np.where(wrong, 1.0, numbers)
 
     def naming(self, rows: NumpyArray) -> Naming:
         """Returns what a message calls nodes and edges; `rows` are those of the edges."""
         name: Callable[[int], str] = str if self.ids is None else (lambda node: str(self.ids.iloc[node]))
-        return Naming(name, lambda edge: place(int(rows[edge]), self.path))
+        return Naming(name, lambda edge: row_in_words(int(rows[edge]), self.path))
 
     def _of_rows(self, column: Any) -> NumpyArray:
         numbers = as_float(column)
@@ -234,46 +245,3 @@ def _more(wrong: NumpyArray) -> str:
     """Returns how many faults there are beside the first."""
     n = int(wrong.sum()) - 1
     return f" ({n:,} more)" if n else ""
-
-
-def exchanged(features: Iterable[str]) -> bool:
-    """Returns whether the columns of a node table are those of an edge table."""
-    lower = {name.lower() for name in features}
-    return any(set(pair) <= lower for pair in END_COLUMNS)
-
-
-def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Source) -> tuple[tuple[str, str], list[str]]:
-    """Returns the two columns that hold the ends of the edges, or what is wrong with them.
-
-    Args:
-        names: of the columns.
-        wanted: the two that the user named, None for one that was not.
-        path: of the table.
-    """
-    pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
-    if any(wanted):
-        absent = [name for name in wanted if name is not None and name not in names]
-        faults = [f"{path}: there is no column {name!r}; the columns are {listed(names)}" for name in absent]
-        if None in wanted:
-            faults.append(f"{path}: both ends must be named: pass --source-column and --target-column")
-        return (str(wanted[0]), str(wanted[1])), faults
-    lower = [name.lower() for name in names]
-    for pair in END_COLUMNS:
-        if set(pair) <= set(lower):
-            return (names[lower.index(pair[0])], names[lower.index(pair[1])]), []
-    if len(names) == 2 and not any(is_number(name) for name in names):
-        return (names[0], names[1]), []
-    fault = (
-        f"{path}: the first line must name two columns, source and target (or {pairs}), got {listed(names)}: write "
-        "a first line with these names, or say which they are (--source-column, --target-column)"
-    )
-    return ("", ""), [fault]
-
-
-def is_number(name: str) -> bool:
-    """Returns whether a cell is a number."""
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True

@@ -1,21 +1,177 @@
-"""Ends of edges as numbers of nodes, read a block of rows at a time: the names of many edges are never held."""
+"""Tables as pandas has them, how a message calls their cells, and the ends of edges as numbers of nodes.
+
+Ends are read a block of rows at a time where Arrow can: the names of many edges are never held.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
-from calirare._util.array_files import NumpyArray
-from calirare._util.text_tables import is_text
-from calirare.graph.table_files import as_names, held, read_table, reading
-from calirare.graph.table_sources import Source, TableInMemory, batches_of
+from calirare._util.array_files import MAX_INT, NumpyArray
+from calirare._util.errors import InputError
+from calirare._util.text_tables import is_text, read_text
+from calirare.graph.columns import EPOCH
+from calirare.graph.tables.sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of, unnamed_table
+
+UUID_BYTES = 16
+
+
+# A CSV line counts from 1 and the first is the header.
+FIRST_LINE = 2
+
+
+# Dates without a time: the day, month or year counts to its end.
+DATES = {"days": r"\d{4}-?\d{2}-?\d{2}", "months": r"\d{4}-\d{2}", "years": r"\d{4}"}
+
+
+def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
+    """Returns a table as a pandas DataFrame; `as_text` chooses the columns of a text file that stay text."""
+    import pandas as pd
+
+    if isinstance(path, TableInMemory) and isinstance(path.table, pd.DataFrame):
+        return path.table.copy(deep=False)
+    with reading(path):
+        if not isinstance(path, Path) or path.is_dir():
+            return held(path, None)
+        if is_text(path):
+            return read_text(path, as_text)
+        if path.suffix.lower() == ".parquet":
+            table = pd.read_parquet(path)
+            # A named index is a column that pandas put aside when the file was written.
+            return table.reset_index(drop=all(name is None for name in table.index.names))
+    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: {unnamed_table(path) or 'convert it'}")
+
+
+def held(path: Source, columns: Sequence[str] | None) -> Any:
+    """Returns columns of a table that is no text as a pandas DataFrame; None: all."""
+    import pyarrow
+
+    schema, batches = batches_of(path, columns)
+    return pyarrow.Table.from_batches(batches, schema).to_pandas(split_blocks=True, self_destruct=True)
+
+
+@contextlib.contextmanager
+def reading(path: Source) -> Iterator[None]:
+    """Makes one sentence of what is raised while a table is read."""
+    if isinstance(path, Path) and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path}: there is no such file: check the path")
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow: pip install 'calirare[parquet]', or convert to CSV"
+        ) from error
+    except InputError:
+        raise
+    # pandas and pyarrow raise many kinds of errors for a damaged file, most of them ValueErrors.
+    except (ValueError, OSError, EOFError, ArithmeticError, LookupError, TypeError, zlib.error) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, PermissionError):
+            raise InputError(f"{path}: the table cannot be read (Permission denied): see who may read it") from error
+        raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
+
+
+def row_in_words(row: int, path: Source | str) -> str:
+    """Returns how a message calls a row."""
+    return f"line {row + FIRST_LINE}" if isinstance(path, Path) and is_text(path) else f"row {row}"
+
+
+def as_names(column: Any) -> Any:
+    """Returns the cells of a column as names, None where empty.
+
+    Whole numbers have no point: a gap alone makes floats of a column of whole numbers.
+    """
+    column = readable(column)
+    if column.dtype.kind == "f":
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        whole = (np.abs(numbers) < float(MAX_INT)) & (numbers == np.floor(numbers))
+        text = column.astype(str).where(~whole, np.where(whole, numbers, 0).astype(np.int64).astype(str))
+    else:
+        text = column.astype(str)
+    return text.where(column.notna(), None)
+
+
+def is_empty(column: Any) -> NumpyArray:
+    """Returns which cells of a column are missing, bool [n]: nothing, or empty text."""
+    import pandas as pd
+
+    missing = np.asarray(column.isna().to_numpy())
+    if not (column.dtype == object or isinstance(column.dtype, pd.StringDtype)):
+        return missing
+    return missing | np.asarray((column == "").to_numpy(dtype=bool, na_value=False))
+
+
+def readable(column: Any) -> Any:
+    """Returns a column with UUIDs of 16 bytes as text, as they are written, and Python's numbers as numbers."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(column, skipna=True) if column.dtype == object else ""
+    if kind == "bytes":
+        return column.map(lambda cell: str(UUID(bytes=cell)) if len(cell) == UUID_BYTES else cell, na_action="ignore")
+    if kind == "decimal":
+        return column.map(lambda cell: int(cell) if cell == cell.to_integral_value() else cell, na_action="ignore")
+    return column.infer_objects() if kind == "floating" else column
+
+
+def mixed_types(column: Any) -> str:
+    """Returns which types a column of Python objects mixes, "" where all are of one."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(column, skipna=True) if column.dtype == object else ""
+    types = {type(cell).__name__ for cell in column[column.notna()]} if kind.startswith("mixed") else set()
+    return " and ".join(sorted(types)) if len(types) > 1 else ""
+
+
+def as_float(column: Any) -> NumpyArray:
+    """Returns a column as float64, NaN for what is no number."""
+    import pandas as pd
+
+    cells = column if column.dtype.kind in "iuf" else column.astype(str)
+    return np.asarray(pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def days_of(cells: Any) -> NumpyArray:
+    """Returns dates (ISO 8601, or of a dtype of dates) as days since `EPOCH`, float64, NaN for what is none."""
+    import pandas as pd
+
+    times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
+    return np.asarray(((times - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64))
+
+
+def last_day(as_of: str) -> float:
+    """Returns the last time that counts as days since `EPOCH`: of a date without a time its end; NaN of no date."""
+    import pandas as pd
+
+    cell = pd.Series([as_of])
+    unit = next((unit for unit, written in DATES.items() if re.fullmatch(written, as_of)), None)
+    first = pd.to_datetime(cell, format="ISO8601", errors="coerce")
+    if unit is None or first.isna().any():
+        return float(days_of(cell)[0])
+    return float(np.nextafter(days_of(first + pd.DateOffset(**{unit: 1}))[0], -np.inf))
+
+
+def as_of_words(as_of: str | None) -> str:
+    """Returns how a message calls the last time that counts; digits alone may be a number."""
+    return f"the end of {as_of}" if re.fullmatch(r"\d{4}(-\d{2}){1,2}", str(as_of)) else str(as_of)
+
 
 NO_NUMBER = -1  # of a node that is not in the node table
+
+
 MOST_UNKNOWN = 1000  # cells that are kept, for messages
+
+
 SEARCHED = 1 << 20  # rows whose ends are searched together
+
+
 DASHES, BYTES_OF_UUID = (8, 13, 18, 23), 16
 
 

@@ -10,11 +10,13 @@ import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
-from calirare.graph.columns import Column, named
-from calirare.graph.table_sources import Source
-from calirare.graph.typed_columns import NodeCells
+from calirare.graph.columns import Column, names_in_words
+from calirare.graph.tables.node_cells import NodeCells
+from calirare.graph.tables.sources import Source
 
 NUMBERS = {"mean": "mean", "sum": "sum", "min": "min", "max": "max"}  # features of a number, and what they are of it
+
+
 TIMES = {"last": "min", "first": "max"}  # of a time, in days before the newest edge
 
 
@@ -102,7 +104,7 @@ def with_carried(
 
 def not_read(names: Sequence[str]) -> str:
     """Returns the note on columns of an edge table that are not read."""
-    which = named(names, quote=repr)
+    which = names_in_words(names, quote=repr)
     return f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)"
 
 

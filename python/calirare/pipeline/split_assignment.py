@@ -7,15 +7,22 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare.graph import NO_PART, PARTS, Graph, Split
+from calirare.graph import PARTS, Graph, Split
+from calirare.graph.labelled import NO_PART
 from calirare.run import Labels, Settings
 
 VAL = PARTS.index("val")
+
+
 FEWEST = 2  # labels of each class that calibrate
+
+
 NOT_RANDOM = (
     "no labels of before are a random sample, so {p} on the chosen ones too: where {a} class is commoner among these "
     "than elsewhere it is too high; label some nodes drawn at random and pass --drawn random"
 )
+
+
 CALIBRATED = {False: "P(rare) is calibrated", True: "probabilities are calibrated"}  # by whether of many classes
 
 

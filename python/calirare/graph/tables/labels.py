@@ -12,21 +12,27 @@ import torch
 
 from calirare._util.amounts import amount, listed
 from calirare._util.array_files import NumpyArray
-from calirare.graph.class_names import MAX_WHOLE, as_option, class_key, plain_class, spellings_of
-from calirare.graph.columns import Column, named
+from calirare.graph.columns import Column, names_in_words
+from calirare.graph.spelling import MAX_WHOLE, as_option, class_key, plain_class, spellings_of
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.table_files import place
-from calirare.graph.table_sources import Source
+from calirare.graph.tables.files import row_in_words
+from calirare.graph.tables.sources import Source
 
 # What programs write for a missing number; beside numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
+
+
 NOTHING_KNOWN = frozenset(MISSING_NUMBERS) | {
     *("?", "??", "-", "--", "n.a.", "unk", "unknown", "unlabelled", "unlabeled", "not labelled", "not labeled"),
     *("no label", "nolabel", "missing", "undefined", "not known", "pending", "open", "todo"),
     *("to do", "tbd", "undecided", "unclear", "unreviewed", "not reviewed", "in review", "under review"),
     *("under investigation", "unchecked", "not checked"),
 }
+
+
 NO_LABEL = ("", "-1")  # the cells that stand for no label in every table
+
+
 MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 
@@ -59,7 +65,7 @@ class ReadLabels(NamedTuple):
                 f"{as_option([self.names[k] for k in found])} or leave the label empty"
             )
         if self.absent and self.names:
-            there = named(self.names, MOST_CLASSES)
+            there = names_in_words(self.names, MOST_CLASSES)
             notes.append(
                 f"{self.of}s: no label is {listed(self.absent)}, which --unknown names; the labels are {there}"
             )
@@ -125,7 +131,7 @@ def _is_class(number: float) -> bool:
 def _no_class(column: Any, row: int, cell: str, path: Source | str) -> str:
     return (
         f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column {column.name!r} "
-        f"holds {cell} in {place(row, path)}: fix the cell, name another label column, or, where it stands for "
+        f"holds {cell} in {row_in_words(row, path)}: fix the cell, name another label column, or, where it stands for "
         f"no label, pass {as_option([cell])}"
     )
 
@@ -158,7 +164,7 @@ def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
     if len(wrong):
         faults.append(
             f"{path}: the column {column.name!r} must hold train, val, test or nothing, got "
-            f"{parts.iloc[int(wrong[0])]!r} in {place(int(wrong[0]), path)}: mend it or rename the column"
+            f"{parts.iloc[int(wrong[0])]!r} in {row_in_words(int(wrong[0]), path)}: mend it or rename the column"
         )
     elif (parts == "").all():
         faults.append(
@@ -180,8 +186,8 @@ def check_parts(split: Split | None, y: torch.Tensor | None, path: Source, fault
         if bare.numel():
             more = f" ({bare.numel():,} such rows)" if bare.numel() > 1 else ""
             faults.append(
-                f"{path}: a row of the part {part!r} must have a label, {place(int(bare[0]), path)} has none{more}: "
-                "label it or take it out of the part"
+                f"{path}: a row of the part {part!r} must have a label, {row_in_words(int(bare[0]), path)} has "
+                f"none{more}: label it or take it out of the part"
             )
 
 

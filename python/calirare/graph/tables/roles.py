@@ -1,19 +1,73 @@
-"""Which columns of two tables hold the names of nodes and the ends of edges, where nobody said so."""
+"""Which columns of two tables hold the names of nodes, the ends of edges, labels and the split."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from calirare.graph.edge_table import ends_of, is_number
-from calirare.graph.table_ends import column_names
-from calirare.graph.table_files import as_float, as_names, days_of, read_table
-from calirare.graph.table_sources import Source, nodes_beside, source_of
+from calirare._util.amounts import listed
+from calirare.graph.options import TableOptions
+from calirare.graph.tables.files import (
+    as_float,
+    as_names,
+    column_names,
+    days_of,
+    read_table,
+)
+from calirare.graph.tables.sources import Source, nodes_beside, source_of
+
+END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
+
+
+def exchanged(features: Iterable[str]) -> bool:
+    """Returns whether the columns of a node table are those of an edge table."""
+    lower = {name.lower() for name in features}
+    return any(set(pair) <= lower for pair in END_COLUMNS)
+
+
+def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Source) -> tuple[tuple[str, str], list[str]]:
+    """Returns the two columns that hold the ends of the edges, or what is wrong with them.
+
+    Args:
+        names: of the columns.
+        wanted: the two that the user named, None for one that was not.
+        path: of the table.
+    """
+    pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
+    if any(wanted):
+        absent = [name for name in wanted if name is not None and name not in names]
+        faults = [f"{path}: there is no column {name!r}; the columns are {listed(names)}" for name in absent]
+        if None in wanted:
+            faults.append(f"{path}: both ends must be named: pass --source-column and --target-column")
+        return (str(wanted[0]), str(wanted[1])), faults
+    lower = [name.lower() for name in names]
+    for pair in END_COLUMNS:
+        if set(pair) <= set(lower):
+            return (names[lower.index(pair[0])], names[lower.index(pair[1])]), []
+    if len(names) == 2 and not any(is_number(name) for name in names):
+        return (names[0], names[1]), []
+    fault = (
+        f"{path}: the first line must name two columns, source and target (or {pairs}), got {listed(names)}: write "
+        "a first line with these names, or say which they are (--source-column, --target-column)"
+    )
+    return ("", ""), [fault]
+
+
+def is_number(name: str) -> bool:
+    """Returns whether a cell is a number."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
 
 Ends = tuple[str | None, str | None]
+
+
 HALF = 0.5  # of the cells of a column of text: chance does not name so many nodes
 
 
@@ -124,7 +178,7 @@ def columns_of_ends(
             naming = [each for each, share in named.items() if share == 1]
             if len(naming) < 2 and not numbers:
                 naming = [each for each, share in named.items() if share >= HALF]
-            others_of_text = [each for each, column in cells.items() if each not in naming and _are_names(column)]
+            others_of_text = [each for each, column in cells.items() if each not in naming and _may_name_nodes(column)]
             if len(naming) == len(others_of_text) == 1 and (not numbers or naming == [name]):
                 naming = [each for each in cells if each in (*naming, *others_of_text)]
             if len(naming) == 2:
@@ -133,7 +187,7 @@ def columns_of_ends(
     return found.pop() if len(found) == 1 else None
 
 
-def _are_names(cells: Any) -> bool:
+def _may_name_nodes(cells: Any) -> bool:
     """Returns whether text may be names of nodes: no numbers or dates, neither few different ones nor one per row."""
     several = len(cells) < cells.nunique() ** 2 < len(cells) ** 2
     return bool(several and np.isnan(as_float(cells)).any() and np.isnan(days_of(cells)).any())
@@ -142,3 +196,53 @@ def _are_names(cells: Any) -> bool:
 def _few_numbers(cells: Any) -> bool:
     """Returns whether text is numbers, of which there are fewer than the root of the number of rows."""
     return cells.nunique() ** 2 < len(cells) and is_number(cells.iloc[0])
+
+
+ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
+
+
+class NodeRoles(NamedTuple):
+    """Columns of a node table that are no features; None for one that is not there."""
+
+    ids: str | None
+    label: str | None
+    split: str | None
+
+
+def are_usual_ends(columns: tuple[str, str]) -> bool:
+    """Returns whether the columns of the ends have usual names."""
+    return any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
+
+
+def node_roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> NodeRoles:
+    """Returns which columns of a node table are no features; those that are left out play no part."""
+    names = [name for name in names if name not in options.leave_out]
+    unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
+    if unnamed:
+        faults.append(
+            f"{path}: every column must have a name, but column {unnamed[0] + 1} has none: name it, or remove it if it "
+            "numbers the rows (pandas: index=False) or comes from a separator at the end of the header"
+        )
+    ids = column_with_role(names, options.id, () if options.id else ID_COLUMNS, "names of the nodes", path, faults)
+    label = options.label if options.need_label or options.label in names else None
+    split = column_with_role(names, None, SPLIT_COLUMNS, "split", path, faults)
+    return NodeRoles(ids, column_with_role(names, label, LABEL_COLUMNS, "labels", path, faults), split)
+
+
+def column_with_role(
+    names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Source, faults: list[str]
+) -> str | None:
+    """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
+    if wanted is not None and wanted not in names:
+        other = "name another, or none (--unweighted)" if what == "weights" else "name another"
+        faults.append(f"{path}: there is no column {wanted!r}; the columns are {listed(names)}: {other}")
+        return None
+    found = [name for name in names if name == wanted or str(name).lower() in usual]
+    if wanted is not None and "x" in (str(name).lower() for name in names):  # a place beside it, no label
+        found = [name for name in found if name == wanted or str(name).lower() != "y"]
+    if len(found) > 1:
+        faults.append(
+            f"{path}: one column must hold the {what}, got {' and '.join(map(repr, found))}: leave the others out "
+            "(command line: --leave-out), or rename what is something else"
+        )
+    return found[0] if found else None

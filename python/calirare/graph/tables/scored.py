@@ -11,15 +11,18 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
-from calirare.graph.category_names import plain_name, plain_names
-from calirare.graph.columns import Column, named
-from calirare.graph.name_faults import alike, lost_digits, why_any_unknown
-from calirare.graph.table_ends import header_of
-from calirare.graph.table_files import as_names, held, is_empty, read_table
-from calirare.graph.table_sources import Source
+from calirare.graph.columns import Column, names_in_words
+from calirare.graph.spelling import plain_name, plain_names
+from calirare.graph.tables.files import as_names, header_of, held, is_empty, read_table
+from calirare.graph.tables.name_faults import alike, lost_digits, why_any_unknown
+from calirare.graph.tables.sources import Source
 
 LISTED = "listed"  # the feature that says which nodes have a row
+
+
 HALF = 0.5  # of the cells of the other end that must name nodes
+
+
 MOST_SHOWN = 10
 
 
@@ -136,13 +139,13 @@ def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Ten
     if column not in table.columns or not words:
         faults.append(
             f"{path}: which nodes are scored must be a column and its values, such as kind=account, got {wanted!r}; "
-            f"the columns are {named([str(name) for name in table.columns], MOST_SHOWN)} (command line: --scored)"
+            f"the columns are {names_in_words(list(map(str, table.columns)), MOST_SHOWN)} (command line: --scored)"
         )
         return None
     cells = plain_names(as_names(table[column]))
     absent = [word for word in words if not (cells == word).any()]
     if absent:
-        there = named(sorted(cells.dropna().unique().tolist())[: MOST_SHOWN + 1], MOST_SHOWN)
+        there = names_in_words(sorted(cells.dropna().unique().tolist())[: MOST_SHOWN + 1], MOST_SHOWN)
         faults.append(f"{path}: no node has {column!r} {absent[0]!r}, which is to be scored; there are {there}")
         return None
     return torch.tensor(cells.isin(words).to_numpy())
@@ -172,7 +175,7 @@ def never_labelled(parts: Parts) -> str:
         if bare and len(bare) < len(column.categories):
             others = [name for name in column.categories if name not in bare]
             return (
-                f"nodes: none of those whose {column.name!r} is {named(bare, MOST_SHOWN)} has a label "
+                f"nodes: none of those whose {column.name!r} is {names_in_words(bare, MOST_SHOWN)} has a label "
                 f"({amount(_count(values, column, bare), 'node')}), but P(rare) is told of them, and they count among "
                 f"those to expect: if they cannot be rare, score the others alone "
                 f"(--scored {column.name}={','.join(others)})"

@@ -1,4 +1,7 @@
-"""The cells of a node table as numbers, categories and dates: what a column holds is found out, never guessed."""
+"""The cells of a node table as numbers, categories and dates: what a column holds is found out, never guessed.
+
+Numbers are read too as programs for people write them: $1,234.50, USD 12.50, 12,50 €, 5 %, and (3.20) for -3.20.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,30 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import cut
-from calirare.graph.category_names import BLANK, TRUTH, plain_names
 from calirare.graph.columns import Column
-from calirare.graph.table_files import as_float, as_names, days_of, place
-from calirare.graph.table_sources import Source
+from calirare.graph.spelling import BLANK, TRUTH, plain_names
+from calirare.graph.tables.files import as_float, as_names, days_of, row_in_words
+from calirare.graph.tables.sources import Source
 from calirare.graph.validation import MAX_FEATURE
-from calirare.graph.written_numbers import DRESSED, written_numbers
 
 SECONDS = 86_400  # of a day
+
+
 ROUNDED = 1e-3  # of the standard deviation of a column: more is lost in float32 than noise
+
+
 TOGETHER = 1 << 20  # numbers looked at together
+
+
 WHAT = {"numeric": "numbers", "date": "dates"}
+
+
 MOST_LETTERS = 30  # of a cell in a message
+
+
 MOST = 0.5  # share of a column's cells that make the others faults
+
+
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
 
 
@@ -124,7 +138,7 @@ class NodeCells:
         node = "" if self.ids is None else f" (node {self.ids.iloc[at]})"
         more = int(wrong.sum()) - 1
         also = f" and {more:,} more" if more else ""
-        self.faults.append(f"{self.path}: {what} {place(at, self.path)}{node}{also}: {mend}")
+        self.faults.append(f"{self.path}: {what} {row_in_words(at, self.path)}{node}{also}: {mend}")
 
     def _typed(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column."""
@@ -292,3 +306,80 @@ def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
     numbers = np.full(len(cells), np.nan)
     numbers[here] = codes
     return "categorical", tuple(str(name) for name in names), numbers
+
+
+LOOKED_AT = 100  # cells that tell a column of names at once
+
+
+SIGNS = "$€£¥"
+
+
+CODES = (  # of ISO 4217, those that tables of payments hold most; other three letters may be a name
+    "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RON|BGN|TRY|RUB|UAH|BRL|MXN|ARS|CLP|COP|PEN|"
+    "ZAR|NGN|KES|GHS|EGP|MAD|SAR|AED|QAR|ILS|KRW|TWD|HKD|SGD|THB|IDR|MYR|PHP|VND|PKR|BDT|LKR"
+)
+
+
+MONEY = f"(?:[{SIGNS}]|{CODES})"
+
+
+# Themselves: pandas may hand a pattern to Arrow, which knows no such escapes, and no white space but that of ASCII.
+BLANKS = " \u00a0\u202f"
+
+
+WHITE = rf"[\s{BLANKS}]"
+
+
+WHOLE = rf"\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)"
+
+
+DRESSED = rf"[-+]?{MONEY}?{WHITE}?[-+]?{WHOLE}(?:[.,]\d+)?{WHITE}?(?:%|{MONEY})?"
+
+
+LOSS = rf"^({MONEY}?)\(([^-+()]*)\)$"  # less than nothing in accounts; where all are so, names of some kind
+
+
+# What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
+WAYS = ((",", r"\."), ("['’]", r"\."), (f"[.{BLANKS}]", ","))
+
+
+GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
+
+
+def written_numbers(cells: Any) -> NumpyArray | None:
+    """Returns text as numbers where it can be read in one way only, float64 [n], NaN where empty; else None.
+
+    Every cell must be a number in that way, and all or none have the same sign of money or per cent: 1,234 alone may be
+    a thousand or one and a bit, and nobody knows. A percentage stays as it is written: 5 % is 5.
+
+    Args:
+        cells: a column of text, None where empty.
+    """
+    here = cells.notna().to_numpy()
+    first = cells[here].iloc[:LOOKED_AT]
+    if not (first.str.fullmatch(DRESSED) | first.str.fullmatch(LOSS)).all():
+        return None  # names, most likely, of which there may be millions
+    losses = cells[here].str.fullmatch(LOSS)
+    if losses.all():
+        return None
+    cells = cells.str.replace(LOSS, r"-\1\2", regex=True) if losses.any() else cells
+    signs = cells[here].str.extract(f"(%|{MONEY})", expand=False).unique()
+    text = cells[here].str.replace(f"%|{MONEY}", "", regex=True).str.strip()
+    readings = [_read_written(text, *way, signed=isinstance(signs[0], str)) for way in WAYS] if len(signs) == 1 else []
+    read = [numbers for numbers in readings if numbers is not None]
+    if not read or any(not np.array_equal(read[0], other) for other in read[1:]):
+        return None
+    numbers = np.full(len(cells), np.nan)
+    numbers[here] = read[0]
+    return numbers
+
+
+def _read_written(text: Any, thousands: str, decimals: str, *, signed: bool) -> NumpyArray | None:
+    """Returns text as numbers in one way of writing, None where a cell is none."""
+    whole = rf"[-+]?{WHITE}?(?:\d+|\d{{1,3}}(?:{thousands}\d{{3}})+)"
+    if not text.str.fullmatch(rf"{whole}(?:{decimals}\d+)?").all():
+        return None
+    if thousands == GROUPED and not signed and text.str.fullmatch(whole).all():
+        return None
+    plain = text.str.replace(rf"{thousands}|{WHITE}", "", regex=True).str.replace(decimals, ".", regex=True)
+    return np.asarray(plain.astype(np.float64))

@@ -1,0 +1,197 @@
+"""How a list of edges and tables are read: the rules for edges, and which columns mean what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, TypedDict, get_args
+
+from calirare._util.errors import InputError
+from calirare.graph.spelling import words_of
+
+UnknownEnds = Literal["error", "drop", "add"]
+
+
+class EdgeOptions(TypedDict, total=False):
+    """The keywords of `EdgeRules`, as the functions that read a graph take them."""
+
+    symmetrize: bool
+    duplicates: Literal["error", "drop", "sum"]
+    self_loops: Literal["error", "drop", "keep"]
+
+
+class FileOptions(EdgeOptions, total=False):
+    """Further keywords for tables in files, see `calirare.graph.tables.TableOptions`."""
+
+    id: str | None
+    source_column: str | None
+    target_column: str | None
+    one_hot: tuple[str, ...]
+    leave_out: tuple[str, ...]
+    impute: Literal["median", "zero", "error"] | None
+    need_label: bool
+    relation: str | None
+    directed: bool
+    time: str | None
+    as_of: str | None
+    edge_columns: tuple[str, ...]
+    unknown_ends: UnknownEnds | None
+    scored: str | None
+    kinds: Mapping[str, str] | None
+    unweighted: bool
+    unknown: Sequence[str | int]
+
+
+@dataclass(frozen=True)
+class EdgeRules:
+    """What to do with edges a symmetric adjacency without repetition cannot hold as they are.
+
+    None is strict, but for the tables of `read_tables`, which are mended, see `for_table`.
+
+    Attributes:
+        symmetrize: give every edge its opposite direction. Where both directions are there with different weights,
+            both take the mean. Without it an edge list must hold each edge in both directions.
+        duplicates: an ordered pair of nodes listed more than once is refused ("error"), kept once with the weight
+            listed first ("drop"), or kept once with the sum of the weights ("sum").
+        self_loops: an edge from a node to itself is refused ("error"), left out ("drop") or kept ("keep").
+
+    Raises:
+        InputError: `duplicates` or `self_loops` is none of the above.
+    """
+
+    symmetrize: bool | None = None
+    duplicates: Literal["error", "drop", "sum"] | None = None
+    self_loops: Literal["error", "drop", "keep"] | None = None
+
+    @classmethod
+    def of(cls, where: str, options: Mapping[str, Any]) -> EdgeRules:
+        """Returns the rules of options; TypeError names one that there is not."""
+        known = list(EdgeOptions.__annotations__)
+        _check_known(options, known, known, f"{where}: options of edges are {', '.join(known)}")
+        return cls(**options)
+
+    def for_table(self, *, weighted: bool) -> EdgeRules:
+        """Returns the rules with what was left open as tables of events need it: every edge counts once, both ways.
+
+        Args:
+            weighted: whether edges have weights; those of repeated edges are added then.
+        """
+        symmetrize = True if self.symmetrize is None else self.symmetrize
+        return EdgeRules(symmetrize, self.duplicates or ("sum" if weighted else "drop"), self.self_loops or "drop")
+
+    @classmethod
+    def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
+        """Returns the rules among options, and the others; TypeError names one that there is not."""
+        known = FileOptions.__annotations__
+        near = [*known, "labels", "weight"]
+        _check_known(options, known, near, "from_edges: options must be those of calirare.graph.tables")
+        own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}  # type: ignore[literal-required]
+        return cls(**own), {name: value for name, value in options.items() if name not in own}
+
+    def __post_init__(self) -> None:
+        """Checks the two words."""
+        for name, value, words in (
+            ("duplicates", self.duplicates, ("error", "drop", "sum")),
+            ("self_loops", self.self_loops, ("error", "drop", "keep")),
+        ):
+            if value is not None and value not in words:
+                raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
+
+
+def _check_known(options: Iterable[str], known: Collection[str], near: Sequence[str], wanted: str) -> None:
+    """Checks that there are such options; TypeError says of another what is `wanted`, and which of `near` it is."""
+    wrong = next((name for name in options if name not in known), None)
+    if wrong is not None:
+        close = get_close_matches(wrong, near, 1)
+        mend = f"did you mean {close[0]!r}?" if close else "leave it out"
+        raise TypeError(f"{wanted}, got {wrong!r}: {mend}")
+
+
+WEIGHT = "weight"  # the column of weights, unless told otherwise
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Columns of an edge table and a node table as they were read, named by the user or found; None: there is none.
+
+    Attributes:
+        id: of the node table: the names that the edges refer to.
+        source: of the edge table: where an edge starts.
+        target: of the edge table: where it ends.
+        weight: of the edge table: the weights.
+        unknown_ends: what became of ends without a row in the node table.
+        scored: column of the node table and its values that say which nodes are scored.
+        unweighted: whether a column of weights was not to be read.
+    """
+
+    id: str | None = None
+    source: str | None = None
+    target: str | None = None
+    weight: str | None = None
+    unknown_ends: str | None = None
+    scored: str | None = None
+    unweighted: bool = False
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns of two tables mean what; None for the usual names.
+
+    Attributes:
+        label: of the node table: the classes.
+        weight: of the edge table: the weights.
+        id: of the node table: the names that the edges refer to.
+        source_column: of the edge table: where an edge starts.
+        target_column: of the edge table: where it ends.
+        one_hot: of the node table: columns whose cells are names of categories, though they look like numbers.
+        leave_out: of the node table: columns that are not read, such as what is known only after the case.
+        impute: "error" refuses empty cells among the features.
+        need_label: a label column that was named must be there.
+        relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
+        directed: edges keep their direction too, in `Graph.relations`.
+        time: of the edge table: when an edge came to be, a number or a date.
+        as_of: edges after it are left out, after the end of a date without a time; none: all are there.
+        edge_columns: of the edge table: numbers and times that become features of the nodes.
+        unknown_ends: nodes of the edges that the node table does not have: "error" refuses them, "drop" leaves their
+            edges out, "add" joins them as nodes without features that are not scored; None: refused, but added where
+            all ends of one column are so.
+        scored: of the node table: `COLUMN=VALUE`, the rows that P(rare) is told of; the others carry edges alone.
+        kinds: of the node table: what the columns of a run hold, by their names, see `SavedRun.kinds`; their cells are
+            read as that, though in this table alone they may look like something else.
+        unweighted: of the edge table: no column holds weights, not even one called weight.
+        unknown: of the node table: values of the label column that stand for no label, beside an empty cell and -1.
+    """
+
+    label: str | None = None
+    weight: str | None = None
+    id: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+    one_hot: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+    impute: Literal["median", "zero", "error"] | None = None
+    need_label: bool = True
+    relation: str | None = None
+    directed: bool = False
+    time: str | None = None
+    as_of: str | None = None
+    edge_columns: tuple[str, ...] = ()
+    unknown_ends: UnknownEnds | None = None
+    scored: str | None = None
+    kinds: Mapping[str, str] | None = None
+    unweighted: bool = False
+    unknown: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the word, and that weights are not both named and left out; raises an InputError."""
+        object.__setattr__(self, "unknown", words_of(self.unknown))
+        if self.unknown_ends not in (None, *get_args(UnknownEnds)):
+            words = ", ".join(get_args(UnknownEnds))
+            raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")
+        if self.unweighted and self.weight is not None:
+            raise InputError(f"tables: unweighted must be left out where weight names a column, got {self.weight!r}")
+
+    def names_weights(self, column: str) -> bool:
+        """Returns whether a column of the edge table holds weights by its name alone."""
+        return self.weight is None and not self.unweighted and column.lower() == WEIGHT
