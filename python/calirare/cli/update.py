@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
-from calirare.pipeline import Updated, UpdatedClasses, update
+from calirare.pipeline import Updated, update
 from calirare.run import LABELS, Labels, inert, load, write_json, write_predictions
 
 CHANGES, FACTS = "changes", "update.json"
@@ -78,7 +78,7 @@ class _Tables(NamedTuple):
 
 def _updated(
     folder: Path, graph: str | None, tables: _Tables, chosen: bool, reporter: Reporter
-) -> tuple[Updated | UpdatedClasses, Graph]:
+) -> tuple[Updated, Graph]:
     """Returns the run trained again, and the graph that the old one was trained on; arguments as of `run`."""
     saved = load(folder)
     if (folder / RECALIBRATION).is_file():
@@ -116,7 +116,7 @@ def _changes(graph: Graph, tables: _Tables, unknown: tuple[str, ...], reporter: 
     return given.over(gone)
 
 
-def _write(found: Updated | UpdatedClasses, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
+def _write(found: Updated, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
     """Writes the run, its labels over those of an earlier update, and what changed."""
     settings = found.outcome.settings
     labels = found.labels if before is None else found.labels.over(Labels.read(before, graph, settings.data.unknown))

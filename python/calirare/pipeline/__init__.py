@@ -2,7 +2,6 @@
 
 from calirare.pipeline.again import retrained
 from calirare.pipeline.changes import Updated
-from calirare.pipeline.class_changes import UpdatedClasses
 from calirare.pipeline.job import Report
 from calirare.pipeline.stages import train
 from calirare.pipeline.updating import update
@@ -10,7 +9,6 @@ from calirare.pipeline.updating import update
 __all__ = [
     "Report",
     "Updated",
-    "UpdatedClasses",
     "retrained",
     "train",
     "update",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,12 @@ from calirare.metrics import auprc, nll
 from calirare.run import Labels, Outcome, Probabilities
 
 SHOWN, KEPT = 10, 1000  # rows on the screen, rows of changes.csv beside changed alerts
+MEASURES = {
+    "auprc": "AUPRC",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "mean_p": "mean P(rare)",
+}
 WIDTH, ROOM = 80, 20  # characters of a line, and of a name
 SMALL = 0.0005  # of a change of P(rare): less has more digits
 LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
@@ -84,7 +91,7 @@ class Foreseen:
 
 @dataclass(frozen=True, eq=False)
 class Updated:
-    """A run trained again with other labels, and what that changed.
+    """A run trained again with other labels, and what that changed; of many classes see `UpdatedClasses`.
 
     Attributes:
         outcome: the new run.
@@ -139,18 +146,33 @@ class Updated:
     @cached_property
     def measures(self) -> dict[str, dict[str, float]] | None:
         """AUPRC, log loss and mean P(rare) of the test nodes that neither run was trained on; None where none is."""
-        split, y = self.after.graph.split, self.after.graph.y
-        assert split is not None
-        assert y is not None
-        seen = torch.cat([self.before.trained, self.after.trained])
-        nodes = split.test.cpu()
-        nodes = nodes[(y.cpu()[nodes] >= 0) & ~torch.isin(nodes, seen)]
-        labels = y.cpu()[nodes].numpy()
+        nodes, y = self._judging()
+        labels = y.numpy()
         if not labels.any() or labels.all():
             return None
         facts = {"nodes": float(len(labels)), "observed": float(labels.mean())}
         sides = (("before", self.before), ("after", self.after))
         return {name: facts | _measured(labels, side.said.rare.cpu()[nodes].double().numpy()) for name, side in sides}
+
+    def _judging(self) -> tuple[Tensor, Tensor]:
+        """Returns the labelled test nodes that neither run was trained on, and their labels, each int64."""
+        split, y = self.after.graph.split, self.after.graph.y
+        assert split is not None
+        assert y is not None
+        seen, nodes = torch.cat([self.before.trained, self.after.trained]), split.test.cpu()
+        nodes = nodes[(y.cpu()[nodes] >= 0) & ~torch.isin(nodes, seen)]
+        return nodes, y.cpu()[nodes]
+
+    def _shown(self, differs: Tensor) -> tuple[Tensor, list[str]]:
+        """Returns the scored nodes that moved most, and all that differ (bool [n]), with labels of this update."""
+        graph, order = self.after.graph, torch.argsort(self.moved.abs(), descending=True, stable=True)
+        kept = torch.zeros(len(order), dtype=torch.bool)
+        kept[:KEPT] = True
+        nodes = order[kept | differs[order]]
+        nodes = nodes[torch.isin(nodes, graph.scored_nodes.cpu())]
+        label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
+        words = (*graph.class_names, "unknown")
+        return nodes, [words[label[node]] if node in label else "" for node in nodes.tolist()]
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the scored nodes that moved most and all whose alert changed, the largest change first.
@@ -159,13 +181,7 @@ class Updated:
         update; why, the changed label that accounts for most of it in closed form.
         """
         graph, was, now = self.after.graph, self.before.alert, self.after.alert
-        order = torch.argsort(self.moved.abs(), descending=True, stable=True)
-        kept = torch.zeros(len(order), dtype=torch.bool)
-        kept[:KEPT] = True
-        nodes = order[kept | (was != now)[order]]
-        nodes = nodes[torch.isin(nodes, graph.scored_nodes.cpu())]
-        label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
-        words = (*graph.class_names, "unknown")
+        nodes, labels = self._shown(was != now)
         reasons = self._reasons
         return pd.DataFrame(
             {
@@ -175,7 +191,7 @@ class Updated:
                 "change": self.moved[nodes].numpy(),
                 "alert_before": was[nodes].long().numpy(),
                 "alert_after": now[nodes].long().numpy(),
-                "label": [words[label[node]] if node in label else "" for node in nodes.tolist()],
+                "label": labels,
                 "why": [reasons.get(node, "") for node in nodes.tolist()],
             }
         )
@@ -200,11 +216,19 @@ class Updated:
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
-        was, now = self.before.alert, self.after.alert
         moved = self.moved[self.after.graph.scored_nodes.cpu()].abs()
-        return {
+        return self._facts() | {
             "labels": self.counts,
             "trained_on": {"before": len(self.before.trained), "after": len(self.after.trained)},
+            "moved": {"largest": float(moved.max()), "mean": float(moved.mean())},
+            "test": self.measures,
+            "made_by": "a training from scratch with the settings of the run before",
+        }
+
+    def _facts(self) -> dict[str, Any]:
+        """Returns what JSON holds of a rare class."""
+        was, now = self.before.alert, self.after.alert
+        return {
             "alerts": {
                 "before": int(was.sum()),
                 "after": int(now.sum()),
@@ -212,43 +236,46 @@ class Updated:
                 "vanished": int((was & ~now).sum()),
             },
             "threshold": {"before": self.before.said.threshold, "after": self.after.said.threshold},
-            "moved": {"largest": float(moved.max()), "mean": float(moved.mean())},
-            "test": self.measures,
             "closed_form": self.distance,
-            "made_by": "a training from scratch with the settings of the run before",
         }
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns what changed, as text of some width."""
         facts, lines = self.to_mapping(), list[str]()
         told = ", ".join(f"{number:,} {quoted(name)}" for name, number in facts["labels"].items() if number)
-        m, alerts = facts["trained_on"], facts["alerts"]
-        labels = "label" if sum(facts["labels"].values()) == 1 else "labels"
+        m, labels = facts["trained_on"], "label" if sum(facts["labels"].values()) == 1 else "labels"
         say = [
             f"{told} {labels}; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
             "run was kept but its settings",
-            f"P(rare) moved by {facts['moved']['mean']:.4f} on average, at most by {facts['moved']['largest']:.3f}",
-            f"alerts, labelled nodes among them: {alerts['after']:,} (before: {alerts['before']:,}), "
-            f"{alerts['appeared']:,} appeared and {alerts['vanished']:,} vanished",
+            *self._sentences(facts),
         ]
-        if self.distance is not None:
-            far = self.distance
-            say.append(
-                f"in closed form, without a training, P(rare) would be {far['mean']:.4f} off on average and "
-                f"{far['largest']:.3f} at most" + ("" if self.told else UNTOLD)
-            )
         for words in say:
             lines += textwrap.wrap(words, width, subsequent_indent="  ")
         return "\n".join([*lines, "", *self._measured_rows(), *self._first(width)]) + "\n"
+
+    def _sentences(self, facts: dict[str, Any]) -> Iterator[str]:
+        """Yields what the summary says of nodes, by `to_mapping`."""
+        alerts, moved = facts["alerts"], facts["moved"]
+        yield f"P(rare) moved by {moved['mean']:.4f} on average, at most by {moved['largest']:.3f}"
+        yield (
+            f"alerts, labelled nodes among them: {alerts['after']:,} (before: {alerts['before']:,}), "
+            f"{alerts['appeared']:,} appeared and {alerts['vanished']:,} vanished"
+        )
+        if self.distance is not None:
+            far = self.distance
+            yield (
+                f"in closed form, without a training, P(rare) would be {far['mean']:.4f} off on average and "
+                f"{far['largest']:.3f} at most" + ("" if self.told else UNTOLD)
+            )
 
     def _measured_rows(self) -> list[str]:
         if self.measures is None:
             return ["no labelled test nodes that both runs have not seen: nothing to measure by", ""]
         was, now = self.measures["before"], self.measures["after"]
         head = f"{int(now['nodes']):,} test nodes"
-        names = (("auprc", "AUPRC"), ("log_loss", "log loss"), ("mean_p", "mean P(rare)"))
-        rows = [f"{label:<24} {was[key]:>9.4f} {now[key]:>9.4f}" for key, label in names]
-        return [f"{head:<24} {'before':>9} {'after':>9}", *rows, f"{'observed share':<34} {now['observed']:>9.4f}", ""]
+        rows = [f"{label:<24} {was[key]:>9.4f} {now[key]:>9.4f}" for key, label in MEASURES.items() if key in now]
+        observed = [f"{'observed share':<34} {now['observed']:>9.4f}"] if "observed" in now else []
+        return [f"{head:<24} {'before':>9} {'after':>9}", *rows, *observed, ""]
 
     def _first(self, width: int) -> list[str]:
         table = self.to_frame().head(SHOWN)

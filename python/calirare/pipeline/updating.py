@@ -24,7 +24,7 @@ FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed 
 
 def update(
     saved: SavedRun, graph: Graph, fresh: Labels, *, chosen: bool = True, report: Report | None = None
-) -> Updated | UpdatedClasses:
+) -> Updated:
     """Returns a run trained again with some labels in the place of its own, from scratch and with its settings.
 
     Args:
@@ -45,13 +45,10 @@ def update(
     again = trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
     outcome = again.outcome
     outcome.notes += again.notes
-    if saved.settings.many:
-        p = saved.probabilities(graph).cpu(), outcome.probabilities(again.settings.calibration.target).cpu()
-        return UpdatedClasses(
-            outcome, again.labels, changed, graph, p, (saved.fit.nodes.cpu(), outcome.fit.nodes.cpu())
-        )
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
     after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
+    if saved.settings.many:
+        return UpdatedClasses(outcome, again.labels, changed, before, after, None)
     return Updated(outcome, again.labels, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
 
 

@@ -214,7 +214,7 @@ class RunResult:
         """Returns what tables say of the class of each node."""
         target = self.settings.calibration.target
         abstain = self.settings.decision.abstain
-        return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold, abstain)
+        return Probabilities.of(self.logits, self.calibrators, target, self.threshold, abstain)
 
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""
