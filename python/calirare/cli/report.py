@@ -8,7 +8,7 @@ from pathlib import Path
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
-from calirare.page import html_of, html_of_classes, read_elsewhere
+from calirare.page import html_of, read_elsewhere
 from calirare.run import SavedRun, load
 
 
@@ -50,7 +50,7 @@ def run(
         absent = "slices and labels' audit" if many else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
-        page = html_of_classes(saved, own, why_not, other) if many else html_of(saved, own, why_not, other, elsewhere)
+        page = html_of(saved, own, why_not, other, elsewhere)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)

@@ -1,6 +1,5 @@
 """A run as pages: one to hand over, of what was found and how far to believe it; and its review queue at work."""
 
-from calirare.page.classes import html_of_classes
 from calirare.page.desk import Case, Desk
 from calirare.page.drift import Elsewhere, read_elsewhere
 from calirare.page.render import html_of
@@ -25,7 +24,6 @@ __all__ = [
     "Verdicts",
     "export",
     "html_of",
-    "html_of_classes",
     "labels_met",
     "other_nodes",
     "read_elsewhere",

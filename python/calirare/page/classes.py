@@ -1,4 +1,4 @@
-"""The page of a run of many classes, as one HTML file."""
+"""The words and numbers of the page of a run of many classes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,14 @@ import numpy as np
 import pandas as pd
 
 from calirare._util.amounts import amount, class_words
-from calirare._util.errors import InputError
-from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import floor_of
-from calirare._util.pages import template_of
-from calirare._util.run_files import check_as_written, other_metrics
 from calirare.graph import Graph
-from calirare.page.against_classes import against_classes
-from calirare.page.content import DOUBTS, EXPLAINED, doubt_sentence, sentence
+from calirare.page.content import sentence
 from calirare.page.picture import picture_of
-from calirare.page.render import MANY, versions_of
-from calirare.page.slices import FEWEST, Slice, slices_of
+from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import TOGETHER, Choice, SavedRun
 
-TEMPLATE = "classes.html"
 UNSURE = 25  # rows of the table of nodes to look at
 INSTEAD = "the map was fitted on cross-validated logits instead"  # as a note of the run ends
 OF_RARE = "mean P(rare) of its neighbours"  # a division that many classes do not have
@@ -31,35 +24,6 @@ PICTURES = (
     ("classes.png", "Does each class happen as often as its probability says?"),
 )
 EACH = ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)")
-
-
-def html_of_classes(saved: SavedRun, graph: Graph | None, why_not: str = "", other: SavedRun | None = None) -> str:
-    """Returns the page of a run of many classes.
-
-    Args:
-        saved: the run.
-        graph: the run's own graph with the run's split, for slices and labels; None: there are none.
-        why_not: why there is no graph, a sentence.
-        other: a run of the same classes to show beside it; None: none.
-
-    Raises:
-        InputError: a file of a run is missing or damaged, or the other run has other classes.
-    """
-    check_as_written(saved.folder, ("metrics.json", "config.yaml"))
-    predictions, queue = saved.to_frame(), saved.review()
-    try:
-        metrics = parse_json(read_text(saved.folder / "metrics.json"))
-        values = _values(saved, metrics, queue)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise other_metrics(saved.folder, error) from error
-    slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions, metrics)
-    values |= {"against": None if other is None else against_classes(saved, metrics, predictions, other)}
-    values |= {"other_picture": None if other is None else picture_of(other.folder / PICTURES[0][0], "")}
-    values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
-    values |= {"reasons": [], "reason": why_not} if graph is None else _reasons(saved, graph, queue)
-    flagged = [each for each in slices if each.flag]
-    page = template_of("calirare.page", TEMPLATE)
-    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY, fewest=FEWEST)
 
 
 def _verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
@@ -72,7 +36,8 @@ def _verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
     return {"verdict": agreement["verdict"], "verdict_class": agreement["verdict"].split()[0]}
 
 
-def _values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
+def class_values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
+    """Returns what the template shows beside slices, reasons and labels, by the run's metrics.json and review.csv."""
     graph, choice = metrics["graph"], metrics["choice"]
     side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
     head, rows = _together(metrics)
@@ -91,8 +56,6 @@ def _values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) -> di
         "unsure": _unsure(queue, saved.class_names),
         "limits": _limits(metrics),
         "pictures": [picture_of(saved.folder / name, words) for name, words in PICTURES],
-        "config": read_text(saved.folder / "config.yaml"),
-        "versions": versions_of(saved),
     }
 
 
@@ -166,25 +129,6 @@ def _unsure(queue: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, str]]
     return rows
 
 
-def _doubts(saved: SavedRun, graph: Graph) -> dict[str, Any]:
-    """Returns labels that are probably wrong, or why they are not there."""
-    try:
-        audit = saved.audit(graph)
-    except InputError as error:
-        return {"doubts": [], "doubt": str(error)}
-    table = audit.to_frame()
-    return {"doubts": table[table["flag"] == 1].head(DOUBTS).to_dict("records"), "doubt": doubt_sentence(audit)}
-
-
-def _reasons(saved: SavedRun, graph: Graph, queue: pd.DataFrame) -> dict[str, Any]:
-    """Returns why the first nodes of the queue have their class, or why that is not there."""
-    try:
-        found = saved.explain(list(queue.head(EXPLAINED)["node"]), graph=graph) if len(queue) else ()
-    except InputError as error:
-        return {"reasons": [], "reason": sentence(str(error).removeprefix("explain: "))}
-    return {"reasons": [(each.name, each.sentences) for each in found], "reason": ""}
-
-
 def _limits(metrics: dict[str, Any]) -> list[str]:
     """Returns what a reader must not take from the page."""
     lines = list(metrics["notes"])
@@ -197,7 +141,7 @@ def _limits(metrics: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _sliced(graph: Graph, predictions: pd.DataFrame, metrics: dict[str, Any]) -> tuple[list[Slice], str]:
+def sliced_classes(graph: Graph, predictions: pd.DataFrame, metrics: dict[str, Any]) -> tuple[list[Slice], str]:
     """Returns the slices of the test nodes by their confidence, or why there are none."""
     anew = metrics.get("recalibrated")
     if anew is not None and not anew["own_graph"]:

@@ -17,13 +17,16 @@ from calirare.explain.audit import Audit
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
+from calirare.page.against_classes import against_classes
+from calirare.page.classes import PICTURES as CLASS_PICTURES
+from calirare.page.classes import class_values, sliced_classes
 from calirare.page.drift import Elsewhere
 from calirare.page.picture import picture_of
 from calirare.page.slices import FEWEST, Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
 
-TEMPLATE = "rare.html"
+TEMPLATE, CLASS_TEMPLATE = "rare.html", "classes.html"
 TESTED = "Test nodes in parts."
 UNSEEN = "Labelled nodes in parts, each judged by models and a map that have not seen its label."
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
@@ -46,27 +49,34 @@ def html_of(
         elsewhere: what the run said of another graph; None: nothing is told of one.
 
     Raises:
-        InputError: a file of the run is missing or damaged.
+        InputError: a file of a run is missing or damaged, or the other run has other classes.
     """
     check_as_written(saved.folder, ("metrics.json", "config.yaml"))
-    predictions = saved.to_frame()
+    many, predictions = saved.settings.many, saved.to_frame()
+    queue = saved.review() if many else None
     try:
         metrics = parse_json(read_text(saved.folder / "metrics.json"))
         # Runs of before nodes could carry edges alone have scored them all.
         metrics["graph"].setdefault("scored_nodes", metrics["graph"]["nodes"])
-        values = _values(saved, metrics, predictions)
+        values = _values(saved, metrics, predictions) if queue is None else class_values(saved, metrics, queue)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(saved.folder, error) from error
-    values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
-    values |= {"other_picture": None if other is None else picture_of(other.folder / content.PICTURES[0][0], "")}
+    values |= {"config": read_text(saved.folder / "config.yaml"), "versions": _versions_of(saved)}
+    apart, first = (against_classes, CLASS_PICTURES) if many else (against, content.PICTURES)
+    values |= {"against": None if other is None else apart(saved, metrics, predictions, other)}
+    values |= {"other_picture": None if other is None else picture_of(other.folder / first[0][0], "")}
     values |= {"elsewhere": elsewhere}
     audit, doubt = _audited(saved, graph, why_not)
-    other_map = _other_map(saved)
-    sliceable = (audit, doubt) if not other_map else (None, other_map)
-    sliced = Sliced([], why_not) if graph is None else _sliced(graph, predictions, *sliceable)
-    values |= _doubted(audit, doubt) | _explained(saved, graph, why_not)
+    if graph is None:
+        sliced = Sliced([], why_not)
+    elif many:
+        sliced = Sliced(*sliced_classes(graph, predictions, metrics))
+    else:
+        other_map = _other_map(saved)
+        sliced = _sliced(graph, predictions, *((None, other_map) if other_map else (audit, doubt)))
+    values |= _doubted(audit, doubt) | _explained(saved, graph, why_not, queue)
     flagged = [each for each in sliced.slices if each.flag]
-    page = template_of("calirare.page", TEMPLATE)
+    page = template_of("calirare.page", CLASS_TEMPLATE if many else TEMPLATE)
     return page.render(**values, **vars(sliced), flagged=flagged, many=MANY, fewest=FEWEST)
 
 
@@ -104,12 +114,13 @@ def _doubted(audit: Audit | None, why_not: str) -> dict[str, Any]:
     return {"doubts": doubts, "doubt": content.doubt_sentence(audit)}
 
 
-def _explained(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
-    """Returns the reasons of the first alerts, or why they are not there."""
-    if graph is None:
+def _explained(saved: SavedRun, graph: Graph | None, why_not: str, queue: pd.DataFrame | None) -> dict[str, Any]:
+    """Returns the reasons of the first alerts, or of the first of a queue; or why they are not there."""
+    if graph is None or (queue is not None and queue.empty):
         return {"reasons": [], "reason": why_not}
+    first = None if queue is None else list(queue.head(content.EXPLAINED)["node"])
     try:
-        found = saved.explain(graph=graph, top=content.EXPLAINED)
+        found = saved.explain(first, graph=graph, top=content.EXPLAINED if first is None else None)
     except InputError as error:
         return {"reasons": [], "reason": content.sentence(str(error).removeprefix("explain: "))}
     return {"reasons": [(each.name, each.sentences) for each in found.each], "reason": ""}
@@ -143,12 +154,10 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
             picture_of(saved.folder / name, words, name not in content.NARROW)
             for name, words in content.pictures(metrics)
         ],
-        "config": read_text(saved.folder / "config.yaml"),
-        "versions": versions_of(saved),
     }
 
 
-def versions_of(saved: SavedRun) -> list[str]:
+def _versions_of(saved: SavedRun) -> list[str]:
     """Returns what made a run: lines of its log, or without one the version that it stores, if it does."""
     log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
     lines = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]

@@ -31,7 +31,6 @@ class Job:
             nodes without a label stand for the rest.
         given: logits that were trained elsewhere; None: a detector is trained.
         raw: the graph as it was given, its columns as they are; None: `graph` is.
-        kind: of classes taken as they are, the name of the second, which maps of two tell of; None: it is the rare one.
     """
 
     graph: Graph
@@ -42,7 +41,11 @@ class Job:
     asked: Graph
     given: Given | None = None
     raw: Graph | None = None
-    kind: str | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """Of classes taken as they are, the name of the second, which maps of two tell of; None: it is the rare one."""
+        return self.graph.class_names[1] if self.settings.many else None
 
     @classmethod
     def of(
@@ -53,7 +56,6 @@ class Job:
         asked: Graph | None = None,
         given: Given | None = None,
         raw: Graph | None = None,
-        kind: str | None = None,
     ) -> Job:
         """Returns the job of a graph: with method "jackknife" the validation labels train too."""
         assert graph.split is not None
@@ -63,7 +65,7 @@ class Job:
         representative[train.numel() :] = True
         if not bool(representative.any()):
             representative[:] = True
-        return cls(graph, settings, nodes, representative, report, asked or graph, given, raw, kind)
+        return cls(graph, settings, nodes, representative, report, asked or graph, given, raw)
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,8 +97,7 @@ def train(
     asked = there
     if settings.positive_only:
         asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
-    kind = graph.class_names[1] if settings.many else None
-    outcome = _run(Job.of(there, settings, report or silent, asked, given, graph, kind), streaming)
+    outcome = _run(Job.of(there, settings, report or silent, asked, given, graph), streaming)
     return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
 
 

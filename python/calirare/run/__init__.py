@@ -29,7 +29,7 @@ from calirare.run.settings import (
     Training,
     check_interval_nodes,
 )
-from calirare.run.tables import COLUMNS, inert, predictions, read_review, write_predictions, write_scored
+from calirare.run.tables import COLUMNS, inert, predictions, write_predictions, write_scored
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
 
@@ -78,7 +78,6 @@ __all__ = [
     "options_of",
     "predictions",
     "read_groups",
-    "read_review",
     "read_yaml",
     "recalibrated",
     "representing",

@@ -21,7 +21,7 @@ from calirare import InputError, Outcome
 from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll
 from calirare.models import streaming
-from calirare.page import Desk, Verdicts, html_of_classes
+from calirare.page import Desk, Verdicts, html_of
 from calirare.pipeline import update
 from calirare.run import Labels, class_scoring
 from calirare.run.class_judging import Judged
@@ -487,7 +487,7 @@ def test_names_of_classes_that_look_like_something_else_stay_names(graph, names,
     queue = saved.review()
     assert queue.node.tolist() == nodes[outcome.review()[:100]].tolist()
     assert set(queue.prediction) <= set(names)
-    page = html_of_classes(saved, given)
+    page = html_of(saved, given)
     right = int(((frame.split == "test") & (frame.prediction == frame.y)).sum())
     assert right > 0
     assert not re.search(r"<td>\d+</td><td>0</td><td>0\.[89]", page), "no slice is wholly wrong"
