@@ -54,24 +54,9 @@ class LoadOptions(FileOptions, total=False):
     progress: Progress
 
 
-EDGE_COLUMNS = ("relation", "directed", "time", "as_of", "edge_columns")
-COLUMN_OPTIONS = (
-    "id",
-    "source_column",
-    "target_column",
-    "one_hot",
-    "leave_out",
-    "impute",
-    "need_label",
-    "unknown_ends",
-    "scored",
-    "kinds",
-    "unweighted",
-    "unknown",
-    *EDGE_COLUMNS,
-)
+EDGE_OPTIONS = tuple(EdgeOptions.__annotations__)
+COLUMN_OPTIONS = tuple(name for name in FileOptions.__annotations__ if name not in EDGE_OPTIONS)
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
-EDGE_OPTIONS = ("symmetrize", "duplicates", "self_loops")
 
 
 def load_dataset(

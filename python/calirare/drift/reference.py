@@ -15,25 +15,30 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
+from calirare.drift.columns import (
+    CurrentCategories,
+    CurrentNumbers,
+    ReferenceCategories,
+    ReferenceNumbers,
+    compare_categories,
+    compare_numbers,
+)
 from calirare.drift.findings import Drift, Finding, Part, Verdict
-from calirare.drift.kinds import KindsNow, KindsThen, compare_kinds
 from calirare.drift.neighbourhoods import drawn, patches
 from calirare.drift.noise import Noise
-from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
-from calirare.drift.scores import ScoresNow, ScoresThen, compare_distribution, compare_scores
-from calirare.drift.structure import EdgesNow, EdgesThen, compare_degrees, compare_edges
+from calirare.drift.scores import CurrentScores, ReferenceScores, compare_distribution, compare_scores
+from calirare.drift.structure import CurrentEdges, ReferenceEdges, compare_degrees, compare_edges
 from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare_ext import Csr
 
-Then = NumbersThen | KindsThen
+ReferenceColumn = ReferenceNumbers | ReferenceCategories
 # Tests of a column: distance, what was never seen, gaps. Of the edges: degrees, isolated nodes, components. Of P(rare):
 # its distribution, its mean, likeness along edges.
 OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
 OF_SPARSE = ("number of features", "sum of features", "which features")  # what sparse features are looked at by
 DAYS = " days before the newest day of the run's graph"
 MOST_CELLS = 1 << 28  # of sparse features that are made dense
-TOGETHER = 1 << 18  # numbers of columns that are looked at together
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,9 @@ class Reference:
         scores: P(rare) of nodes that did not teach the run; None where there is none.
     """
 
-    columns: dict[str, Then]
-    edges: EdgesThen
-    scores: ScoresThen | None
+    columns: dict[str, ReferenceColumn]
+    edges: ReferenceEdges
+    scores: ReferenceScores | None
 
     __repr__ = brief
 
@@ -77,12 +82,21 @@ class Reference:
             nodes: those that did not teach the run, int64 [m].
         """
         patch = patches(graph.adjacency)
-        columns: dict[str, Then] = {}
-        for some in _alike(_columns(graph, features)):
-            columns |= _thens(some, patch[some[0].nodes])
+        columns: dict[str, ReferenceColumn] = {}
+        for each in _columns(graph, features):
+            own = patch[each.nodes]
+            known = each.categories
+            of = (
+                ReferenceCategories.of(each.values, own, known)
+                if known is not None
+                else ReferenceNumbers.of(each.values, own)
+            )
+            columns[each.name] = of
         own_nodes = nodes.cpu().numpy()
-        scores = ScoresThen.of(p.cpu().numpy()[own_nodes], own_nodes, graph.adjacency, patch) if len(nodes) else None
-        return cls(columns, EdgesThen.of(graph.adjacency, patch), scores)
+        scores = (
+            ReferenceScores.of(p.cpu().numpy()[own_nodes], own_nodes, graph.adjacency, patch) if len(nodes) else None
+        )
+        return cls(columns, ReferenceEdges.of(graph.adjacency, patch), scores)
 
     def compare(self, graph: Graph, features: FeatureMap, p: Tensor) -> Drift:
         """Returns how another graph differs from the run's, and what that means for P(rare).
@@ -140,8 +154,8 @@ class Reference:
         findings: list[Finding] = []
         for each in _columns(self._stored_alike(graph), features):
             then = self.columns[each.name]
-            if isinstance(then, KindsThen):
-                findings += of_kinds(each.name, compare_kinds(then, each.values, noise))
+            if isinstance(then, ReferenceCategories):
+                findings += of_categories(each.name, compare_categories(then, each.values, noise))
             else:
                 findings += of_numbers(each.name, compare_numbers(then, each.values, noise), each.unit)
         return findings
@@ -162,7 +176,7 @@ class Reference:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""
-        parts: dict[str, Then | EdgesThen | ScoresThen] = {
+        parts: dict[str, ReferenceColumn | ReferenceEdges | ReferenceScores] = {
             f"column {i}": each for i, each in enumerate(self.columns.values())
         }
         parts["edges"] = self.edges
@@ -173,7 +187,7 @@ class Reference:
         for part, value in parts.items():
             arrays, facts[part] = value.state()
             tensors |= {f"{part}.{name}": torch.from_numpy(np.ascontiguousarray(x)) for name, x in arrays.items()}
-        kinds = ["categories" if isinstance(each, KindsThen) else "numbers" for each in self.columns.values()]
+        kinds = ["categories" if isinstance(each, ReferenceCategories) else "numbers" for each in self.columns.values()]
         named = [list(pair) for pair in zip(self.columns, kinds, strict=True)]
         return tensors, {"columns": named, "parts": facts}
 
@@ -192,10 +206,10 @@ class Reference:
         def read(part: str, kind: Any) -> Any:
             return kind.from_state(arrays[part], facts["parts"][part])
 
-        kinds = {"categories": KindsThen, "numbers": NumbersThen}
+        kinds = {"categories": ReferenceCategories, "numbers": ReferenceNumbers}
         columns = {name: read(f"column {i}", kinds[kind]) for i, (name, kind) in enumerate(facts["columns"])}
-        scores = read("scores", ScoresThen) if "scores" in facts["parts"] else None
-        return cls(cast(dict[str, Then], columns), read("edges", EdgesThen), scores)
+        scores = read("scores", ReferenceScores) if "scores" in facts["parts"] else None
+        return cls(cast(dict[str, ReferenceColumn], columns), read("edges", ReferenceEdges), scores)
 
 
 def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
@@ -212,35 +226,6 @@ def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
             column = raw.columns[i]
             known = len(column.categories) if column.kind == "categorical" else None
             yield _Column(column.name, known, block[:, j], nodes, DAYS if column.kind == "date" else "")
-
-
-def _alike(columns: Iterator[_Column]) -> Iterator[list[_Column]]:
-    """Yields columns of numbers without gaps at the same nodes a few together, others one by one, in their order."""
-    some: list[_Column] = []
-    for each in columns:
-        alone = each.categories is not None or not len(each.values) or bool(np.isnan(each.values).any())
-        full = bool(some) and (some[0].nodes is not each.nodes or len(some) * len(each.values) >= TOGETHER)
-        if some and (alone or full):
-            yield some
-            some = []
-        if alone:
-            yield [each]
-        else:
-            some.append(each)
-    if some:
-        yield some
-
-
-def _thens(columns: list[_Column], patch: NumpyArray) -> dict[str, Then]:
-    """Returns what columns held, by their names, those of `_alike`; `patch` of each of their nodes."""
-    (each, *more), names = columns, [column.name for column in columns]
-    if each.categories is not None:
-        return {each.name: KindsThen.of(each.values, patch, each.categories)}
-    if more:
-        return dict(
-            zip(names, NumbersThen.of_rows(np.stack([column.values for column in columns]), patch), strict=True)
-        )
-    return {each.name: NumbersThen.of(each.values, patch)}
 
 
 def _sparse(x: Csr, nodes: NumpyArray) -> Iterator[_Column]:
@@ -284,7 +269,7 @@ ALIKE = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 
 
-def of_numbers(name: str, now: NumbersNow, unit: str = "") -> Iterable[Finding]:
+def of_numbers(name: str, now: CurrentNumbers, unit: str = "") -> Iterable[Finding]:
     """Yields the findings of a column of numbers; `unit` is what they count."""
     where = f"{now.low:.4g} to {now.high:.4g} where it was {now.low_then:.4g} to {now.high_then:.4g}{unit}"
     why = f"{_percent(now.beyond)} of the values are outside the run's range, {where}"
@@ -293,7 +278,7 @@ def of_numbers(name: str, now: NumbersNow, unit: str = "") -> Iterable[Finding]:
     yield _gaps(name, now)
 
 
-def of_kinds(name: str, now: KindsNow) -> Iterable[Finding]:
+def of_categories(name: str, now: CurrentCategories) -> Iterable[Finding]:
     """Yields the findings of a column of categories."""
     why = f"{_percent(now.unseen)} of the values are of categories that the run's graph did not have"
     yield _finding("column", name, "new categories", now.unseen, 0.0, now.unseen_by_chance, NEVER_SEEN, why)
@@ -302,7 +287,7 @@ def of_kinds(name: str, now: KindsNow) -> Iterable[Finding]:
     yield _gaps(name, now)
 
 
-def of_edges(now: EdgesNow) -> Iterable[Finding]:
+def of_edges(now: CurrentEdges) -> Iterable[Finding]:
     """Yields the findings of a graph's edges."""
     found, chance = now.degrees.distance, now.degrees.distance_by_chance
     why = f"the distribution is {found:.2f} apart from the run's, on a scale from 0 to 1"
@@ -326,12 +311,12 @@ def of_edges(now: EdgesNow) -> Iterable[Finding]:
         yield Finding("edges", "node of most neighbours", "share", here, before, 0.0, verdict, said)
 
 
-def _neighbours_told(now: EdgesNow) -> tuple[float, float] | None:
+def _neighbours_told(now: CurrentEdges) -> tuple[float, float] | None:
     """Returns usual numbers of neighbours, now and then, where they differ by more than chance."""
     return now.usual if now.degrees.distance > now.degrees.distance_by_chance else None
 
 
-def of_scores(now: ScoresNow) -> Iterable[Finding]:
+def of_scores(now: CurrentScores) -> Iterable[Finding]:
     """Yields the findings of P(rare)."""
     part: Part = "P(rare)"
     beyond = abs(now.mean - now.mean_then) > now.mean_by_chance
@@ -355,7 +340,7 @@ def _distance(part: Part, name: str, found: float, by_chance: float, noun: str, 
     return _finding(part, name, "distance", found, None, by_chance, limits, why)
 
 
-def _gaps(name: str, now: NumbersNow | KindsNow) -> Finding:
+def _gaps(name: str, now: CurrentNumbers | CurrentCategories) -> Finding:
     why = f"{_percent(now.gaps)} of the values are missing where it was {_percent(now.gaps_then)}"
     return _finding("column", name, "gaps", now.gaps, now.gaps_then, now.gaps_by_chance, GAPS, why)
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.drift.columns import CurrentNumbers, ReferenceNumbers, compare_numbers
 from calirare.drift.neighbourhoods import design_effect, drawn, edges_of
 from calirare.drift.noise import Noise
-from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
 from calirare_ext import Csr
 
 LEAST = 30  # nodes and edges that say something of a distribution
@@ -69,7 +69,7 @@ def _correlation(moments: NumpyArray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoresThen:
+class ReferenceScores:
     """P(rare) of nodes of the run's graph that did not teach it.
 
     Attributes:
@@ -80,7 +80,7 @@ class ScoresThen:
         alike: at the ends of edges.
     """
 
-    numbers: NumbersThen
+    numbers: ReferenceNumbers
     mean: float
     variance: float
     effect: float
@@ -91,7 +91,7 @@ class ScoresThen:
         """Returns what a run says of some nodes; arguments as of `Alike.of`, some nodes at least."""
         own = patch[nodes]
         alike = Alike.of(p, nodes, adjacency, patch)
-        return cls(NumbersThen.of(p, own), float(p.mean()), float(p.var()), design_effect(p, own), alike)
+        return cls(ReferenceNumbers.of(p, own), float(p.mean()), float(p.var()), design_effect(p, own), alike)
 
     def state(self) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
         """Returns the arrays by name, and the rest as JSON holds it."""
@@ -104,12 +104,12 @@ class ScoresThen:
     def from_state(cls, arrays: dict[str, NumpyArray], facts: dict[str, Any]) -> Self:
         """Returns what a `state` says."""
         alike = Alike(float("nan"), 0.0) if facts["alike"] is None else Alike(**facts["alike"])
-        numbers = NumbersThen.from_state(arrays, facts["numbers"])
+        numbers = ReferenceNumbers.from_state(arrays, facts["numbers"])
         return cls(numbers, float(facts["mean"]), float(facts["variance"]), float(facts["effect"]), alike)
 
 
 @dataclass(frozen=True)
-class ScoresNow:
+class CurrentScores:
     """How P(rare) in another graph lies to the run's.
 
     Attributes:
@@ -122,7 +122,7 @@ class ScoresNow:
         alike_by_chance: what their difference stays below.
     """
 
-    numbers: NumbersNow
+    numbers: CurrentNumbers
     mean: float
     mean_then: float
     mean_by_chance: float
@@ -132,8 +132,8 @@ class ScoresNow:
 
 
 def compare_scores(
-    then: ScoresThen, p: NumpyArray, nodes: NumpyArray, adjacency: Csr, patch: NumpyArray, noise: Noise
-) -> ScoresNow:
+    then: ReferenceScores, p: NumpyArray, nodes: NumpyArray, adjacency: Csr, patch: NumpyArray, noise: Noise
+) -> CurrentScores:
     """Returns how P(rare) of another graph lies to the run's.
 
     Args:
@@ -149,8 +149,8 @@ def compare_scores(
     return replace(compare_distribution(then, p, noise), alike=now.correlation, alike_by_chance=by_chance)
 
 
-def compare_distribution(then: ScoresThen, p: NumpyArray, noise: Noise) -> ScoresNow:
+def compare_distribution(then: ReferenceScores, p: NumpyArray, noise: Noise) -> CurrentScores:
     """Returns the same of P(rare) of some nodes, [m], m > 0, without what edges tell."""
     by_chance = noise.mean(then.numbers.n, len(p), then.effect, then.variance)
     numbers, unknown = compare_numbers(then.numbers, p, noise), float("nan")
-    return ScoresNow(numbers, float(p.mean()), then.mean, by_chance, unknown, then.alike.correlation, unknown)
+    return CurrentScores(numbers, float(p.mean()), then.mean, by_chance, unknown, then.alike.correlation, unknown)

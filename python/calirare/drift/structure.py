@@ -8,15 +8,15 @@ from typing import Any, Self
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.drift.columns import TAIL, CurrentNumbers, ReferenceNumbers, compare_numbers, distribution
 from calirare.drift.findings import FEW
 from calirare.drift.neighbourhoods import component_sizes, design_effect
 from calirare.drift.noise import Noise
-from calirare.drift.numbers import TAIL, NumbersNow, NumbersThen, compare_numbers, distribution
 from calirare_ext import Csr
 
 
 @dataclass(frozen=True, eq=False)
-class EdgesThen:
+class ReferenceEdges:
     """The edges of the run's graph.
 
     Attributes:
@@ -27,7 +27,7 @@ class EdgesThen:
         apart_effect: its design effect: how many nodes such a component has, seen from a node of it.
     """
 
-    degrees: NumbersThen
+    degrees: ReferenceNumbers
     isolated: float
     isolated_effect: float
     apart: float
@@ -44,7 +44,7 @@ class EdgesThen:
         degrees, alone, sizes = _look(adjacency)
         effect = max(1.0, float(sizes @ sizes) / max(float(sizes.sum()), 1.0))
         return cls(
-            NumbersThen.of(degrees, patch),
+            ReferenceNumbers.of(degrees, patch),
             float(alone.mean()),
             design_effect(alone, patch),
             float(sizes.sum()) / len(degrees),
@@ -61,11 +61,11 @@ class EdgesThen:
     def from_state(cls, arrays: dict[str, NumpyArray], facts: dict[str, Any]) -> Self:
         """Returns the edges of a `state`."""
         rest = {name: float(value) for name, value in facts.items() if name != "degrees"}
-        return cls(NumbersThen.from_state(arrays, facts["degrees"]), **rest)
+        return cls(ReferenceNumbers.from_state(arrays, facts["degrees"]), **rest)
 
 
 @dataclass(frozen=True)
-class EdgesNow:
+class CurrentEdges:
     """How the edges of another graph lie to the run's.
 
     Attributes:
@@ -76,14 +76,14 @@ class EdgesNow:
         usual: mean number of neighbours of the middle nine tenths of the nodes, now and then.
     """
 
-    degrees: NumbersNow
+    degrees: CurrentNumbers
     isolated: tuple[float, float, float]
     apart: tuple[float, float, float] | None
     hub: tuple[float, float] | None
     usual: tuple[float, float]
 
 
-def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
+def compare_edges(then: ReferenceEdges, adjacency: Csr, noise: Noise) -> CurrentEdges:
     """Returns how the edges of another graph, [m, m], m > 0, lie to the run's."""
     degrees, _, sizes = _look(adjacency)
     apart = _share(float(sizes.sum()) / len(degrees), len(degrees), then, then.apart, then.apart_effect, noise)
@@ -92,11 +92,11 @@ def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
     return replace(compare_degrees(then, degrees, noise), apart=apart, hub=hub)
 
 
-def compare_degrees(then: EdgesThen, degrees: NumpyArray, noise: Noise) -> EdgesNow:
+def compare_degrees(then: ReferenceEdges, degrees: NumpyArray, noise: Noise) -> CurrentEdges:
     """Returns the same as far as numbers of neighbours of some nodes tell, float64 [m], m > 0."""
     alone = _share(float((degrees == 0).mean()), len(degrees), then, then.isolated, then.isolated_effect, noise)
     usual = _usual(distribution(degrees)), _usual(then.degrees.quantiles)
-    return EdgesNow(compare_numbers(then.degrees, degrees, noise), alone, None, None, usual)
+    return CurrentEdges(compare_numbers(then.degrees, degrees, noise), alone, None, None, usual)
 
 
 def _usual(quantiles: NumpyArray) -> float:
@@ -106,7 +106,7 @@ def _usual(quantiles: NumpyArray) -> float:
 
 
 def _share(
-    now: float, m: int, then: EdgesThen, before: float, effect: float, noise: Noise
+    now: float, m: int, then: ReferenceEdges, before: float, effect: float, noise: Noise
 ) -> tuple[float, float, float]:
     """Returns a share of m nodes, that of the run's, and what their difference stays below by chance."""
     n = then.degrees.n

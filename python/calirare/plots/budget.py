@@ -44,14 +44,8 @@ def budget_diagram(
     Raises:
         InputError: `rare` is not about the curve's nodes.
     """
-    width = 5.4
-    title, above = canvas.wrapped(title or "What a budget of alerts buys", width - 0.8, 10)
-    below = 0.55 + 0.185 * (3 + (rare is not None) + bool(chosen))
-    height = below + 3.9 + above + 0.25
-    figure = canvas.blank(width, height)
-    edges = {"left": 0.75 / width, "right": 1 - 0.2 / width}
-    edges |= {"bottom": below / height, "top": 1 - (above + 0.25) / height}
-    axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
+    n_lines = 3 + (rare is not None) + bool(chosen)
+    figure, axes = canvas.with_legend_below(title or "What a budget of alerts buys", n_lines, 0.75)
     n, total = int(curve.alerts[-1]), float(curve.expected[-1])
     band = f"expected, with {curve.coverage:.0%} intervals"
     low = np.maximum(curve.low, LEAST)
@@ -74,8 +68,7 @@ def budget_diagram(
         axis.set_major_formatter(lambda x, _: f"{x:,.6g}")
     axes.set_xlabel(f"alerts, the likeliest first (of {amount(n, 'node')})")
     axes.set_ylabel("rare nodes among them")
-    axes.set_title(title, fontsize=10)
-    figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
+    canvas.legend_below(figure)
     return canvas.save(figure, path, [_marks(axes, curve, rare)])
 
 

@@ -17,6 +17,7 @@ from calirare._util.errors import printable
 from calirare.plots.marks import Marks, text_chunk
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DARK = "#0072B2"
@@ -36,6 +37,30 @@ def wrapped(text: str, width: float, size: float) -> tuple[str, float]:
     """Returns a title in lines that fit so many inches at a font size in points, and their height in inches."""
     lines = textwrap.wrap(text, max(int(width * 72 / (0.62 * size)), 10)) or [""]  # .62: mean width of a letter
     return "\n".join(lines), len(lines) * 1.25 * size / 72
+
+
+def with_legend_below(title: str, n_lines: int, left: float) -> tuple[Figure, Axes]:
+    """Returns a page of one picture with a title and room for so many lines of a legend, and its axes.
+
+    Args:
+        title: wrapped where it is long.
+        n_lines: lines of the legend, which `legend_below` draws.
+        left: room for the labels of the y axis, inches.
+    """
+    width, below = 5.4, 0.55 + 0.185 * n_lines
+    title, above = wrapped(title, width - 0.8, 10)
+    height = below + 3.9 + above + 0.25
+    figure = blank(width, height)
+    edges = {"left": left / width, "right": 1 - 0.2 / width}
+    edges |= {"bottom": below / height, "top": 1 - (above + 0.25) / height}
+    axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
+    axes.set_title(title, fontsize=10)
+    return figure, axes
+
+
+def legend_below(figure: Figure) -> None:
+    """Draws the legend of a page of `with_legend_below`."""
+    figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
 
 
 def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:

@@ -62,17 +62,7 @@ def precision_recall_diagram(
         raise ValueError(f"{name}: threshold must lie in [0, 1] or be None, got {threshold}")
     panels = [Panel(*panel) for panel in panels]
     n_lines = len(panels) * (1 if threshold is None else 2) + 2
-    width, below = 5.4, 0.55 + 0.185 * n_lines
-    title, above = canvas.wrapped(title or "Precision over recall", width - 0.8, 10)
-    height = below + 3.9 + above + 0.25
-    figure = canvas.blank(width, height)
-    edges = {
-        "left": 0.62 / width,
-        "right": 1 - 0.2 / width,
-        "bottom": below / height,
-        "top": 1 - (above + 0.25) / height,
-    }
-    axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
+    figure, axes = canvas.with_legend_below(title or "Precision over recall", n_lines, 0.62)
     for panel, style in zip(panels, STYLES, strict=False):
         data = read_event(f"{name}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
         y, p, w = data.labels, data.probabilities, data.weights
@@ -89,8 +79,7 @@ def precision_recall_diagram(
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("recall: share of the class that is found")
     axes.set_ylabel("precision: share of alerts that are right")
-    axes.set_title(title, fontsize=10)
-    figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
+    canvas.legend_below(figure)
     marks = [_marks(axes, curve, data)] if len(panels) == 1 else []  # of several the nearest one is not clear
     return canvas.save(figure, path, marks)
 
