@@ -19,6 +19,7 @@ import yaml
 
 import calirare
 from calirare.leave_one_out import METHODS, leave_one_out
+from calirare.models import DETECTORS
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.command import call, empty_pictures, rough_runs
 from tests.test_layering import FLOORS
@@ -106,7 +107,7 @@ class TestContributing:
     def test_the_leave_one_out_method_it_shows_works(self, monkeypatch) -> None:
         """It moves every label's own logit the way the Gauss-Newton step does, and is known once it is registered."""
         names: dict = {}
-        (example,) = (text for language, text in fences(self.PAGE) if language == "python")
+        example, _ = (text for language, text in fences(self.PAGE) if language == "python")
         exec(compile(example, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
         method = names["GradientStep"]
         fitted, graph = trained()
@@ -116,6 +117,16 @@ class TestContributing:
         monkeypatch.setitem(METHODS, method.name, method)
         settings = calirare.Settings.from_mapping({"loo": {"method": "gradient", "rate": 2.0}})
         assert settings.loo == method(rate=2.0)
+
+    def test_the_detector_it_shows_is_known_and_learns(self, monkeypatch) -> None:
+        monkeypatch.setitem(DETECTORS, "nearest", None)  # gone again afterwards
+        _, example = (text for language, text in fences(self.PAGE) if language == "python")
+        exec(compile(example, "CONTRIBUTING.md", "exec", dont_inherit=True), {})
+        assert calirare.Settings.of(model="nearest").model == "nearest"
+        _, graph = trained()
+        nodes = (graph.y >= 0).nonzero().flatten()
+        fitted = DETECTORS["nearest"].make(seed=0, hops=1).fit(graph, nodes)
+        assert float((fitted.own_logits.argmax(1) == fitted.targets).double().mean()) > 0.6
 
     def test_its_table_of_floors_is_the_one_that_is_tested(self) -> None:
         rows = re.findall(r"^\| (\d+) \| (.*) \|$", self.PAGE.read_text(encoding="utf-8"), re.MULTILINE)

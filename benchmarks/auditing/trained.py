@@ -11,7 +11,6 @@ import torch
 
 import calirare
 from auditing.tasks import Case, Drawn
-from calirare.explain.audit import unseen_logits
 
 
 def trained(case: Case, drawn: Drawn, kept: Path) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def _train(drawn: Drawn) -> dict[str, Any]:
     seconds = time.process_time() - begin
     assert outcome.mapped is not None
     return {
-        "unseen": unseen_logits(outcome.fit, outcome.mapped).numpy(),
+        "unseen": outcome.fit.judged_by_folds(outcome.mapped).own_logits.numpy(),
         "nodes": drawn.nodes,
         "given": drawn.given,
         "w": outcome.fit.sample_weights.numpy(),

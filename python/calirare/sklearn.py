@@ -26,9 +26,9 @@ from calirare.graph.arrays import as_array, as_features
 from calirare.graph.features import scale_note
 from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
+from calirare.models import DETECTORS
 from calirare.pipeline import train
 from calirare.run import Scorer, Settings, ignored_settings
-from calirare.training import FittedNetwork
 from calirare_ext import Csr
 
 UNSCALED = (
@@ -222,8 +222,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             scorer, fitted = Scorer.of(outcome), outcome.fit
             if isinstance(graph.x, Csr) and isinstance(outcome.graph.x, Tensor):  # as `fit` had them
                 graph = replace(graph, x=graph.x.to_dense(), trusted=True)
-            if isinstance(fitted, FittedNetwork):
-                fitted = fitted.as_dtype(scorer.prepared(outcome.graph, lambda note: None), torch.float64)
+            if fitted.closed_form is not None:
+                fitted = fitted.closed_form.as_dtype(scorer.prepared(outcome.graph, lambda note: None), torch.float64)
             logits = fitted.logits_of(scorer.prepared(graph, lambda note: None))
         else:
             logits = outcome.logits[nodes]
@@ -233,7 +233,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
 
     def _unscaled(self, graph: Graph) -> list[str]:
         """Returns what to say of a sparse table whose columns, which are not scaled one by one, differ in size."""
-        by_order = self.model in ("trees", "forest")  # which ask for the order of numbers alone
+        by_order = self.model in DETECTORS and DETECTORS[self.model].by_order
         if self.graph is not None or by_order or self.scale not in UNSCALED or not isinstance(graph.x, Csr):
             return []
         return [SPARSE] if scale_note(graph) else []

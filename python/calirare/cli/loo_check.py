@@ -13,9 +13,9 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare.graph import Graph
 from calirare.leave_one_out import Comparison, compare
-from calirare.models import GcnFit
+from calirare.models import networks
 from calirare.run import load, write_json
-from calirare.training import converge
+from calirare.training import FittedNetwork, converge
 
 N_ELSEWHERE = 1000  # nodes away from the left-out one that the change is judged at
 TOLERANCE, MAX_STEPS = 1e-5, 400
@@ -55,16 +55,17 @@ def run(
     if jobs < 1:
         raise InputError(f"loo-check: --jobs must be at least 1, got {jobs}")
     saved = load(folder)
-    if not isinstance(saved.fit, GcnFit):
+    network = saved.fit.closed_form
+    if network is None:
         raise InputError(
             f"loo-check: run {folder} must hold one network with closed-form leave-one-out, got model "
-            f"{saved.settings.model}: train with --model gcn or hops, on at most some thousand labels"
+            f"{saved.settings.model}: train with --model {' or '.join(networks())}, on at most some thousand labels"
         )
     picture, numbers = folder / f"{STEM}.png", folder / f"{STEM}.json"
     there = [path.name for path in (picture, numbers) if path.exists()]
     if there and not overwrite:
         raise InputError(f"loo-check: {folder} holds {there[0]} already; give --overwrite to replace it")
-    chosen, found = _compare(saved.fit, saved.mapped(saved.graph(graph)), nodes, seed, jobs=jobs, kept=resume)
+    chosen, found = _compare(network, saved.mapped(saved.graph(graph)), nodes, seed, jobs=jobs, kept=resume)
     for line in table(found):
         print(line)
     if found.unconverged:
@@ -84,7 +85,7 @@ def run(
 
 
 def _compare(
-    fitted: GcnFit, graph: Graph, n: int, seed: int, *, jobs: int, kept: Path | None
+    fitted: FittedNetwork, graph: Graph, n: int, seed: int, *, jobs: int, kept: Path | None
 ) -> tuple[Tensor, Comparison]:
     """Returns the places of n labels, int64 [n], and what every method says of them beside retraining."""
     trained, end = converge(fitted, graph, tolerance=TOLERANCE, max_steps=MAX_STEPS)

@@ -1,10 +1,14 @@
-"""The voice of every kind of detector: the one place where a new one is entered."""
+"""The voice of every kind of detector: the one place where a kind's own explanations are entered."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from calirare._util.errors import InputError
 from calirare.explain.class_voice import TwoLogits
 from calirare.explain.column_edges import SharedColumns
+from calirare.explain.columns import ColumnVoice
 from calirare.explain.mixture import MixtureVoice
 from calirare.explain.network import NetworkVoice, folded_voice
 from calirare.explain.pool import PoolVoice
@@ -12,17 +16,7 @@ from calirare.explain.spreading import SpreadingVoice
 from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Voice
 from calirare.graph import Graph
-from calirare.models import (
-    FoldedNetwork,
-    GcnFit,
-    GivenFit,
-    HopsFit,
-    Member,
-    Mixture,
-    NeighbourPool,
-    SpreadingFit,
-    TreesFit,
-)
+from calirare.models import Mixture, NeighbourPool, trained_here
 from calirare.training import Fitted
 
 
@@ -57,32 +51,38 @@ def logit_voice_of(fitted: Fitted, graph: Graph, damping: float | None = None) -
     return voice if fitted.n_classes > 2 else TwoLogits(voice)
 
 
-def _voice_of(fitted: Fitted, graph: Graph, damping: float | None) -> Voice:
-    """Returns the voice of a detector, which of two classes says log-odds, of more logits."""
-    shared = SharedColumns(graph)
+def _voice_of(
+    fitted: Fitted, graph: Graph, damping: float | None, shared: SharedColumns | None = None, name: str = ""
+) -> Voice:
+    """Returns the voice of a detector, which of two classes says log-odds, of more logits.
+
+    Args:
+        fitted: the detector.
+        graph: as the detector takes it.
+        damping: of the leave-one-out step of a single network.
+        shared: hop columns that other detectors of an average read too.
+        name: of the detector among those of an average.
+    """
+    shared = SharedColumns(graph) if shared is None else shared
     if isinstance(fitted, Mixture):
-        return MixtureVoice(fitted, [_member(each, graph, shared) for each in fitted.members])
-    if isinstance(fitted, TreesFit):
-        return TreesVoice(fitted, graph, shared)
-    if isinstance(fitted, GcnFit):
-        return NetworkVoice(fitted, graph, damping)
-    if isinstance(fitted, FoldedNetwork):
-        return folded_voice(fitted, graph, "hops" if isinstance(fitted.network, HopsFit) else "gcn", shared)
-    if isinstance(fitted, GivenFit):
+        return MixtureVoice(fitted, [_voice_of(m.fitted, graph, None, shared, m.name) for m in fitted.members])
+    if not fitted.scores_graphs:
         raise InputError(
-            "explain: the run has logits that were given to it and no detector: train auto, gcn, hops, trees or forest "
-            "on the same labels and explain that run"
+            f"explain: the run has logits that were given to it and no detector: train {trained_here()} on the same "
+            "labels and explain that run"
         )
-    raise InputError(
-        f"explain: the detector must be auto, gcn, hops, trees or forest, got a {type(fitted).__name__}: train one"
-    )
+    kind = type(fitted).__name__
+    if kind not in VOICES:
+        raise InputError(f"explain: the detector must be {trained_here()}, got a {kind}: train one")
+    return VOICES[kind](fitted, graph, damping, shared, name)
 
 
-def _member(member: Member, graph: Graph, shared: SharedColumns) -> Voice:
-    """Returns the voice of a member of an average."""
-    if isinstance(member.fitted, FoldedNetwork):
-        return folded_voice(member.fitted, graph, member.name, shared)
-    if isinstance(member.fitted, SpreadingFit):
-        return SpreadingVoice(member.fitted, graph)
-    assert isinstance(member.fitted, TreesFit)
-    return TreesVoice(member.fitted, graph, shared)
+# By the class of a detector; of it, the graph, the damping of a single network, columns that are shared, and its name.
+VOICES: dict[str, Callable[[Any, Graph, float | None, SharedColumns, str], Voice]] = {
+    "GcnFit": lambda fitted, graph, damping, shared, name: NetworkVoice(fitted, graph, damping, shared),
+    "HopsFit": lambda fitted, graph, damping, shared, name: NetworkVoice(fitted, graph, damping, shared),
+    "FoldedNetwork": lambda fitted, graph, damping, shared, name: folded_voice(fitted, graph, name, shared),
+    "TreesFit": lambda fitted, graph, damping, shared, name: TreesVoice(fitted, graph, shared),
+    "SpreadingFit": lambda fitted, graph, damping, shared, name: SpreadingVoice(fitted, graph),
+    "LearnedColumns": lambda fitted, graph, damping, shared, name: ColumnVoice(fitted, graph, shared),
+}

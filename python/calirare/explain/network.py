@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -18,7 +17,7 @@ from calirare.explain.voice import FEW, Kept, Shares, Voice, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
 from calirare.leave_one_out import Agreement, OwnLogits, choose_damping, closed_form_fits
-from calirare.models import FoldedNetwork, GcnFit, HopsFit, perceptron
+from calirare.models import FoldedNetwork, GcnFit
 from calirare_ext import ReceptiveField
 
 FIRST_ORDER = (
@@ -56,9 +55,9 @@ class NetworkVoice(Voice):
         make = network_labels if fitted.n_classes == 2 else class_labels
         self.labels: NetworkLabels | ClassLabels = make(fitted, damping or fitted.weight_decay)
         self._said, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
-        if isinstance(fitted, HopsFit):
+        if fitted.columns is not None:
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
-            self.fitted = dataclasses.replace(fitted, columns=self.columns.columns)
+            self.fitted = fitted.reading(self.columns.columns)
         deep = () if closed_form_shares(fitted) else (TOO_DEEP,)
         self.notes = (FIRST_ORDER, *notes, *deep)
 
@@ -135,7 +134,7 @@ class NetworkVoice(Voice):
             return self._convolution.effect(node, ends)
         if not self.columns.columns.hops:
             return torch.zeros(len(ends), *self.log_odds(torch.tensor([node])).shape[1:], dtype=torch.float64)
-        z = said(perceptron(self.fitted.model, self.columns.with_and_without(node, ends)))
+        z = said(self.fitted.logits_of_columns(self.columns.with_and_without(node, ends)))
         return z[1:] - z[0]
 
     @cached_property
@@ -147,6 +146,7 @@ class NetworkVoice(Voice):
 def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
     """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
     agreed = agreement_of(folded.network, folded.own_logits)
+    name = name or ("gcn" if folded.columns is None else "hops")
     if agreed is None or agreed.verdict == "do not trust":
         return NetworkVoice(folded.network, graph, None, shared, (f"{name}: {DOUBT}",))
     return NetworkVoice(folded.network, graph, agreed.damping, shared)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
+from calirare.explain.columns import ColumnEffects
 from calirare.explain.shares import tree_shares
 from calirare.explain.tree_additions import change_with, change_with_all
 from calirare.explain.tree_classes import BoostedClasses, ForestClasses, TreeClasses
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
-from calirare.explain.voice import Kept, Shares, Voice, said
+from calirare.explain.voice import Shares
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
 from calirare.models import TREE_SHRINKAGE, TreesFit
@@ -33,7 +32,7 @@ FOREIGN = (
 )
 
 
-class TreesVoice(Voice):
+class TreesVoice(ColumnEffects):
     """Boosted trees, or a forest, on hop columns of one graph.
 
     Args:
@@ -42,22 +41,14 @@ class TreesVoice(Voice):
         shared: hop columns that other detectors of an average read too; None: nobody does.
     """
 
+    fitted: TreesFit
+
     def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
-        self._said, self._read = Kept[Tensor](), Kept[NumpyArray]()
-        self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
-        self.fitted, self.graph = dataclasses.replace(fitted, columns=self._without_edges.columns), graph
+        super().__init__(fitted, graph, shared)
         self.labels = tree_labels(fitted, self._columns(fitted.nodes))
         inexact = STRONGEST if fitted.n_classes == 2 else OWN
         notes = (FIXED, *(() if self.labels.exact else (inexact,)))
         self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
-
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: said(self.fitted.logits_of(self.graph, some)))
-
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
-        self._without_edges.expect(nodes)
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
@@ -68,13 +59,6 @@ class TreesVoice(Voice):
         names = self.fitted.columns.scaled.feature_names
         shares = tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes))
         return with_words(shares, self.graph.feature_names or default_names(self.graph.n_features))
-
-    def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
-        rows = self._without_edges.with_and_without(node, ends).cpu().numpy()
-        both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
-        z = said(torch.from_numpy(self.fitted.trees.logits(both)))
-        return z[0] + z[2:] - z[1]
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
@@ -104,10 +88,6 @@ class TreesVoice(Voice):
 
     def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
         return self.log_odds(nodes) + torch.from_numpy(change).to(nodes.device)
-
-    def _columns(self, nodes: Tensor) -> NumpyArray:
-        """Returns what the trees read of nodes, float32 [n, d]."""
-        return self._read.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some).columns.cpu().numpy())
 
 
 def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels | TreeClasses:

@@ -11,8 +11,7 @@ from calirare.graph import Graph
 from calirare.intervals.ends import IntervalEnds
 from calirare.leave_one_out import Quality, Retraining, quality_of, retrained_logits, validation_of
 from calirare.metrics import PopulationCheck, population_check
-from calirare.models import ModuleFit
-from calirare.training import Fitted, FittedNetwork
+from calirare.training import Fitted
 
 
 def account_of(
@@ -30,10 +29,11 @@ def account_of(
     Raises:
         InputError: retraining does not fit.
     """
-    if not isinstance(fitted, FittedNetwork) or (retrain is None and not isinstance(fitted, ModuleFit)):
+    network = fitted.closed_form
+    if network is None or (retrain is None and not fitted.needs_check):
         return None
     held = validation_of(fitted, graph)
-    cross = None if retrain is None or held is not None else retrained_logits(fitted, retrain, graph)
+    cross = None if retrain is None or held is not None else retrained_logits(network, retrain, graph)
     finite = bool(torch.isfinite(ends.lower).all() and torch.isfinite(ends.upper).all())
     account = quality_of(
         fitted, ends.own, ends.leverage, ends.facts, finite=finite, held_out_logits=cross, validation=held

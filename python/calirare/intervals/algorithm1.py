@@ -19,7 +19,7 @@ from calirare.intervals.streaming import Streaming
 from calirare.intervals.uncertainty import UncertaintyName, assess, check_uncertainty
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
 from calirare.models import fit_of
-from calirare.training import Fitted, FittedNetwork, FoldFitted, evaluating
+from calirare.training import Fitted, FittedNetwork, evaluating
 
 Score = Literal["auto", "rare", "predicted"]
 
@@ -99,7 +99,7 @@ def jackknife(
         _check_labels(fitted, calibration_nodes)
         method, note_of_models = method or ALO(), ""
         at = nodes if known is None else known.nodes
-        if result is None and not isinstance(fitted, FoldFitted):  # whose folds are few and answer for all labels
+        if result is None and fitted.folded is None:  # whose folds are few and answer for all labels
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         check_uncertainty(uncertainty)
@@ -115,7 +115,7 @@ def jackknife(
             ice = (said.uncertainty - said.confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
         account = account_of(fitted, graph, ends, said.estimate, retrain)
-        doubt = _doubt(fitted, diagnostics["gradient_norm"]) if bare and isinstance(fitted, FittedNetwork) else ""
+        doubt = _doubt(fitted.closed_form, diagnostics["gradient_norm"]) if bare and fitted.closed_form else ""
     diagnostics["seconds"] = time.perf_counter() - started
     distrust = f"{account.verdict}: {account.reason}" if account is not None and account.verdict != "trust" else ""
     return JackknifeResult(
@@ -198,8 +198,8 @@ def _diagnostics(fitted: Fitted, ends: IntervalEnds) -> dict[str, float]:
         "in_sample_nll": losses[0],
         "loo_nll": losses[1],
     }
-    if isinstance(fitted, FittedNetwork):
-        found["gradient_norm"] = fitted.gradient_norm()
+    if fitted.closed_form is not None:
+        found["gradient_norm"] = fitted.closed_form.gradient_norm()
     lowest = ends.facts.lowest_curvature
     return found if lowest is None else found | {"lowest_curvature": lowest}
 

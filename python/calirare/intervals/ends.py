@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from calirare.leave_one_out import (
     from_folds,
     leave_one_out,
 )
-from calirare.models import GcnFit, HopsFit
-from calirare.training import Fitted, FittedNetwork, FoldFitted
+from calirare.models import GCN
+from calirare.training import Fitted, FittedNetwork
 from calirare_ext import jackknife_interval
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
@@ -135,9 +135,10 @@ def interval_ends(
     """
     affine = affine_map(request.calibrator)
     wanted = request.rare and result is None and not request.keep_differences
-    if wanted and affine is not None and isinstance(fitted, GcnFit) and request.method.fuses(fitted.linearisation):
+    network = fitted.closed_form
+    if wanted and affine is not None and network is not None and request.method.fuses(network.linearisation):
         assert graph is not None
-        return _fused(fitted, graph, nodes, request, affine, evaluator)
+        return _fused(network, graph, nodes, request, affine, evaluator)
     return _unfused(fitted, graph, nodes, request, result)
 
 
@@ -154,7 +155,7 @@ def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
 
 
 def _fused(
-    fitted: GcnFit,
+    fitted: FittedNetwork,
     graph: Graph,
     nodes: Tensor | None,
     request: IntervalRequest,
@@ -164,7 +165,7 @@ def _fused(
     """Returns the ends without a leave-one-out logit kept."""
     method, linearised, field = request.method, fitted.linearisation, None
     assert fits(linearised)
-    if nodes is None and evaluator is None and not isinstance(fitted, HopsFit):
+    if nodes is None and evaluator is None and fitted.columns is None:
         evaluator = _streaming(graph, linearised, method.memory_limit)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:
@@ -175,7 +176,7 @@ def _fused(
         field = fitted.evaluation_field(graph, nodes)
         nodes, n_rows = field.nodes, field.rows[0].numel()
         # No change of any logit: messages, hidden states and both ends.
-        kept = n_rows * (n_models + 2 * fitted.model.hidden) + 4 * nodes.numel()
+        kept = n_rows * (n_models + 2 * linearised.layers[0][0].shape[1]) + 4 * nodes.numel()
         needed = method.left_out_bytes(linearised, n_rows) + kept * linearised.logits.element_size()
         mend = "evaluate fewer nodes at a time"
     check_memory(needed, method.memory_limit, linearised.logits.device, mend)
@@ -191,7 +192,7 @@ def _fused(
         logits, lower, upper = evaluate(left, linearised, field, residuals, request.levels, scale=scale, bias=bias)
     else:
         assert evaluator is not None
-        logits, lower, upper = evaluator(left, fitted.model, residuals, request.levels, scale, bias)
+        logits, lower, upper = evaluator(left, cast(GCN, fitted.model), residuals, request.levels, scale, bias)
     facts = Diagnostics(method.name, left.form, left.damping, reason, estimated_bytes=needed)
     return IntervalEnds(nodes, logits, lower, upper, own, residuals, left.leverage, facts)
 
@@ -207,16 +208,16 @@ def _unfused(
     fitted: Fitted, graph: Graph | None, nodes: Tensor | None, request: IntervalRequest, result: LooResult | None
 ) -> IntervalEnds:
     """Returns the ends from every leave-one-out logit."""
-    if isinstance(fitted, FoldFitted) and result is None:
-        logits, result = from_folds(fitted, graph, nodes)
+    if fitted.folded is not None and result is None:
+        logits, result = from_folds(fitted.folded, graph, nodes)
         at = result.nodes
         assert at is not None
     else:
         field: Any = fitted.evaluation_field(graph, nodes)
         at = field.nodes
         if result is None:
-            assert isinstance(fitted, FittedNetwork)
-            result = leave_one_out(fitted, graph, request.method, nodes=nodes)
+            assert fitted.closed_form is not None
+            result = leave_one_out(fitted.closed_form, graph, request.method, nodes=nodes)
         elif result.change.shape[0] != at.numel() or not _same(result.nodes, at):
             raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
         logits = fitted.logits_at(field)

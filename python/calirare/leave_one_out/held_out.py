@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.models import ModuleFit, fit_of
+from calirare.models import fit_of
 from calirare.training import Fitted, FittedNetwork, evaluating, fold_of
 
 Retraining = Callable[[Tensor], nn.Module]
@@ -150,8 +150,8 @@ def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | 
     out = torch.empty_like(fitted.label_logits)
     for held, module in retrained_modules(fitted, retrain, folds):
         with evaluating(module), torch.no_grad():
-            if isinstance(fitted, ModuleFit):
-                out[held] = module(*fitted.inputs)[fitted.nodes[held]]
+            if not fitted.needs_graph:
+                out[held] = module(*fitted.inputs_read())[fitted.nodes[held]]
             else:
                 if graph is None:
                     raise InputError("retrain: the graph must be given beside a GCN, which reads it")

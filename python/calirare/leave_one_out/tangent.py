@@ -143,10 +143,7 @@ class Tangent(LeaveOneOutMethod):
             v = (rows * base.loss_terms[1][:, :, None].to(rows)).sum(1).mul_(base.n_nodes).square().mean(0)
         else:
             if isinstance(moments, Mapping):
-                if not isinstance(fitted, ModuleFit):
-                    raise ValueError("tangent: second_moments of a GCN must be in the order of its parameters")
-                names = [name for name, p in fitted.model.named_parameters() if p.requires_grad]
-                moments = [moments[name] for name in names if name in moments]
+                moments = [moments[name] for name in fitted.parameter_names if name in moments]
             v = torch.cat([each.flatten() for each in moments]).to(base.logits)
         if v.numel() != base.n_parameters or not bool((v.isfinite() & (v >= 0)).all()):
             raise ValueError(

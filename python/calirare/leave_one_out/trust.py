@@ -23,7 +23,6 @@ from calirare.leave_one_out.held_out import (
     validation_of,
 )
 from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.models import ModuleFit
 from calirare.training import Fitted, FittedNetwork, FoldFitted
 
 ROUNDING = 1e-6  # of leverages
@@ -157,12 +156,13 @@ def quality_of(
         levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype, device=known.device)
         spread = tuple(torch.quantile(known, levels).tolist())
     above = float((known > HIGH_LEVERAGE).double().mean()) if known.numel() else 0.0
-    stationarity = gradient_ratio(fitted, fitted.gradient_norm()) if isinstance(fitted, FittedNetwork) else 0.0
+    network = fitted.closed_form
+    stationarity = 0.0 if network is None else gradient_ratio(network, network.gradient_norm())
     losses = (in_sample, loo, held)
     ends = (0.0, 0.0) if spread is None else (spread[0], spread[-1])
     lowest = facts.lowest_curvature
     curvature = 1.0 if lowest is None else (lowest + facts.damping) / facts.damping
-    own = isinstance(fitted, ModuleFit)
+    own = fitted.needs_check
     if own and validation is None and held_out_logits is not None:
         validation = HeldOut(fitted.nodes[has_model], held_out_logits[has_model], targets, FOLDED)
     unseen = None if validation is None else compared(own_logits[has_model], targets, validation)

@@ -1,6 +1,7 @@
 """Networks and how each is trained (a `Detector`): graph convolution, perceptron on columns; and trees on columns."""
 
 from calirare.models.acquaintance import acquainted
+from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN, ManyGcns
@@ -21,7 +22,7 @@ from calirare.models.neighbours import (
     pooled,
 )
 from calirare.models.new_nodes import KnownGraph
-from calirare.models.registry import FITS, on_cpu
+from calirare.models.registry import DETECTORS, Entry, model_names, networks, trained_here
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
@@ -32,13 +33,16 @@ from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.models.trees import TreesTraining
 
 __all__ = [
-    "FITS",
+    "DETECTORS",
     "GCN",
     "SMALLEST_P",
     "STEPS",
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
+    "ColumnDetector",
+    "ColumnFit",
     "Ensemble",
+    "Entry",
     "FoldedNetwork",
     "GcnFit",
     "GcnTraining",
@@ -48,6 +52,7 @@ __all__ = [
     "HopsFit",
     "HopsTraining",
     "KnownGraph",
+    "LearnedColumns",
     "ManyGcns",
     "Member",
     "Mixture",
@@ -71,8 +76,9 @@ __all__ = [
     "log_shares",
     "logits_on_disk",
     "mixture_of",
+    "model_names",
+    "networks",
     "of_network",
-    "on_cpu",
     "opinion",
     "own_evidence",
     "perceptron",
@@ -86,5 +92,6 @@ __all__ = [
     "step_work",
     "streams_of",
     "train_folds",
+    "trained_here",
     "unflatten",
 ]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
 
 from calirare._util.steps import tell
 from calirare.graph import Graph
+from calirare.models.columns import HopColumns
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
-from calirare.models.hops import HopsFit
 from calirare.models.row_space import RowSpace
 from calirare.training import FoldFitted, State, fold_of, prefixed, unprefixed
 
 TOLERANCE, MAX_STEPS = 1e-4, 100  # of a fold's network, in the network's own precision
-KINDS: dict[str, type[GcnFit]] = {"GcnFit": GcnFit, "HopsFit": HopsFit}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +50,21 @@ class FoldedNetwork(FoldFitted):
     def sample_weights(self) -> Tensor:  # type: ignore[override]
         """Weight of each one's loss, [m]."""
         return self.network.sample_weights
+
+    @property
+    def columns(self) -> HopColumns | None:
+        """See `Fitted`."""
+        return cast(HopColumns | None, self.network.columns)
+
+    def reading(self, columns: HopColumns) -> Self:
+        """See `Fitted.reading`."""
+        return replace(self, network=self.network.reading(columns))
+
+    def judged_by_folds(self, graph: Graph) -> Self:
+        """See `FoldFitted.judged_by_folds`."""
+        logits = self.logits_without_folds(self.evaluation_field(graph, self.nodes))
+        own = logits[self.fold, torch.arange(len(self.fold), device=logits.device)]
+        return replace(self, own_logits=own.double())
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
         """See `Fitted.evaluation_field`."""
@@ -89,7 +103,9 @@ class FoldedNetwork(FoldFitted):
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
         """Returns what `state` told."""
-        network = KINDS[facts["kind"]].from_state(unprefixed("network", tensors), facts["network"])
+        network = cls.kinds[facts["kind"]].from_state(unprefixed("network", tensors), facts["network"])
+        if not isinstance(network, GcnFit):
+            raise LookupError(f"a {facts['kind']} is no network with folds")
         without = []
         for i in range(int(facts["folds"])):
             other = network.copy().model

@@ -56,6 +56,21 @@ class GcnFit(FittedNetwork):
         """How far its inputs reach, in edges."""
         return self.model.hops
 
+    @property
+    def epochs(self) -> int:
+        """See `Fitted.epochs`."""
+        return len(self.losses)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """See `Fitted.chosen`."""
+        return {"epochs": max(self.epochs, 1), "weight_decay": self.weight_decay, "hops": self.hops}
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """See `FittedNetwork.parameter_names`."""
+        return tuple(f"{part}.{i}" for i in range(self.model.n_layers) for part in ("weights", "biases"))
+
     def __post_init__(self) -> None:
         """Checks labels, weights and weight decay."""
         check_training_labels("GcnFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)

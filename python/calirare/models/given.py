@@ -133,6 +133,11 @@ class GivenFit(FoldFitted):
         learnt = (self.sample_weights > 0) & (len(self.without) == 1)
         return self.without[self.fold, self.nodes].masked_fill(learnt[:, None], torch.nan)
 
+    @property
+    def scores_graphs(self) -> bool:
+        """See `Fitted.scores_graphs`."""
+        return False
+
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
         """See `Fitted.evaluation_field`; the nodes themselves, of the graph that the logits are of."""
         if graph is None or graph.n_nodes != len(self.logits):

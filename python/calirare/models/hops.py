@@ -7,7 +7,7 @@ those of `GcnFit`, and nothing is derived again.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -30,7 +30,15 @@ class HopsFit(GcnFit):
         columns: what it reads of a graph.
     """
 
-    columns: HopColumns
+    columns: HopColumns = field()
+
+    def logits_of_columns(self, columns: Tensor) -> Tensor:
+        """See `Fitted.logits_of_columns`."""
+        return perceptron(self.model, columns)
+
+    def reading(self, columns: HopColumns) -> Self:
+        """See `Fitted.reading`."""
+        return replace(self, columns=columns)
 
     @property
     def hops(self) -> int:
@@ -54,8 +62,8 @@ class HopsFit(GcnFit):
 
     def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
         """See `FittedNetwork.as_dtype`; what is read of the labelled nodes is only stored otherwise."""
-        field = self.field
-        kept = ReceptiveField(field.rows, as_matrix(field.features).to(dtype), tuple(b.to(dtype) for b in field.blocks))
+        own = self.field
+        kept = ReceptiveField(own.rows, as_matrix(own.features).to(dtype), tuple(b.to(dtype) for b in own.blocks))
         model = copy.deepcopy(self.model).to(dtype)
         return replace(self, model=model, field=kept, sample_weights=self.sample_weights.to(dtype))
 
@@ -91,9 +99,9 @@ class HopsTraining(GcnTraining):
         """See `GcnTraining.start`."""
         columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
         model = self.network(columns.n_features, graph.n_classes).to(graph.device)
-        field = column_field(columns, graph, nodes, model) if columns.blockwise(graph) else None
-        view = graph if field is not None else columns.of(graph)
-        start = of_network(model, view, nodes, self.weight_decay, sample_weights, field)
+        read = column_field(columns, graph, nodes, model) if columns.blockwise(graph) else None
+        view = graph if read is not None else columns.of(graph)
+        start = of_network(model, view, nodes, self.weight_decay, sample_weights, read)
         return HopsFit(**_values(start), columns=columns)
 
     def network(self, n_features: int, n_classes: int) -> GCN:
@@ -125,4 +133,4 @@ def column_field(columns: HopColumns, graph: Graph, nodes: Tensor, model: GCN) -
 
 
 def _values(fitted: GcnFit) -> dict[str, Any]:
-    return {field.name: getattr(fitted, field.name) for field in fields(GcnFit)}
+    return {each.name: getattr(fitted, each.name) for each in fields(GcnFit)}

@@ -19,17 +19,9 @@ from torch import Tensor
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.models.folded import FoldedNetwork
-from calirare.models.hops import HopsFit
 from calirare.models.spreading import SpreadingFit
-from calirare.models.tree_fit import TreesFit
 from calirare.training import FoldFitted, Progress, State, class_weights, joined, prefixed, unprefixed
 
-MEMBERS: dict[str, type[FoldedNetwork | TreesFit | SpreadingFit]] = {
-    "FoldedNetwork": FoldedNetwork,
-    "TreesFit": TreesFit,
-    "SpreadingFit": SpreadingFit,
-}
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
 STEPS, TOLERANCE = 500, 1e-9
 SMALLEST_P = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
@@ -145,6 +137,16 @@ class Mixture(FoldFitted):
         """See `FoldFitted`."""
         return self.pooled([member.fitted.own_logits for member in self.members])
 
+    @property
+    def columns(self) -> HopColumns | None:
+        """See `Fitted`."""
+        return next((m.fitted.columns for m in self.members if m.fitted.columns is not None), None)
+
+    def judged_by_folds(self, graph: Graph) -> Mixture:
+        """See `FoldFitted.judged_by_folds`; members get the weights that they earn by these logits."""
+        members = {m.name: m.fitted.judged_by_folds(graph) for m in self.members}
+        return mixture_of(members, self.sample_weights)
+
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> MixtureField:
         """See `Fitted.evaluation_field`."""
         parts = tuple(member.fitted.evaluation_field(graph, nodes) for member in self.members)
@@ -223,7 +225,9 @@ class Mixture(FoldFitted):
         """Returns what `state` told."""
         members = []
         for i, each in enumerate(facts["members"]):
-            fitted = MEMBERS[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"])
+            fitted = cls.kinds[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"]).folded
+            if fitted is None:
+                raise LookupError(f"a {each['kind']} is no member of an average")
             spoken = PriorPlattCalibrator.from_state(each["spoken"])
             members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
         rest = facts.get("rest")  # a run of an earlier release has none
@@ -262,13 +266,8 @@ def _sharing_columns(members: list[Member]) -> Iterator[Member]:
         return columns if found is None else found
 
     for member in members:
-        fitted = member.fitted
-        if isinstance(fitted, TreesFit):
-            fitted = replace(fitted, columns=shared(fitted.columns))
-        elif isinstance(fitted, FoldedNetwork) and isinstance(fitted.network, HopsFit):
-            network = replace(fitted.network, columns=shared(fitted.network.columns))
-            fitted = replace(fitted, network=network)
-        yield replace(member, fitted=fitted)
+        columns = member.fitted.columns
+        yield member if columns is None else replace(member, fitted=member.fitted.reading(shared(columns)))
 
 
 @dataclass(frozen=True, eq=False)

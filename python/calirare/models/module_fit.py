@@ -106,6 +106,11 @@ class ModuleFit(FittedNetwork):
         """No: the module is called with its inputs."""
         return False
 
+    @property
+    def needs_check(self) -> bool:
+        """See `Fitted.needs_check`."""
+        return True
+
     def linearise(self) -> ModuleLinearisation:
         """Returns the module linearised at its labelled nodes."""
         return ModuleLinearisation(self.model, self.inputs, self.nodes, self.targets, self.sample_weights)

@@ -16,7 +16,7 @@ learnt it, neighbours would know the answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -24,9 +24,7 @@ from torch.nn import functional as F
 
 from calirare.calibration import effective_shares, newton_minimum
 from calirare.graph import Graph
-from calirare.models.folded import FoldedNetwork
-from calirare.models.mixture import Mixture
-from calirare.models.tree_fit import TreesFit
+from calirare.models.columns import HopColumns
 from calirare.training import FoldFitted, Progress, State, prefixed, unprefixed
 from calirare_ext import Csr, neighbour_means
 
@@ -35,12 +33,6 @@ HOPS = 3
 FLOOR = 0.2  # c, in neighbours
 WEIGHT_SD = 1.0  # of a weight: the neighbours may count as much as the node
 JEFFREYS = 0.5  # labels of each class that its share among the labels begins with
-
-BASES: dict[str, type[FoldedNetwork | TreesFit | Mixture]] = {
-    "FoldedNetwork": FoldedNetwork,
-    "TreesFit": TreesFit,
-    "Mixture": Mixture,
-}
 
 
 def log_shares(targets: Tensor, sample_weights: Tensor | None, n_classes: int) -> Tensor:
@@ -198,6 +190,11 @@ class NeighbourPool(FoldFitted):
         return self.base.fold
 
     @property
+    def columns(self) -> HopColumns | None:
+        """See `Fitted`."""
+        return cast(HopColumns | None, self.base.columns)
+
+    @property
     def shares(self) -> Tensor:
         """The logarithms of r, float64 [k]."""
         return log_shares(self.targets, self.sample_weights, self.n_classes)
@@ -246,7 +243,9 @@ class NeighbourPool(FoldFitted):
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
         """Returns what `state` told."""
-        base = BASES[facts["kind"]].from_state(unprefixed("base", tensors), facts["base"])
+        base = cls.kinds[facts["kind"]].from_state(unprefixed("base", tensors), facts["base"]).folded
+        if base is None:
+            raise LookupError(f"a {facts['kind']} has no folds for a pool")
         return cls(base, **{name: tensors[name] for name in TENSORS})
 
 

@@ -12,11 +12,11 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph import Graph, normalize_features
+from calirare.models.column_fit import ColumnFit
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
@@ -24,7 +24,6 @@ from calirare.models.hops import HopsFit
 from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.mixture import Mixture
 from calirare.models.spreading import SpreadingFit
-from calirare.models.tree_fit import ColumnField, TreesFit
 from calirare.training import Fitted
 from calirare_ext import Csr, propagate, times
 
@@ -35,7 +34,7 @@ class KnownGraph:
     """A graph that new nodes join, and a detector that is asked about them: what is made once for all of them.
 
     Args:
-        fitted: the detector: a graph convolution, a perceptron or trees on hop columns, or an average of such.
+        fitted: the detector: a graph convolution, a detector of hop columns, or an average of such.
         graph: as the detector takes it, on the CPU.
 
     Raises:
@@ -59,7 +58,7 @@ class KnownGraph:
 
     def _part(self, fitted: Fitted) -> _Gcn | _Columns | _Spreading:
         network = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
-        if isinstance(network, HopsFit | TreesFit):
+        if isinstance(network, HopsFit | ColumnFit):
             shared = (each.near for each in self.parts if isinstance(each, _Columns))
             known = next((near for near in shared if near.columns.same_as(network.columns)), None)
             return _Columns(network, known or NearColumns(network.columns, self.graph))
@@ -142,20 +141,13 @@ def _mean(joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
 
 
 class _Columns:
-    """A perceptron or trees on hop columns."""
+    """A detector of hop columns."""
 
-    def __init__(self, fitted: HopsFit | TreesFit, near: NearColumns) -> None:
+    def __init__(self, fitted: HopsFit | ColumnFit, near: NearColumns) -> None:
         self.fitted, self.near = fitted, near
 
     def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
-        found = self.near.of(x, joined)
-        if isinstance(self.fitted, TreesFit):
-            return self.fitted.logits_at(ColumnField(torch.arange(x.shape[0]), found))
-        z = found
-        with torch.no_grad():
-            for level, (weight, bias) in enumerate(self.fitted.model.layers()):
-                z = (F.relu(z) if level else z) @ weight + bias
-        return z
+        return self.fitted.logits_of_columns(self.near.of(x, joined))
 
 
 class _Spreading:

@@ -1,43 +1,61 @@
-"""Every trained detector that a file can hold, by its kind: the one place where a new one is entered."""
+"""The detectors that a run may name: the one place where a new one is entered."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
-from torch import Tensor
-
-from calirare.models.folded import FoldedNetwork
-from calirare.models.gcn_fit import GcnFit
-from calirare.models.given import GivenFit
-from calirare.models.hops import HopsFit
-from calirare.models.mixture import Mixture
-from calirare.models.neighbours import NeighbourPool
-from calirare.models.tree_fit import TreesFit
-from calirare.training import Fitted
+from calirare.models.gcn_training import GcnTraining
+from calirare.models.hops import HopsTraining
+from calirare.models.tree_fit import TreesDetector
+from calirare.models.trees import TreesTraining
+from calirare.training import Detector
 
 
-class Stored(Protocol):
-    """A kind of trained detector that a file can hold."""
+@dataclass(frozen=True)
+class Entry:
+    """A detector that a run may name.
 
-    def from_state(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Fitted:
-        """Returns what `Fitted.state` told."""
-        ...
+    Attributes:
+        make: how it is trained, by seed and hops.
+        hops: how far it reads where nothing is said.
+        by_order: whether it reads the order of numbers alone, so that scaling changes nothing.
+        network: of one network how it is trained, by all settings of `GcnTraining`; None of others.
+        hidden: width of a network's hidden layer where none is given.
+    """
+
+    make: Callable[..., Detector]
+    hops: int = 2
+    by_order: bool = False
+    network: type[GcnTraining] | None = None
+    hidden: int = 16
 
 
-def on_cpu(fitted: Fitted) -> Fitted:
-    """Returns a detector on the CPU, without what it can work out again; of a kind that no file holds, itself."""
-    if fitted.nodes.device.type == "cpu" or type(fitted).__name__ not in FITS:
-        return fitted
-    tensors, facts = fitted.state()
-    return FITS[type(fitted).__name__].from_state({name: tensor.cpu() for name, tensor in tensors.items()}, facts)
+def _trees(growing: Callable[..., TreesTraining], *, seed: int, hops: int) -> TreesDetector:
+    return TreesDetector(growing(seed=seed), hops)
 
 
-FITS: dict[str, Stored] = {
-    "GcnFit": GcnFit,
-    "HopsFit": HopsFit,
-    "TreesFit": TreesFit,
-    "GivenFit": GivenFit,
-    "FoldedNetwork": FoldedNetwork,
-    "Mixture": Mixture,
-    "NeighbourPool": NeighbourPool,
+DETECTORS: dict[str, Entry] = {
+    "gcn": Entry(GcnTraining, hops=1, network=GcnTraining),  # hops and width of Kipf & Welling 2017
+    "hops": Entry(HopsTraining, network=HopsTraining, hidden=64),
+    "trees": Entry(partial(_trees, partial(TreesTraining, kind="boosting")), by_order=True),
+    "forest": Entry(partial(_trees, partial(TreesTraining, kind="extra")), by_order=True),
 }
+AVERAGE, GIVEN = "auto", "given"  # of several detectors; and logits that were trained elsewhere
+
+
+def model_names() -> tuple[str, ...]:
+    """Returns every name that the setting model takes."""
+    return (AVERAGE, *DETECTORS, GIVEN)
+
+
+def trained_here() -> str:
+    """Returns the names of the average and of all detectors, as a sentence has them: "auto, gcn or hops"."""
+    *most, last = (AVERAGE, *DETECTORS)
+    return f"{', '.join(most)} or {last}"
+
+
+def networks() -> tuple[str, ...]:
+    """Returns the names of the detectors that are one network."""
+    return tuple(name for name, entry in DETECTORS.items() if entry.network is not None)

@@ -21,22 +21,22 @@ from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import GraphOnDisk
 from calirare.models.acquaintance import UNSURE, Asked, Met, Say, spread_by_names
+from calirare.models.column_fit import ColumnFit
 from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
-from calirare.models.hops import HopsFit, perceptron
+from calirare.models.hops import HopsFit
 from calirare.models.known_nodes import KnownNodes, mark, sums_of
 from calirare.models.mixture import Mixture
 from calirare.models.neighbours import HOPS, NeighbourPool, heard, pooled
 from calirare.models.passes import Mapped, Passes, logits_of_passes, passes_of
 from calirare.models.spreading import SpreadingFit
 from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
-from calirare.models.tree_fit import TreesFit
 from calirare.training import Fitted
 from calirare_ext import neighbour_means
 
 COLUMNS = 16  # that are propagated together
-StreamedMember = Passes | TreesFit | HopsFit | SpreadingFit
+StreamedMember = Passes | ColumnFit | HopsFit | SpreadingFit
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Streams:
         read: makes the features that are propagated.
     """
 
-    fitted: TreesFit | HopsFit | Mixture
+    fitted: ColumnFit | HopsFit | Mixture
     features: FeatureMap
     members: tuple[StreamedMember, ...]
     columns: tuple[HopColumns, ...]
@@ -89,10 +89,8 @@ class Streams:
         """Returns logits of some nodes, float64 [r, k], from those of its networks and from columns of the nodes."""
         found = list[Tensor]()
         for member, z in zip(self.members, networks, strict=True):
-            if isinstance(member, TreesFit):
-                z = torch.from_numpy(member.trees.logits(columns[member.columns].numpy()))
-            elif isinstance(member, HopsFit):
-                z = perceptron(member.model, columns[member.columns])
+            if isinstance(member, ColumnFit | HopsFit):
+                z = member.logits_of_columns(columns[member.columns])
             assert z is not None
             found.append(z)
         return self.fitted.pooled(found) if isinstance(self.fitted, Mixture) else found[0]
@@ -129,17 +127,17 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
         alone = streams_of(fitted.base, features)
         return Pooled(alone, fitted) if isinstance(alone, Passes | Streams) else str(alone)
     whole = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
-    if not isinstance(whole, TreesFit | HopsFit | Mixture):
+    if not isinstance(whole, ColumnFit | HopsFit | Mixture):
         return passes_of(whole, features)
     members = list[StreamedMember]()
     for each in [member.fitted for member in whole.members] if isinstance(whole, Mixture) else [whole]:
         network = each.network if isinstance(each, FoldedNetwork) else each
-        direct = network if isinstance(network, TreesFit | HopsFit | SpreadingFit) else None
+        direct = network if isinstance(network, ColumnFit | HopsFit | SpreadingFit) else None
         member = passes_of(network, features) if direct is None else direct
         if isinstance(member, str):
             return member
-        members.append(_threaded(member) if isinstance(member, TreesFit) else member)
-    columns = tuple(dict.fromkeys(each.columns for each in members if isinstance(each, TreesFit | HopsFit)))
+        members.append(member.side_by_side() if isinstance(member, ColumnFit) else member)
+    columns = tuple(dict.fromkeys(each.columns for each in members if isinstance(each, ColumnFit | HopsFit)))
     owns = [each.own for each in columns]
     if len({key_of(() if own is None else tuple(own.state()[0].values())) for own in owns}) > 1:
         return "its detectors reduce the features in more than one way"
@@ -148,12 +146,6 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
     if any(each.scaled.n_inputs != (each.hops + 1) * d + (each.hops > 0) for each in columns):
         return "its graph has typed or directed relations"
     return Streams(whole, features, tuple(members), columns, read)
-
-
-def _threaded(fit: TreesFit) -> TreesFit:
-    """Returns trees that predict with as many threads as torch has; they were grown one beside the other."""
-    ensemble = replace(fit.trees.all_labels, threads=torch.get_num_threads())
-    return replace(fit, trees=replace(fit.trees, all_labels=ensemble))
 
 
 def logits_on_disk(

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from calirare.graph import Graph, check_nodes
+from calirare._util.array_files import NumpyArray
+from calirare.graph import Graph
+from calirare.models.column_fit import ColumnFit, labelled_rows
 from calirare.models.columns import HopColumns
 from calirare.models.tree_growth import Labels
 from calirare.models.trees import TreesModel, TreesTraining
-from calirare.training import FoldFitted, State, prefixed, unprefixed
+from calirare.training import State, prefixed, unprefixed
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnField:
-    """Nodes with the columns that are read of them.
+class TreesFit(ColumnFit):
+    """Trees with the labels they were grown on; attributes as of `ColumnFit`.
 
     Attributes:
-        nodes: int64 [n].
-        columns: float32 [n, d].
-    """
-
-    nodes: Tensor
-    columns: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class TreesFit(FoldFitted):
-    """Trees with the labels they were grown on.
-
-    Attributes:
-        trees: what was learned.
-        columns: what it reads of a graph.
-        nodes: the labelled nodes, int64 [m].
-        targets: their classes, int64 [m].
-        sample_weights: weight of each one's loss, [m].
         in_sample: logits of the labelled nodes, float64 [m, k].
+        trees: what was learned.
     """
 
-    trees: TreesModel
-    columns: HopColumns
-    nodes: Tensor
-    targets: Tensor
-    sample_weights: Tensor
     in_sample: Tensor
+    trees: TreesModel
 
     @property
     def fold(self) -> Tensor:  # type: ignore[override]  # the trees' own
@@ -58,46 +39,33 @@ class TreesFit(FoldFitted):
         """See `FoldFitted`."""
         return torch.from_numpy(self.trees.own_logits).to(self.nodes.device)
 
-    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
-        """See `Fitted.parts_of`."""
-        return [nodes] if graph is None else self.columns.parts_of(graph, nodes)
-
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ColumnField:
-        """See `Fitted.evaluation_field`."""
-        if graph is None:
-            raise ValueError("graph must be given with trees, got None")
-        if nodes is None:
-            x = self.columns.of(graph).x
-            assert isinstance(x, Tensor)
-            return ColumnField(torch.arange(graph.n_nodes, device=x.device), x)
-        check_nodes("evaluation_field", nodes, graph.n_nodes)
-        return ColumnField(nodes, self.columns.at(graph, nodes))
-
-    def logits_at(self, field: ColumnField) -> Tensor:
-        """See `Fitted.logits_at`; float64."""
-        return torch.from_numpy(self.trees.logits(field.columns.cpu().numpy())).to(field.nodes.device)
-
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.in_sample
 
-    def logits_without_folds(self, field: ColumnField) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        return torch.from_numpy(self.trees.logits_without(field.columns.cpu().numpy())).to(field.nodes.device)
+    def row_logits(self, rows: NumpyArray) -> NumpyArray:
+        """See `ColumnFit.row_logits`."""
+        return self.trees.logits(rows)
+
+    def row_logits_without_folds(self, rows: NumpyArray) -> NumpyArray:
+        """See `ColumnFit.row_logits_without_folds`."""
+        return self.trees.logits_without(rows)
+
+    def side_by_side(self) -> Self:
+        """See `ColumnFit.side_by_side`: the trees were grown one beside the other, on a thread each."""
+        ensemble = replace(self.trees.all_labels, threads=torch.get_num_threads())
+        return replace(self, trees=replace(self.trees, all_labels=ensemble))
 
     def state(self) -> State:
         """See `Fitted.state`."""
-        (trees, grown), (columns, how) = self.trees.state(), self.columns.state()
-        own = {name: getattr(self, name) for name in ("nodes", "targets", "sample_weights", "in_sample")}
-        return prefixed("trees", trees) | prefixed("columns", columns) | own, {"trees": grown, "columns": how}
+        (own, how), (trees, grown) = self.common_state(), self.trees.state()
+        return own | prefixed("trees", trees) | {"in_sample": self.in_sample}, how | {"trees": grown}
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
         """Returns what `state` told."""
         trees = TreesModel.from_state(unprefixed("trees", tensors), facts["trees"])
-        columns = HopColumns.from_state(unprefixed("columns", tensors), facts["columns"])
-        names = ("nodes", "targets", "sample_weights", "in_sample")
-        return cls(trees, columns, *(tensors[name] for name in names))
+        return cls(*cls.common_parts(tensors, facts), tensors["in_sample"], trees)
 
 
 @dataclass(frozen=True)
@@ -140,12 +108,9 @@ class TreesDetector:
             weights = self.growing.label_weights(graph.y[nodes], graph.n_classes)
         grown = self.growing.fit(labels.weighed(weights.double().cpu().numpy()))
         in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
-        return TreesFit(grown, columns, nodes, graph.y[nodes], weights, in_sample)
+        return TreesFit(columns, nodes, graph.y[nodes], weights, in_sample, grown)
 
     def read(self, graph: Graph, nodes: Tensor) -> tuple[HopColumns, Labels]:
         """Returns the columns, and what they say of labelled nodes: arguments and errors of `fit`."""
-        if graph.y is None or bool((graph.y[nodes] < 0).any()):
-            raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
-        columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
-        rows, targets = columns.at(graph, nodes).cpu().numpy(), graph.y[nodes].cpu().numpy()
-        return columns, self.growing.labels_of(rows, targets, graph.n_classes)
+        columns, x, y = labelled_rows(graph, nodes, self.columns, self.hops, self.seed)
+        return columns, self.growing.labels_of(x.cpu().numpy(), y.cpu().numpy(), graph.n_classes)

@@ -11,7 +11,6 @@ from calirare.graph import Graph, check_trainable
 from calirare.models import NeighbourPool
 from calirare.pipeline.job import Trained
 from calirare.run import Deciding, Settings
-from calirare.training import FoldFitted
 
 
 def unjudged(graph: Graph) -> str:
@@ -31,9 +30,10 @@ def unjudged(graph: Graph) -> str:
 
 def with_neighbours(trained: Trained, graph: Graph) -> Trained:
     """Returns a detector that has folds with a node's neighbours asked too, and a note of how much they count."""
-    if not isinstance(trained.fitted, FoldFitted):
+    folded = trained.fitted.folded
+    if folded is None:
         return trained
-    pool = NeighbourPool.of(trained.fitted, graph)
+    pool = NeighbourPool.of(folded, graph)
     return dataclasses.replace(trained, fitted=pool, notes=(*trained.notes, pool.sentence))
 
 

@@ -19,7 +19,6 @@ from calirare.training import (
     HOPS,
     WEIGHT_DECAYS,
     FittedNetwork,
-    FoldFitted,
     choose_hops,
     choose_weight_decay,
     cross_fitted_logits,
@@ -34,12 +33,13 @@ JUDGES, OF_EACH_CLASS = 20_000, 1_000
 def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
     """Returns the logits to calibrate on, with the damping at which they agree with held-out ones."""
     settings, fitted = job.settings, trained.fitted
-    if isinstance(fitted, FoldFitted):
-        return LeftOutLabels(fitted.own_logits, None)
-    assert isinstance(fitted, FittedNetwork)
+    if fitted.folded is not None:
+        return LeftOutLabels(fitted.folded.own_logits, None)
+    network = fitted.closed_form
+    assert network is not None
     if not settings.plain_alo:
-        return _other_leave_one_out(job, fitted)
-    own_logits, start = OwnLogits(fitted.linearisation), first_damping(job, fitted)
+        return _other_leave_one_out(job, network)
+    own_logits, start = OwnLogits(network.linearisation), first_damping(job, network)
     if settings.method != "jackknife" or not settings.calibration.folds or settings.loo.damping is not None:
         return LeftOutLabels(own_logits(start), start)
     held_out, said = _held_out(job, trained)
@@ -108,7 +108,7 @@ def fit_network(job: Job) -> Trained:
         fitted = _fit_with(job, training.weight_decay)
     if training.hops == "auto":
         fitted = _with_chosen_hops(job, fitted)
-    epochs = max(len(fitted.losses), 1)
+    epochs = max(fitted.epochs, 1)
     detector = training.detector(job.settings.seed, epochs, fitted.weight_decay, fitted.hops)
     if _by_folds(job, fitted):
         folds = min(job.settings.calibration.folds, job.nodes.numel())

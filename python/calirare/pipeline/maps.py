@@ -38,7 +38,7 @@ from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
 from calirare.pipeline.no_sample import doubt_of, leak
 from calirare.run import Settings, representing
-from calirare.training import Fitted, FoldFitted
+from calirare.training import Fitted
 
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
 ROUNDED = 0.05  # of the nodes that a prevalence stands for: what its last digit may be off by
@@ -128,7 +128,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) ->
     shares = effective_shares(fitted.targets, fitted.sample_weights, k)
     maps: dict[Target, Calibrator] = {}
     how = {"form_sd": FORM_SD}
-    if not isinstance(fitted, FoldFitted):  # intervals of one network are made under affine maps
+    if fitted.folded is None:  # intervals of one network are made under affine maps
         how = {"slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD} if k == 2 else {}
     for target in TARGETS:
         one = PriorPlattCalibrator(target=target, trained_shares=shares, **how)

@@ -9,7 +9,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.calibration import NO_DOUBT, Calibrator, Doubt, Together, Unseen, exchangeable, giveaway, unseen
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.pipeline.job import Job
-from calirare.training import Fitted, FoldFitted
+from calirare.training import Fitted
 
 COMPARED = 2_000  # nodes without a label that labels are compared with
 DEGREE = "number of neighbours"
@@ -137,14 +137,14 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
     if columns is not None and columns[0].gap:  # a column that is filled for labels alone says more than scores do
         return columns[0].sentence(columns[1], job.kind)
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
-    if isinstance(fitted, FoldFitted):
-        folds = fitted.all_logits_of(job.graph, others)[1]
+    if fitted.folded is not None:
+        folds = fitted.folded.all_logits_of(job.graph, others)[1]
         drawn = torch.randint(len(folds), (others.numel(),), generator=generator).to(others.device)
         logits = folds[drawn, torch.arange(others.numel(), device=others.device)]
     else:
         logits = fitted.logits_of(job.graph, others)
     p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
-    found = exchangeable(p, rest, alike=isinstance(fitted, FoldFitted), seed=job.settings.seed)
+    found = exchangeable(p, rest, alike=fitted.folded is not None, seed=job.settings.seed)
     scored = "" if found is None else found.sentence(job.kind)
     of_columns = "" if columns is None else columns[0].sentence(columns[1], job.kind)
     return scored or _together(job.asked, nodes, others).sentence(job.kind) or of_columns

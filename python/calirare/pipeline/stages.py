@@ -26,15 +26,15 @@ from calirare.graph.features import scale_note, weights_note
 from calirare.graph.splits import split_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
-from calirare.models import Given, GivenFit, TreesDetector, TreesTraining
-from calirare.pipeline.auto import TREES, fit_auto, tree_weights
+from calirare.models import DETECTORS, Given, GivenFit
+from calirare.pipeline.auto import fit_auto, tree_weights
 from calirare.pipeline.classes import check_many, unjudged, with_neighbours
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
 from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_told, rare_left, unlearnt, with_known
 from calirare.pipeline.no_sample import given_away_classes
 from calirare.run import Decided, Outcome, RareView, Settings, check_decision, decided, ignored_settings, known_logits
-from calirare.training import Fitted, FittedNetwork
+from calirare.training import Fitted
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
 T = TypeVar("T")
@@ -239,16 +239,16 @@ def _of_rare(
 
 def fit(job: Job) -> Trained:
     """Returns the trained detector of the run's kind."""
-    model = job.settings.model
-    if model == "given":
+    settings = job.settings
+    if settings.model == "given":
         return Trained(_given(job))
-    if model == "auto":
+    if settings.model == "auto":
         return fit_auto(job)
-    if model in TREES:
-        growing = TreesTraining(kind=TREES[model], seed=job.settings.seed)
-        trees = TreesDetector(growing, job.settings.training.reach)
-        return Trained(trees.fit(job.graph, job.nodes, sample_weights=tree_weights(job)))
-    return fit_network(job)
+    entry = DETECTORS[settings.model]
+    if entry.network is not None:
+        return fit_network(job)
+    detector = entry.make(seed=settings.seed, hops=settings.training.reach)
+    return Trained(detector.fit(job.graph, job.nodes, sample_weights=tree_weights(job)))
 
 
 def _given(job: Job) -> GivenFit:
@@ -347,7 +347,7 @@ def _intervals(
     return jackknife(
         fitted,
         job.graph,
-        method if isinstance(fitted, FittedNetwork) else ALO(),  # the folds' models answer by themselves
+        method if fitted.closed_form is not None else ALO(),  # the folds' models answer by themselves
         coverage=settings.intervals.coverage,
         calibrator=cast(LogitMap | None, calibrators.get(settings.calibration.target)),
         result=left_out.result,

@@ -23,13 +23,13 @@ from calirare.explain import (
     nodes_named,
     voice_of,
 )
-from calirare.explain.audit import Audit, audit_labels, unseen_logits
+from calirare.explain.audit import Audit, audit_labels
 from calirare.graph import Graph, find_name, names_in_words
 from calirare.leave_one_out import OwnLogits
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
-from calirare.training import Fitted, FittedNetwork, FoldFitted
+from calirare.training import Fitted
 
 
 @plain_torch()
@@ -57,7 +57,7 @@ def explainer_of(
     if many:
         return ClassExplainer(voice, subject)
     if positive_only:
-        own = difference(fitted.own_logits) if isinstance(fitted, FoldFitted) else None
+        own = None if fitted.folded is None else difference(fitted.folded.own_logits)
         voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
     return Explainer(voice, subject, stored)
 
@@ -233,16 +233,16 @@ def audit_run(
             "the nodes without a label that are probably rare; --next K says what to label"
         )
     evidence = FOLDS
-    if isinstance(fitted, FoldFitted):
-        logits = unseen_logits(fitted, mapped)
+    if fitted.folded is not None:
+        logits = fitted.folded.judged_by_folds(mapped).own_logits
     elif held_out is not None and bool(torch.isfinite(held_out).all()):
         logits = held_out
     elif held_out is None:
         raise InputError(NO_FOLDS.format(NONE_KEPT if settings.calibration.folds else NONE_MADE))
     else:
-        assert isinstance(fitted, FittedNetwork)
+        assert fitted.closed_form is not None
         seen = torch.isfinite(held_out).all(1)
-        logits = torch.where(seen[:, None], held_out.double(), OwnLogits(fitted.linearisation)(damping))
+        logits = torch.where(seen[:, None], held_out.double(), OwnLogits(fitted.closed_form.linearisation)(damping))
         evidence = SOME_FOLDS.format(int(seen.sum()), seen.numel())
     on = representing(settings.calibration.calibrate_on, graph)
     return audit_labels(fitted, mapped, logits, evidence, on, at_least)

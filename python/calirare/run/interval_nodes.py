@@ -14,7 +14,7 @@ from calirare.run.deciding import by_uncertainty, review_worth
 from calirare.run.probabilities import Probabilities
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import REVIEWED
-from calirare.training import Fitted, FoldFitted
+from calirare.training import Fitted
 
 MOST = 5_000  # alerts that get an interval, the likeliest
 LARGE = 50_000  # nodes from which intervals that take each fold's model are made of no others
@@ -47,7 +47,7 @@ def known_logits(
         wanted: which nodes; "auto": as the settings have it.
     """
     wanted = settings.intervals.interval_nodes if wanted == "auto" else wanted
-    cheap = graph.n_nodes < LARGE or not isinstance(fitted, FoldFitted)
+    cheap = graph.n_nodes < LARGE or fitted.folded is None
     whole = settings.intervals.uncertainty == "midpoint" or (cheap and len(fitted.parts_of(graph)) == 1)
     if wanted == "all" or (wanted == "auto" and whole) or not graph.n_nodes:
         return None

@@ -17,10 +17,10 @@ from calirare.calibration import KINDS, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Split, TableColumns, fingerprint
-from calirare.models import FITS
 from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
+from calirare.training import Fitted
 from calirare_ext import __version__
 
 METADATA, FORMAT = "calirare", "calirare run 6"
@@ -110,7 +110,7 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         for prefix in (FIT, FEATURES, REFERENCE)
     )
     return Scorer(
-        FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
+        Fitted.kinds[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
         settings,
         {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
         float(facts["damping"]),

@@ -24,7 +24,6 @@ from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare, realised_error, standing
 from calirare.run.result import RunResult
-from calirare.training import FittedNetwork
 from calirare_ext import __version__
 
 KNOWN = (
@@ -169,9 +168,9 @@ def eice_of(outcome: RunResult) -> dict[str, float]:
 
 def _spectrum(outcome: RunResult) -> dict[str, float] | None:
     """Returns estimates of the ends of the exact Hessian's spectrum, without damping; None without a network."""
-    if not isinstance(outcome.fit, FittedNetwork):
+    if outcome.fit.closed_form is None:
         return None
-    linearised = outcome.fit.linearisation
+    linearised = outcome.fit.closed_form.linearisation
     lowest, highest = spectrum_ends(linearised.hvp, linearised.n_parameters, linearised.logits)
     return {"lowest": float(lowest), "highest": float(highest)}
 

@@ -19,13 +19,12 @@ from calirare.graph import Graph, nodes_not_to_review
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
-from calirare.models import GcnFit, on_cpu
 from calirare.run.choice import Choice
 from calirare.run.class_judging import Judged
 from calirare.run.deciding import Decided, left_of, review_order
 from calirare.run.probabilities import LIKELIER, Probabilities, assumed_by, p_rare
 from calirare.run.settings import Settings
-from calirare.training import Fitted, FittedNetwork
+from calirare.training import Fitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,21 +167,19 @@ class RunResult:
         Raises:
             AttributeError: the detector is not a network.
         """
-        if not isinstance(self.fit, FittedNetwork):
+        if self.fit.closed_form is None:
             raise AttributeError(f"model: a {type(self.fit).__name__} is not one network, take `fit`")
-        return self.fit.model
+        return self.fit.closed_form.model
 
     @property
     def epochs(self) -> int:
         """Epochs trained; 0 where the detector has none."""
-        return len(self.fit.losses) if isinstance(self.fit, GcnFit) else 0
+        return self.fit.epochs
 
     @property
     def chosen(self) -> dict[str, Any]:
         """The settings of training that were chosen where they were left open, by name."""
-        if not isinstance(self.fit, GcnFit):
-            return {}
-        return {"epochs": self.epochs, "weight_decay": self.fit.weight_decay, "hops": self.fit.hops}
+        return self.fit.chosen
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -233,4 +230,4 @@ def _on_cpu(part: Any) -> Any:
         return part.cpu()
     if isinstance(part, Graph):
         return part.to("cpu")
-    return on_cpu(part) if isinstance(part, Fitted) else part
+    return part.on_cpu() if isinstance(part, Fitted) else part

@@ -64,9 +64,14 @@ def method_options() -> dict[str, list[Option]]:
     return {name: list(options_of(method, ("loo",))) for name, method in METHODS.items()}
 
 
-@cache
 def kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
-    """Returns what each field of a dataclass takes: types, words of a Literal, None."""
+    """Returns what each field of a dataclass takes: types, words of a Literal or a registry's names, None."""
+    named = {field.name: field.metadata["words"]() for field in dataclasses.fields(cls) if "words" in field.metadata}
+    return _hints_of(cls) | named
+
+
+@cache
+def _hints_of(cls: type) -> dict[str, tuple[Any, ...]]:
     hints = get_type_hints(cls)
     return {field.name: tuple(_kinds(hints[field.name])) for field in dataclasses.fields(cls)}
 

@@ -28,7 +28,7 @@ from calirare.graph import Graph, TableColumns, check_graph, find_name
 from calirare.graph.matching import has_weights, note_weights, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import GivenFit, acquainted
+from calirare.models import acquainted
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, p_rare, prevailing, standing
@@ -36,7 +36,7 @@ from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import predictions
-from calirare.training import Fitted, FittedNetwork
+from calirare.training import Fitted
 from calirare_ext import __version__
 
 DRAWN = (
@@ -214,7 +214,7 @@ class Scorer:
 
     def _known(self, graph: Graph, logits: Tensor, threshold: float, wanted: IntervalNodes) -> Known | None:
         """Returns the nodes that get an interval; None where all do."""
-        if isinstance(self.fit, FittedNetwork) and not self.settings.plain_alo:
+        if self.fit.closed_form is not None and not self.settings.plain_alo:
             return None
         return known_logits(self.settings, self.fit, graph, logits, self.calibrators, threshold, wanted=wanted)
 
@@ -233,15 +233,15 @@ class Scorer:
             report: called as labels are left out one by one.
             known: every node's logits, where some nodes alone get an interval; None: all do.
         """
-        settings, result, method = self.settings, None, self.settings.leave_one_out
-        if not isinstance(self.fit, FittedNetwork):
+        settings, result, method, network = self.settings, None, self.settings.leave_one_out, self.fit.closed_form
+        if network is None:
             method = ALO()  # not asked: the folds' models answer
         elif settings.plain_alo:
             method = dataclasses.replace(method, damping=self.damping)
         else:  # damping as the training asked for it: what such a method raised by itself would be raised again
             m = self.fit.nodes.numel()
             progress = None if report is None else (lambda done: report(method.name, done, m))
-            result = leave_one_out(self.fit, graph, method, progress=progress)
+            result = leave_one_out(network, graph, method, progress=progress)
         return jackknife(
             self.fit,
             graph,
@@ -264,7 +264,7 @@ class Scorer:
         Raises:
             InputError: the features are others, the edges have no types, or the run has logits and no detector.
         """
-        if isinstance(self.fit, GivenFit):
+        if not self.fit.scores_graphs:
             raise InputError(
                 "the run has logits that were given to it and no network to score with: give those of this graph to "
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"

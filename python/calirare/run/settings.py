@@ -15,7 +15,7 @@ from calirare.graph import ORDERS, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
-from calirare.models import GcnTraining, HopsTraining
+from calirare.models import DETECTORS, GcnTraining, model_names, networks, trained_here
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
 from calirare.run.schema import beneath, changed, from_mapping, to_mapping
@@ -23,10 +23,6 @@ from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
-Model = Literal["auto", "gcn", "hops", "trees", "forest", "given"]
-MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "given")
-COLUMN_HOPS = 2  # of columns, where none are given
-HIDDEN = {"gcn": 16, "hops": 64}  # width of the hidden layer where none is given; of gcn that of Kipf & Welling 2017
 IntervalNodes = Literal["auto", "all", "alerts"]
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {
@@ -73,7 +69,7 @@ class Training:
             chose is taken, but `calirare update` chooses anew.
     """
 
-    model: Model = "auto"
+    model: str = field(default="auto", metadata={"words": model_names})
     epochs: int | Literal["auto"] = "auto"
     hidden: int | Literal["auto"] = "auto"
     n_layers: int = 2
@@ -94,8 +90,8 @@ class Training:
             raise InputError(
                 f"setting chosen must be among {', '.join(CHOSEN)}, got {', '.join(map(str, self.chosen))}"
             )
-        if self.model not in MODELS:
-            raise InputError(f"setting model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        if self.model not in model_names():
+            raise InputError(f"setting model must be one of {', '.join(model_names())}, got {self.model!r}")
         for name in ("epochs", "hidden", "n_layers", "hops"):
             value = getattr(self, name)
             if name == "hops" and value is None:
@@ -132,7 +128,7 @@ class Training:
         """How many hops a detector reads: as set, and where none is, or it is chosen, where choosing starts."""
         if isinstance(self.hops, int):
             return self.hops
-        return COLUMN_HOPS if self.hops is None and self.model in ("hops", "trees", "forest") else HOPS[0]
+        return DETECTORS[self.model].hops if self.hops is None and self.model in DETECTORS else HOPS[0]
 
     def detector(
         self, seed: int, epochs: int = 1, weight_decay: float | None = None, hops: int | None = None
@@ -149,10 +145,11 @@ class Training:
             weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
         if hops is None:
             hops = self.reach
-        hidden = HIDDEN.get(self.model, HIDDEN["gcn"]) if self.hidden == "auto" else self.hidden
+        entry = DETECTORS[self.model if self.model in networks() else "gcn"]  # the latter for Algorithm 2
+        hidden = entry.hidden if self.hidden == "auto" else self.hidden
         fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "order")}
-        kind = HopsTraining if self.model == "hops" else GcnTraining
-        return kind(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
+        assert entry.network is not None
+        return entry.network(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
 
 
 @dataclass(frozen=True)
@@ -298,8 +295,8 @@ class Settings:
         check_decision(self.decision, self.method, self.calibration.map)
         if self.decision.by == "value-of-label" and self.training.model == "given":
             raise InputError(
-                "setting by value-of-label needs model auto, gcn, hops, trees or forest, got 'given': of others nobody "
-                "can tell what a label would do without training"
+                f"setting by value-of-label needs model {trained_here()}, got 'given': of others nobody can tell what "
+                "a label would do without training"
             )
         if self.positive_only and (self.method != "jackknife" or self.calibration.map != "prior"):
             got = f"method {self.method}, map {self.calibration.map}"
@@ -321,7 +318,7 @@ class Settings:
         return self.data.labels == "positive-only"
 
     @property
-    def model(self) -> Model:
+    def model(self) -> str:
         """The kind of detector; of method "calirare", which regularises a graph convolution, always that."""
         return "gcn" if self.method == "calirare" else self.training.model
 

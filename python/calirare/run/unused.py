@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calirare.models import networks
 from calirare.run.settings import Settings
 
 NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_decay")
@@ -16,7 +17,7 @@ def ignored_settings(settings: Settings) -> list[str]:
 def _network(settings: Settings) -> str:
     """Returns a note where settings of one network are given to detectors that choose their own, or have none."""
     model, plain = settings.model, Settings()
-    if model in ("gcn", "hops"):
+    if model in networks():
         return ""
     names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
     hops = settings.training.hops
@@ -25,13 +26,13 @@ def _network(settings: Settings) -> str:
     names += ["folds"] if settings.calibration.folds != plain.calibration.folds else []
     if not names:
         return ""
-    return f"{' and '.join(names)} changed nothing with model {model}: they belong to models gcn and hops"
+    return f"{' and '.join(names)} changed nothing with model {model}: they belong to models {' and '.join(networks())}"
 
 
 def _check(settings: Settings) -> str:
     """Returns a note where cross-validation of the leave-one-out loss is left out."""
     folds, loo = settings.calibration.folds, settings.loo
-    if settings.method != "jackknife" or not folds or settings.model not in ("gcn", "hops"):
+    if settings.method != "jackknife" or not folds or settings.model not in networks():
         return ""
     why = [] if settings.plain_alo else [f"loo {loo.name}"]
     if loo.prints != "corrected":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +24,65 @@ class Fitted(abc.ABC):
         nodes: the labelled nodes, int64 [m].
         targets: classes of the labelled nodes, int64 [m].
         sample_weights: weight of each one's loss, [m].
+        columns: what it reads of a node (`models.HopColumns`), of an average what its first member of columns reads;
+            None where it reads no columns. As a dataclass's field it is a `field()`, or None would be its default.
+        kinds: every kind of detector by its class's name.
     """
 
     nodes: Tensor
     targets: Tensor
     sample_weights: Tensor
+    columns: Any = None
+    kinds: ClassVar[dict[str, type[Fitted]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Enters a kind of detector under its name, by which a file says what it holds."""
+        super().__init_subclass__(**options)
+        Fitted.kinds[cls.__name__] = cls
 
     @property
     def needs_graph(self) -> bool:
         """Whether a graph must be given to evaluate it; else it knows its inputs."""
         return True
+
+    @property
+    def scores_graphs(self) -> bool:
+        """Whether it can score nodes of other graphs than its own."""
+        return True
+
+    @property
+    def needs_check(self) -> bool:
+        """Whether nobody compared its leave-one-out logits with held-out ones: a network that was trained elsewhere."""
+        return False
+
+    @property
+    def closed_form(self) -> FittedNetwork | None:
+        """The detector where it is one network, whose labels are left out in closed form; None of others."""
+        return None
+
+    @property
+    def folded(self) -> FoldFitted | None:
+        """The detector where models without each fold leave its labels out; None of others."""
+        return None
+
+    def reading(self, columns: Any) -> Self:
+        """Returns the detector with others in the place of equal `columns`, so that several share them."""
+        del columns
+        return self
+
+    def logits_of_columns(self, columns: Tensor) -> Tensor:
+        """Returns the logits of rows of columns, float32 [n, d] -> [n, k], of a detector that reads `columns`."""
+        raise NotImplementedError(f"a {type(self).__name__} reads no columns")
+
+    @property
+    def epochs(self) -> int:
+        """Epochs trained; 0 where it has none."""
+        return 0
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The settings of its training that labels may choose, by name."""
+        return {}
 
     @property
     def n_classes(self) -> int:
@@ -91,6 +140,26 @@ class Fitted(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be written to a file")
 
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what `state` was taken from.
+
+        Raises:
+            LookupError: something is missing, or no file holds this kind.
+        """
+        del tensors, facts
+        raise LookupError(f"no file holds a {cls.__name__}")
+
+    def on_cpu(self) -> Fitted:
+        """Returns the detector on the CPU, without what it can work out again; where no file holds it, itself."""
+        if self.nodes.device.type == "cpu":
+            return self
+        try:
+            tensors, facts = self.state()
+        except NotImplementedError:
+            return self
+        return self.from_state({name: tensor.cpu() for name, tensor in tensors.items()}, facts)
+
 
 class FoldFitted(Fitted):
     """A detector with one more model per fold of its labels, each trained without that fold (CV+).
@@ -105,6 +174,23 @@ class FoldFitted(Fitted):
 
     fold: Tensor
     own_logits: Tensor
+
+    @property
+    def folded(self) -> Self:
+        """See `Fitted.folded`."""
+        return self
+
+    def judged_by_folds(self, graph: Graph) -> FoldFitted:
+        """Returns the detector with `own_logits` by models that have not seen a label's fold at all.
+
+        Leave-one-out in closed form is a step away from a network that has seen the label. Where labels are wrong, a
+        network that learnt them by heart is not left behind by one step, and what remains hides just those.
+
+        Args:
+            graph: the run's own, as the detector takes it.
+        """
+        del graph
+        return self
 
     @abc.abstractmethod
     def logits_without_folds(self, field: Any) -> Tensor:
@@ -132,6 +218,16 @@ class FittedNetwork(Fitted):
 
     model: nn.Module
     weight_decay: float
+
+    @property
+    def closed_form(self) -> Self:
+        """See `Fitted.closed_form`."""
+        return self
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters that take part, in the order of `theta`."""
+        return tuple(name for name, parameter in self.model.named_parameters() if parameter.requires_grad)
 
     @property
     def label_logits(self) -> Tensor:

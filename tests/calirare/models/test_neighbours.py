@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from calirare.features import FeatureMap
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import (
-    FITS,
     GcnTraining,
     NeighbourPool,
     TreesDetector,
@@ -143,7 +142,7 @@ def test_some_nodes_have_what_all_have() -> None:
 def test_a_pool_that_was_written_is_the_same(kind: str) -> None:
     pool, features, wanted = made(kind)
     tensors, facts = pool.state()
-    again = FITS["NeighbourPool"].from_state({name: each.clone() for name, each in tensors.items()}, facts)
+    again = NeighbourPool.from_state({name: each.clone() for name, each in tensors.items()}, facts)
     assert_identical(again.logits_of(features.own(GRAPH)), wanted)
     assert_identical(again.own_logits, pool.own_logits)
 

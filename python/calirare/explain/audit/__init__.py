@@ -1,9 +1,8 @@
 """Which labels are probably wrong, and why: what models that have not seen a label say of it."""
 
 from calirare.explain.audit.confident import confident_joint
-from calirare.explain.audit.evidence import unseen_logits
 from calirare.explain.audit.labels import AT_LEAST, audit_labels
 from calirare.explain.audit.noise import LabelNoise, label_noise
 from calirare.explain.audit.result import Audit
 
-__all__ = ["AT_LEAST", "Audit", "LabelNoise", "audit_labels", "confident_joint", "label_noise", "unseen_logits"]
+__all__ = ["AT_LEAST", "Audit", "LabelNoise", "audit_labels", "confident_joint", "label_noise"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.graph import Graph
-from calirare.models import HopColumns, Mixture, NeighbourPool, TreesFit
+from calirare.models import HopColumns
 from calirare.training import Fitted
 
 LOOK_ALIKES = 5
@@ -67,7 +67,8 @@ def _neighbours(graph: Graph, nodes: Tensor, labels: Tensor, asked: Tensor, k: i
 
 
 def _alike(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
-    x = _columns(fitted, graph).of(graph).x
+    columns = HopColumns.fit(graph) if fitted.columns is None else fitted.columns  # of none those that trees would read
+    x = columns.of(graph).x
     assert isinstance(x, Tensor)
     mine = x[fitted.nodes].double()
     c = min(LOOK_ALIKES, len(mine) - 1)
@@ -78,11 +79,3 @@ def _alike(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> tuple
         found.append(distance.topk(c, largest=False).indices)
     nearest = torch.cat(found) if found else asked.new_zeros(0, c)
     return fitted.nodes[nearest], labels[nearest]
-
-
-def _columns(fitted: Fitted, graph: Graph) -> HopColumns:
-    """Returns the columns that a tabular member reads; where there is none, those it would read."""
-    fitted = fitted.base if isinstance(fitted, NeighbourPool) else fitted
-    members = [m.fitted for m in fitted.members] if isinstance(fitted, Mixture) else [fitted]
-    found = next((member.columns for member in members if isinstance(member, TreesFit)), None)
-    return HopColumns.fit(graph) if found is None else found

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.explain.audit import audit_labels, unseen_logits
+from calirare.explain.audit import audit_labels
 from calirare.explain.audit.reasons import Company, company_of
 from calirare.models import HopsTraining, TreesDetector, TreesTraining, fold_network, mixture_of
 from calirare.training import class_weights
@@ -45,17 +45,17 @@ def mixture(parts):
 
 @pytest.fixture(scope="module")
 def audit(mixture, graph):
-    return audit_labels(mixture, graph, unseen_logits(mixture, graph), "by folds", "auto", 0.5)
+    return audit_labels(mixture, graph, mixture.judged_by_folds(graph).own_logits, "by folds", "auto", 0.5)
 
 
 def test_logits_that_know_the_label_are_not_listened_to(mixture, parts, graph):
     trees, network, weights = parts
     honest = mixture_of({"trees": trees, "hops": network}, weights)
-    unseen = unseen_logits(mixture, graph)
+    unseen = mixture.judged_by_folds(graph).own_logits
     # folds trained side by side, and one by one from their parameters, differ by float32 rounding
     assert float((unseen - honest.own_logits).norm() / unseen.norm()) < 1e-5
     assert float((unseen - mixture.own_logits).abs().max()) > 0.1
-    assert_identical(unseen_logits(trees, graph), trees.own_logits)
+    assert_identical(trees.judged_by_folds(graph).own_logits, trees.own_logits)
 
 
 def test_every_label_has_a_row_the_most_doubtful_first(audit, graph):
@@ -109,7 +109,7 @@ def test_reasons_are_words():
 
 @pytest.mark.slow
 def test_labels_without_a_model_are_left_out(mixture, graph):
-    logits = unseen_logits(mixture, graph).clone()
+    logits = mixture.judged_by_folds(graph).own_logits.clone()
     logits[[3, 8]] = torch.nan
     audit = audit_labels(mixture, graph, logits, "", "auto", 0.5)
     assert len(audit.to_frame()) == len(logits) - 2
@@ -117,7 +117,7 @@ def test_labels_without_a_model_are_left_out(mixture, graph):
 
 
 def test_what_cannot_be_audited_is_one_sentence(mixture, graph):
-    logits = unseen_logits(mixture, graph)
+    logits = mixture.judged_by_folds(graph).own_logits
     with pytest.raises(InputError, match=r"must be in \(0, 1\], got 1.5"):
         audit_labels(mixture, graph, logits, "", "auto", 1.5)
     few = logits.clone()
