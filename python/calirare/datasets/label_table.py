@@ -34,8 +34,7 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
             "column out (--leave-out), or take the table in its place (--relabel)"
         )
     source = source_of(path)
-    table = read_table(source, lambda names: names)
-    table.columns = [str(name) for name in table.columns]
+    table = read_table(source)
     node, label = _columns(list(table.columns), str(path))
     faults = lost_digits(table[node], source)
     read = labels_of(table[label], source, faults, unknown)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from calirare_ext import Csr
 LOG_ODDS_SLOPE = 3.0
 # Rows of features drawn together, so that little memory is needed beside the features themselves.
 CHUNK = 65536
-EDGES = 1 << 22  # edges put into place together, likewise
 
 
 class LawOptions(TypedDict, total=False):
@@ -137,6 +136,8 @@ def synthetic_rare(n_nodes: int, *, seed: int = 0, **model: Unpack[ModelOptions]
 
 def _draw_edges(block: NumpyArray, rules: BlockModel, rng: np.random.Generator) -> Csr:
     """Returns the adjacency of a degree-corrected block model."""
+    import scipy.sparse as sp
+
     n = len(block)
     n_pairs = round(rules.mean_degree * n / 2)
     # Pareto with this exponent, cut where two hubs would be expected to share more than one edge.
@@ -158,30 +159,11 @@ def _draw_edges(block: NumpyArray, rules: BlockModel, rng: np.random.Generator) 
     key = key[u != v]
     # np.unique hashes, which takes four times as long as sorting here.
     key.sort()
-    first = np.ones(len(key), dtype=bool)
-    first[1:] = key[1:] != key[:-1]
-    key = key[first]
-    del u, v, same, bag, own, first
-    upper = _upper_triangle(key, n)
-    del key
+    key = key[np.diff(key, prepend=-1) > 0]
+    upper = sp.coo_matrix((np.ones(len(key), np.float32), np.divmod(key, n)), shape=(n, n)).tocsr()
     a = upper + upper.T.tocsr()
     a.sort_indices()
     return csr_of_scipy(a)
-
-
-def _upper_triangle(key: NumpyArray, n: int) -> Any:
-    """Returns the scipy CSR matrix with ones where sorted keys row * n + column say, a part of the keys at a time."""
-    import scipy.sparse as sp
-
-    counts, cols = np.zeros(n, dtype=np.int64), np.empty(len(key), dtype=np.int32)
-    for start in range(0, len(key), EDGES):
-        part = key[start : start + EDGES]
-        rows = part // n
-        counts[rows[0] : rows[-1] + 1] += np.bincount(rows - rows[0])
-        cols[start : start + EDGES] = part - rows * n
-    indptr = np.zeros(n + 1, dtype=np.int32 if len(key) < 2**30 else np.int64)
-    np.cumsum(counts, out=indptr[1:])
-    return sp.csr_matrix((np.ones(len(key), dtype=np.float32), cols, indptr), shape=(n, n))
 
 
 def _draw_features(block: NumpyArray, rules: BlockModel, rng: np.random.Generator) -> tuple[NumpyArray, NumpyArray]:

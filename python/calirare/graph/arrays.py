@@ -96,9 +96,7 @@ def as_labels(y: Any, where: str) -> Tensor:
         )
     if array.dtype.kind == "u" and array.size and int(array.max()) > MAX_INT:
         raise InputError(f"{where}: labels must be classes from 0, got {int(array.max())}: number the classes from 0")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    return _writable(array, np.int64)
+    return _writable(as_vector(array), np.int64)
 
 
 def _numbers_of(array: NumpyArray) -> NumpyArray:
@@ -110,6 +108,11 @@ def _numbers_of(array: NumpyArray) -> NumpyArray:
     with suppress(TypeError, ValueError):
         return np.where(pd.isna(array), np.nan, array).astype(np.float64)
     return array
+
+
+def as_vector(array: NumpyArray) -> NumpyArray:
+    """Returns an array [n, 1] as [n], any other as it is."""
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
 def _whole_labels(array: NumpyArray, where: str) -> NumpyArray:

@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, dtype_of
+from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_vector, dtype_of
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import Naming, build_adjacency
 from calirare.graph.options import EdgeOptions, EdgeRules
@@ -35,7 +35,7 @@ def parts_of_arrays(
     """Returns the parts of the graph of arrays; see `Graph.from_edges`."""
     if features is None and labels is None:
         raise InputError(f"{where}: nothing says how many nodes there are: give features or labels, -1 where unknown")
-    x = torch.empty(len(labels), 0) if features is None else _rows(features, where)
+    x = torch.empty(len(labels), 0) if features is None else feature_rows(features, where)
     weights = None if weight is None else as_array(weight, "edge weights", where)
     if _is_adjacency(edges):
         edges, stored = edges_of_adjacency(edges, (x.shape[0], x.shape[0]), where)
@@ -47,12 +47,12 @@ def parts_of_arrays(
     return parts if x.shape[1] else with_neighbours(parts)
 
 
-def _rows(x: Any, where: str) -> Tensor | Csr:
-    """Returns features of any kind as a table with a row per node."""
+def feature_rows(x: Any, where: str, what: str = "features") -> Tensor | Csr:
+    """Returns features of any kind as a table with a row per node; a message calls them `what`."""
     out = as_features(x, where)
     if len(out.shape) != 2:
         raise InputError(
-            f"{where}: features must be a table with a row per node, got shape {tuple(out.shape)}: x[:, None] makes "
+            f"{where}: {what} must be a table with a row per node, got shape {tuple(out.shape)}: x[:, None] makes "
             "one column of one number per node"
         )
     return out if isinstance(out, Csr) or not _shared(out, x) else out.clone()
@@ -75,8 +75,7 @@ def parts_of_labels(labels: Any, where: str) -> Parts:
         return {"y": as_labels(labels, where).clone()}
     import pandas as pd
 
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
+    array = as_vector(array)
     if array.ndim != 1:
         raise InputError(f"{where}: labels must be one name per node, got shape {array.shape}: keep one of the columns")
     faults: list[str] = []
@@ -108,7 +107,7 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     """
     where = f"graph {name!r}"
     x = getattr(data, "x", None)
-    features = torch.empty(_n_nodes(data, where), 0) if x is None else _rows(x, where)
+    features = torch.empty(_n_nodes(data, where), 0) if x is None else feature_rows(x, where)
     n, said = features.shape[0], data.to_dict().get("num_nodes") if hasattr(data, "to_dict") else None
     if x is not None and said is not None and int(said) != n:
         raise InputError(f"{where}: data.num_nodes must be the number of rows of x, {n}, got {int(said)}: leave it out")
@@ -190,9 +189,7 @@ def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, Nu
         weight, what = getattr(data, "edge_attr", None), "edge_attr"
     if weight is None:
         return index.T, None
-    weight = as_array(weight, f"data.{what}", where)
-    if weight.ndim == 2 and weight.shape[1] == 1:
-        weight = weight[:, 0]
+    weight = as_vector(as_array(weight, f"data.{what}", where))
     if weight.ndim != 1:
         raise InputError(
             f"{where}: data.{what} must be one weight per edge, got shape {weight.shape}: put one weight "
@@ -301,7 +298,7 @@ def parts_of_networkx(
         labels = [graph.nodes[node].get(labels) for node in nodes]
     parts = {
         "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules.of(where, edge_options), where, naming),
-        "x": torch.empty(len(nodes), 0) if features is None else _rows(features, where),
+        "x": torch.empty(len(nodes), 0) if features is None else feature_rows(features, where),
         **parts_of_labels(labels, where),
         "name": name,
         "node_names": np.array([str(node) for node in nodes]),

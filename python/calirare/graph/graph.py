@@ -301,7 +301,7 @@ class Graph:
             name: what the graph is called; None for the name of the file.
             where: put in front of a message instead of the name.
             **options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; of files also `id`,
-                `source_column`, `one_hot`, `impute` and more, see `calirare.graph.tables.TableOptions`.
+                `source_column`, `one_hot`, `impute` and more, see `calirare.graph.options.TableOptions`.
 
         Returns:
             The graph.

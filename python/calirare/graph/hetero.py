@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_features
+from calirare.graph.arrays import Parts, as_array, as_vector
 from calirare.graph.columns import Column, names_in_words, with_neighbours
-from calirare.graph.convert import edges_of_adjacency, parts_of_labels, split_of_masks
+from calirare.graph.convert import edges_of_adjacency, feature_rows, parts_of_labels, split_of_masks
 from calirare.graph.edges import Naming, build_adjacency, mended
 from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.relations import relations_of, typed_adjacency
@@ -130,13 +130,8 @@ def _features(data: HeteroData, types: list[str], sizes: list[int], where: str) 
         given = getattr(data[kind], "x", None)
         if given is None:
             continue
-        own = as_features(given, f"{where}, type {kind!r}")
+        own = feature_rows(given, f"{where}, type {kind!r}", f"x of {kind!r}")
         own = own.to_dense() if isinstance(own, Csr) else own
-        if own.ndim != 2:
-            raise InputError(
-                f"{where}: x of {kind!r} must be a table with a row per node, got shape {tuple(own.shape)}: x[:, None] "
-                "makes one column of one number per node"
-            )
         if len(own) != sizes[number]:
             raise InputError(f"{where}: x of {kind!r} must have one row per node, {sizes[number]}, got {len(own)}")
         block = torch.full((sum(sizes), own.shape[1]), torch.nan)
@@ -199,9 +194,7 @@ def _edges_of_type(
                 f"edge_attr of {relation!r} is left out, an edge has one weight and no {columns.shape[1]} columns: put "
                 "it in edge_weight"
             )
-    weights = None if weight is None else as_array(weight, f"edge_weight of {relation!r}", where)
-    if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
-        weights = weights[:, 0]
+    weights = None if weight is None else as_vector(as_array(weight, f"edge_weight of {relation!r}", where))
     if weights is not None and weights.ndim != 1:
         raise InputError(
             f"{where}: edge_weight of {relation!r} must be one number per edge, got shape {weights.shape}: keep "

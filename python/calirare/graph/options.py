@@ -22,7 +22,7 @@ class EdgeOptions(TypedDict, total=False):
 
 
 class FileOptions(EdgeOptions, total=False):
-    """Further keywords for tables in files, see `calirare.graph.tables.TableOptions`."""
+    """Further keywords for tables in files, see `calirare.graph.options.TableOptions`."""
 
     id: str | None
     source_column: str | None

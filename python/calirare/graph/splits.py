@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
-from calirare.graph.arrays import as_array, dtype_of
+from calirare.graph.arrays import as_array, as_vector, dtype_of
 
 PARTS = ("train", "val", "test")
 
@@ -88,7 +88,7 @@ class Split:
             mask = as_array(given, f"{part}_mask", "split")
             if mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all() and len(mask) == (n_nodes or len(mask)):
                 mask = mask.astype(bool)
-            mask = mask[:, 0] if mask.ndim == 2 and mask.shape[1] == 1 else mask
+            mask = as_vector(mask)
             if mask.dtype != bool or mask.ndim != 1:
                 several = "choose one column, or one row, if it holds several splits"
                 numbers = "numbers of nodes make a split by Split(train, val, test)"

@@ -32,8 +32,19 @@ FIRST_LINE = 2
 DATES = {"days": r"\d{4}-?\d{2}-?\d{2}", "months": r"\d{4}-\d{2}", "years": r"\d{4}"}
 
 
-def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
-    """Returns a table as a pandas DataFrame; `as_text` chooses the columns of a text file that stay text."""
+def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = list) -> Any:
+    """Returns a table as a pandas DataFrame whose columns have names of text.
+
+    Args:
+        path: of the table.
+        as_text: chooses the columns of a text file that stay text, of those there are; without it all do.
+    """
+    table = _read_table(path, as_text)
+    table.columns = [str(name) for name in table.columns]
+    return table
+
+
+def _read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
     import pandas as pd
 
     if isinstance(path, TableInMemory) and isinstance(path.table, pd.DataFrame):
@@ -364,4 +375,4 @@ def _text(names: Any) -> Any:
 def column_names(table: Source) -> list[str]:
     """Returns the names of the columns of a table."""
     names = header_of(table)
-    return [str(name) for name in read_table(table, lambda names: names).columns] if names is None else names
+    return list(read_table(table).columns) if names is None else names

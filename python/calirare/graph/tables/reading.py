@@ -139,8 +139,7 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
         return found
     until = None
     if options.as_of is not None:  # a node that edges lead to later alone is not there yet
-        table = read_table(edges, lambda names: names)
-        table.columns = [str(name) for name in table.columns]
+        table = read_table(edges)
         until = EdgeCells(table, edges, None, 0, list(table.columns)).until(options.time, options.as_of)
     parts, ids, note = with_unlisted(found.parts, found.ids, edges, columns, faults, until)
     notes = (*parts["notes"], f"nodes: {note}") if note else parts["notes"]
@@ -188,7 +187,6 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     table = read_table(path, as_text)
     if len(table) == 0:
         raise InputError(f"{path}: the table of nodes has a header but no rows: write one row per node")
-    table.columns = [str(name) for name in table.columns]
     absent = [name for name in options.leave_out if name not in table.columns]
     if absent and options.need_label:  # a table to score need not have them
         there = listed(table.columns)
@@ -249,7 +247,6 @@ def _read_edges(
         kept = [name for name in dict.fromkeys(others) if name in names]
         rows = rows_by_blocks(path, ends_of(names, wanted, path)[0], kept, nodes.ids)
     table = read_table(path, as_text) if rows is None else rows.table
-    table.columns = [str(name) for name in table.columns]
     names = list(table.columns) if rows is None or names is None else names
     columns, wrong = ends_of(names, wanted, path)
     weight = column_with_role(

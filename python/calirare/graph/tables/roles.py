@@ -99,13 +99,12 @@ def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None
     """
     import pandas as pd
 
-    listed = read_table(edges, lambda names: names)
-    columns, wrong = ends_of([str(name) for name in listed.columns], ends, edges)
+    listed = read_table(edges)
+    columns, wrong = ends_of(list(listed.columns), ends, edges)
     if wrong or not len(listed):
         return None
-    listed.columns = [str(name) for name in listed.columns]
     counts = pd.concat([as_names(listed[column].dropna()) for column in columns]).value_counts()
-    table = read_table(nodes, lambda names: names)
+    table = read_table(nodes)
     rows = pd.Series(range(len(table))).astype(str)
     unique = [name for name in table.columns if table[name].notna().all() and table[name].is_unique]
     named = {name: int(counts[counts.index.isin(as_names(table[name]))].sum()) for name in unique}
@@ -113,7 +112,7 @@ def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None
     if best is None:
         return None
     by_rows, whole = int(counts[counts.index.isin(rows)].sum()), int(counts.sum())
-    found = IdColumn(str(best), bool((as_names(table[best]) == rows).all()), by_rows == whole)
+    found = IdColumn(best, bool((as_names(table[best]) == rows).all()), by_rows == whole)
     others = [n for name, n in named.items() if name != best]
     if named[best] == whole:
         return found if whole and whole not in others else None
@@ -159,16 +158,14 @@ def columns_of_ends(
         ids: column of the node table with the names; None: any that has another text in every row.
         others: columns of the edge table that hold something else.
     """
-    listed = read_table(edges, lambda names: names)
-    listed.columns = [str(name) for name in listed.columns]
+    listed = read_table(edges)
     if not ends_of(list(listed.columns), (None, None), edges)[1] or any(map(is_number, listed.columns)):
         return None
     cells = {
         name: as_names(listed[name]) for name in listed.columns if name not in others and listed[name].notna().all()
     }
     cells = {name: column for name, column in cells.items() if len(column) and not _few_numbers(column)}
-    table = read_table(nodes, lambda names: names)
-    table.columns = [str(name) for name in table.columns]
+    table = read_table(nodes)
     of_text, of_numbers = set[tuple[str, str]](), set[tuple[str, str]]()
     for name in table.columns if ids is None else [ids]:
         if len(table) and table[name].notna().all() and table[name].is_unique:

@@ -44,7 +44,6 @@ def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
     """Returns the two columns of the ends of an edge table as names, None where a cell is empty."""
     if header_of(edges) is None:
         table = read_table(edges, lambda names: [name for name in names if name in columns])
-        table.columns = [str(name) for name in table.columns]
     else:
         table = held(edges, list(dict.fromkeys(columns)))
     first, second = (as_names(table[column]) for column in columns)
