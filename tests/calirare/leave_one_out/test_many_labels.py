@@ -208,5 +208,5 @@ def test_the_main_job_takes_folds_where_the_closed_form_does_not_fit(monkeypatch
     assert not isinstance(closed.fit, FoldedNetwork)
     monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE", 30)
     classes = calirare.load_dataset("digits", task="classes", label_rate=5)
-    found = calirare.train_classes(classes, model="gcn", epochs=30, folds=3)
+    found = calirare.train(classes, task="classes", model="gcn", epochs=30, folds=3)
     assert any("by the network without its fold, one of 3" in note for note in found.notes)
