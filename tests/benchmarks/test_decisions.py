@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from calirare.run.deciding import HELD
@@ -20,11 +19,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 def load(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     return importlib.import_module
-
-
-def test_a_cost_by_hand(load: Any) -> None:
-    y, alert = np.array([1, 1, 1, 0, 0]) == 1, np.array([1, 0, 0, 1, 0]) == 1
-    assert load("bench_decision_peers").cost_of(y, alert, 5.0) == 2 * 5 + 1
 
 
 def test_intervals_by_hand(load: Any) -> None:

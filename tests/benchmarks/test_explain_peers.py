@@ -42,12 +42,6 @@ def test_an_order_is_good_where_the_edge_that_matters_comes_first(bench):
     assert first["deletion at"] == [0.0] * len(bench.judge.FIRST)
 
 
-def test_an_order_of_few_edges_ends_without_any(bench):
-    found = bench.judge.curves(lambda kept: kept.double().mean(1), torch.tensor([1, 0]))
-    assert found["deletion at"] == [0.5, 0.0, 0.0, 0.0, 0.0]
-    assert found["insertion at"] == [0.5, 1.0, 1.0, 1.0, 1.0]
-
-
 def test_planted_edges_are_counted_among_as_many(bench):
     motif, scores = torch.tensor([True, False, True, False]), torch.tensor([4.0, 3.0, 2.0, 1.0])
     found = bench.judge.found(scores, bench.judge.ordered(scores, 0), motif)

@@ -41,12 +41,6 @@ def test_kills_of_several_works_add_up(bench):
         bench.added("kills", one, one)
 
 
-def test_faults_of_several_ways_add_up(bench):
-    ways = {"calls": 7, "planned": 3, "full": 3}, {"calls": 7, "planned": 7, "power": 7}
-    one, other = (of_file(bench, "faults", seed, {"train": counts}) for seed, counts in enumerate(ways))
-    assert bench.added("faults", one, other)["jobs"]["train"] == {"calls": 7, "planned": 10, "full": 3, "power": 7}
-
-
 def test_what_a_fuzz_reaches_is_told_by_room(bench):
     def facts(lines, covered):
         return {"summary": {"num_statements": lines, "covered_lines": covered}}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz.targets import NAMES, targets_in
 
-CASES = 60
+CASES = 40
 SLOW = {"run", "score", "recalibrate", "explain", "folder", "prevalence", "calibrators", "run_facts", "slices"}
 
 

@@ -9,9 +9,7 @@ from PIL import Image
 
 from calirare_lab.profile.command import Event, read_events, show, stage_times
 from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
-from calirare_lab.profile.timeline import depths, draw_timeline
 from tests.helpers.command import call
-from tests.helpers.tasks import rare_task
 
 STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide"}
 
@@ -61,20 +59,10 @@ def test_a_run_is_profiled_as_it_was_trained(quick_run, tmp_path):
     assert facts["sizes"]["n"] == 260
 
 
-@pytest.mark.slow
-def test_it_takes_the_data_options_of_train(tmp_path):
-    rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
-    options = ("--epochs", 5, "--minority", 2, "--label-rate", 15, "--split", "random", "--symmetrize")
-    said = call("profile", "--dataset", tmp_path / "g.npz", *options, "--out", tmp_path / "p")
-    assert said.code == 0, said.err
-    assert json.loads((tmp_path / "p" / "profile.json").read_text())["sizes"]["steps"] == 5
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "give either --run or --dataset"),
-        (("--run", "a", "--dataset", "b"), "give either --run or --dataset"),
         (("--run", "a", "--epochs", "3"), "--epochs must be left out with --run"),
         (("--run", "a", "--label-rate", "3"), "--label-rate must be left out with --run"),
         (("--dataset", "nothing.npz"), "no such file"),
@@ -95,16 +83,6 @@ def test_what_is_there_is_not_replaced_unasked(profiled, graph_file):
     assert said.code == 2
     assert "--overwrite" in said.err
     assert (folder / "trace.json").stat().st_mtime_ns == before
-
-
-def test_depths_by_hand():
-    ranges = [("a", 0.0, 10.0, True), ("b", 1.0, 4.0, False), ("c", 2.0, 1.0, False), ("d", 5.0, 2.0, False)]
-    assert depths([*ranges, ("e", 10.0, 1.0, True)]) == [0, 1, 2, 1, 0]
-
-
-def test_an_empty_timeline_is_drawn(tmp_path):
-    draw_timeline([], tmp_path, "nothing")
-    assert (tmp_path / "timeline.png").exists()
 
 
 def test_events_are_read_in_order_and_named(tmp_path):

@@ -48,6 +48,8 @@ def test_marginal_ece_by_loops(n_bins):
     assert marginal_ece(y, f, n_bins=n_bins) == pytest.approx(total / 3, rel=1e-12, abs=0)
     with pytest.raises(ValueError, match="n_bins"):
         marginal_ece(y, f, n_bins=0)
+    with pytest.raises(TypeError, match="marginal_ece: n_bins must be an integer, got float"):
+        marginal_ece(y, f, n_bins=1.5)
 
 
 def test_noise_floor_is_what_a_calibrated_model_reads():
@@ -59,49 +61,25 @@ def test_noise_floor_is_what_a_calibrated_model_reads():
     assert noise_floor(marginal_ece, f, repeats=20, seed=1) == (mean, deviation)
     with pytest.raises(ValueError, match="repeats"):
         noise_floor(marginal_ece, f, repeats=1)
+    with pytest.raises(TypeError, match="noise_floor: repeats must be an integer, got float"):
+        noise_floor(marginal_ece, f, repeats=2.5)
 
 
 def test_report_names_everything_and_leaves_kernels_out_of_large_data():
     f, y = sample(200, 2)
     report = multilabel_report(y, f, floors=2)
-    assert {
-        "copula",
-        "copula_floor",
-        "copula_threshold",
-        "kde",
-        "kde_residual",
-        "marginal_ece",
-        "hamming_loss",
-        "macro_f1",
-    } <= set(report)
+    names = {"copula", "copula_floor", "copula_threshold", "kde", "kde_residual", "marginal_ece", "hamming_loss"}
+    assert names | {"macro_f1"} <= set(report)
     assert all(np.isfinite(value) for value in report.values())
     assert "kde" not in multilabel_report(y, f, max_kde_rows=100)
 
 
 @pytest.mark.parametrize(
     "stored",
-    [
-        lambda f: f.astype(">f8"),
-        lambda f: f.astype(np.longdouble),
-        pd.DataFrame,
-        np.ndarray.tolist,
-    ],
-    ids=["big-endian", "longdouble", "frame", "list"],
+    [lambda f: f.astype(">f8"), lambda f: f[::-1].copy()[::-1], pd.DataFrame, np.ndarray.tolist],
+    ids=["big-endian", "backwards", "frame", "list"],
 )
 def test_the_noise_floor_takes_every_table_that_the_estimators_take(stored):
     f, _ = sample(60, 2)
     expected = noise_floor(marginal_ece, f, repeats=3, seed=1)
     assert noise_floor(marginal_ece, stored(f), repeats=3, seed=1) == expected
-
-
-def test_the_noise_floor_of_rows_read_backwards():
-    f, _ = sample(60, 2)
-    assert noise_floor(marginal_ece, f[::-1], repeats=3) == noise_floor(marginal_ece, f[::-1].copy(), repeats=3)
-
-
-def test_counts_that_are_no_whole_numbers_are_named():
-    f, y = sample(20, 2)
-    with pytest.raises(TypeError, match="marginal_ece: n_bins must be an integer, got float"):
-        marginal_ece(y, f, n_bins=1.5)
-    with pytest.raises(TypeError, match="noise_floor: repeats must be an integer, got float"):
-        noise_floor(marginal_ece, f, repeats=2.5)

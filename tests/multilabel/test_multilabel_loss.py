@@ -18,7 +18,7 @@ def batch(n: int = 24, k: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("p", [1, 2, 2.5])
+@pytest.mark.parametrize("p", [1, 2.5])
 @pytest.mark.parametrize("label_model", ["density", "threshold"])
 @pytest.mark.parametrize("shrinkage", ["auto", 0.05])
 def test_gradcheck(p, label_model, shrinkage):
@@ -125,12 +125,9 @@ def test_focal_loss_by_the_definition(gamma):
     expected = np.mean(-((1 - chance) ** gamma) * np.log(chance))
     assert float(focal_loss(logits, labels.double(), gamma)) == pytest.approx(expected, rel=1e-12, abs=0)
     assert torch.autograd.gradcheck(lambda x: focal_loss(x, labels.double(), gamma), (logits.requires_grad_(),))
-
-
-def test_focal_loss_has_a_finite_gradient_where_a_label_is_certain():
-    logits = torch.tensor([[200.0, -200.0]], requires_grad=True)
-    focal_loss(logits, torch.tensor([[1.0, 0.0]]), 0.5).backward()
-    assert bool(torch.isfinite(logits.grad).all())
+    certain = torch.tensor([[200.0, -200.0]], requires_grad=True)
+    focal_loss(certain, torch.tensor([[1.0, 0.0]]), gamma).backward()
+    assert bool(torch.isfinite(certain.grad).all())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ def tied() -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_each_rule_counts_what_it_says(tied, dtype):
     f = tied.astype(dtype)
+    with pytest.raises(ValueError, match="rule must be one of printed, empirical, midrank, got 'max'"):
+        pseudo_observations(torch.from_numpy(f), "max")
     n = len(f)
     brute = {
         "printed": [[np.sum(f[i, j] <= f[:, j]) for j in range(3)] for i in range(n)],
@@ -61,11 +63,6 @@ def test_the_printed_inequality_is_the_mirror_image_without_ties():
     assert bool(torch.isfinite(torch.special.ndtri(printed)).all())
 
 
-def test_unknown_rule():
-    with pytest.raises(ValueError, match="rule must be one of printed, empirical, midrank, got 'max'"):
-        pseudo_observations(torch.rand(3, 1), "max")
-
-
 def test_extended_label_cdf_by_hand():
     y = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0], dtype=torch.float64)
     expected = [0, 0, 0.4, 0.8, 0.9, 1, 1]  # p(0) = 0.8, p(1) = 0.2
@@ -87,13 +84,6 @@ def test_smooth_cdf_is_the_kernel_sum():
     h = 0.7 * x.std(0) * 20**-0.2
     expected = norm.cdf((x[:, None] - x[None]) / h).mean(1)
     np.testing.assert_allclose(smooth_cdf(torch.from_numpy(x), 0.7).numpy(), expected, rtol=1e-13, atol=0)
-
-
-def test_smooth_cdf_becomes_the_ranks_for_a_small_bandwidth():
-    x = torch.randperm(15, generator=torch.Generator().manual_seed(0)).double()[:, None] + 3
-    np.testing.assert_allclose(
-        smooth_cdf(x, 1e-4)[:, 0].numpy(), (rankdata(x[:, 0].numpy()) - 0.5) / 15, rtol=1e-14, atol=0
-    )
 
 
 def test_smooth_cdf_has_the_right_gradient_where_the_step_function_has_none():
@@ -138,7 +128,6 @@ SORTED = {
     "many one step apart": one_step_apart(300, np.float64),
     "many one step apart, float32": one_step_apart(300, np.float32),
     "saturated": 1 - np.random.default_rng(4).random(2000) * 1e-13,
-    "two and more": np.random.default_rng(5).random(500) * 4,
     "negative": np.random.default_rng(6).standard_normal(500),
     "one": np.array([0.25]),
     "constant": np.full(40, 0.3),

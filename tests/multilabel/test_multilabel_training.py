@@ -14,11 +14,10 @@ from scipy.special import expit
 from calirare._util.errors import InputError
 from calirare_ext import gcn_norm
 from calirare_lab.multilabel.graphs import simulated_graph
-from calirare_lab.multilabel.images import load_images
 from calirare_multilabel import accuracy_measures, canonical_calibration_error
 from calirare_multilabel.networks import GraphConvolution, build_network
-from calirare_multilabel.training import TrainOptions, _batches, choose_beta, fit_temperature, make_loss, train_network
-from tests.helpers.multilabel import small_data, write_images
+from calirare_multilabel.training import TrainOptions, choose_beta, fit_temperature, make_loss, train_network
+from tests.helpers.multilabel import small_data
 
 QUICK = TrainOptions(hidden=8, learning_rate=0.02, max_epochs=12, patience=4, batch_size=48)
 
@@ -75,13 +74,6 @@ def test_patience_stops_the_training():
     assert len(model.history) == model.best_epoch + 3 < 100
 
 
-def test_batches_are_nearly_equal_and_cover_every_row():
-    parts = list(_batches(313, 128, torch.Generator().manual_seed(0)))
-    assert [len(part) for part in parts] == [157, 156]
-    assert sorted(torch.cat(parts).tolist()) == list(range(313))
-    assert [len(part) for part in _batches(5, 128, torch.Generator())] == [5]
-
-
 @pytest.mark.slow
 def test_beta_is_the_best_within_the_slack():
     data = small_data()
@@ -104,6 +96,8 @@ def test_no_beta_within_the_slack_takes_the_smallest_and_says_so():
     choice = choose_beta(small_data(), dataclasses.replace(QUICK, max_epochs=2), betas=(3.0, 0.5), slack=-1.0)
     assert not choice.within_slack
     assert choice.beta == 0.5
+    with pytest.raises(InputError, match="betas must be positive"):
+        choose_beta(small_data(), QUICK, betas=())
 
 
 @pytest.mark.parametrize("true", [0.3, 1.0, 4.0])
@@ -150,16 +144,6 @@ def test_a_graph_is_learned_better_with_its_edges():
     assert nll["graph"] < 0.97 * nll["table"] < accuracy_measures(labels, rate)["nll"]
 
 
-@pytest.mark.slow
-def test_generated_images_are_learned(tmp_path):
-    table = write_images(tmp_path / "images", n=160)
-    data = load_images(tmp_path / "images", table, size=16).standardised()
-    rows, labels = data.part("test")
-    options = TrainOptions(hidden=32, learning_rate=0.01, max_epochs=40, batch_size=32, loss="cmlcc", beta=0.1)
-    model = train_network(data, options)
-    assert accuracy_measures(labels, model.scores(data, rows))["hamming_loss"] < 0.1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -177,13 +161,6 @@ def test_generated_images_are_learned(tmp_path):
 def test_bad_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
         TrainOptions(**options)
-
-
-def test_bad_betas_are_named():
-    with pytest.raises(InputError, match="betas must be positive"):
-        choose_beta(small_data(), QUICK, betas=())
-    with pytest.raises(InputError, match="betas must be positive"):
-        choose_beta(small_data(), QUICK, betas=(0.0, 1.0))
 
 
 def test_a_diverging_training_is_named():

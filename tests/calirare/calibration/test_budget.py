@@ -8,7 +8,6 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.plots import budget_diagram
 
 
 def problem(seed: int, n: int = 2000, labels: int = 400, residual_sd: float | None = 1.0):
@@ -51,12 +50,12 @@ def test_observed_hits_are_counted_in_the_order_of_the_curve():
 @pytest.mark.slow
 def test_the_band_holds_as_often_as_it_says():
     inside = []
-    for seed in range(24):
+    for seed in range(12):
         fitted, logits, rare = problem(seed)
         curve = budget_curve(fitted, logits)
         at = np.searchsorted(curve.alerts, [50, 200, 800])
         inside += list((curve.low[at] <= curve.observed(rare)[at]) & (curve.observed(rare)[at] <= curve.high[at]))
-    # 72 places of 90 %: binomial, with places of one draw depending on one another
+    # 36 places of 90 %: binomial, with places of one draw depending on one another
     assert 0.78 <= np.mean(inside) <= 0.99, np.mean(inside)
 
 
@@ -66,10 +65,3 @@ def test_what_cannot_be_drawn_is_refused():
         budget_curve(fitted, logits[:0])
     with pytest.raises(InputError, match=r"coverage must be in \(0, 1\), got 1"):
         budget_curve(fitted, logits, coverage=1)
-
-
-@pytest.mark.slow
-def test_the_picture_tells_its_lines_apart(tmp_path):
-    fitted, logits, rare = problem(3)
-    path = budget_diagram(budget_curve(fitted, logits), tmp_path / "b.png", rare=rare, chosen=120)
-    assert path.stat().st_size > 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,10 +26,10 @@ def scored(rng: np.random.Generator, n: int = 3000) -> np.ndarray:
 
 def test_random_labels_raise_no_alarm():
     rng, alarms = np.random.default_rng(0), 0
-    for m in (15, 60, 300, 1500) * 40:
+    for m in (15, 60, 300, 1500) * 20:
         p = rng.permutation(scored(rng))
         alarms += exchangeable(p[:m], p[m:]).doubtful
-    assert alarms <= 2
+    assert alarms <= 1
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,13 @@ def test_a_difference_that_does_no_harm_is_let_pass_however_sure_it_is():
     assert found.sentence() == ""
 
 
+@cache
+def every() -> Graph:
+    return synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
+
+
 def graph_labelled_at(places: np.ndarray) -> Graph:
-    graph = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
+    graph = every()
     train = np.sort(places)
     y = np.full(1500, -1)
     y[train] = graph.y.numpy()[train]
@@ -85,8 +91,7 @@ def graph_labelled_at(places: np.ndarray) -> Graph:
 
 def test_a_run_says_so_and_is_trusted_less():
     rng = np.random.default_rng(3)
-    every = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
-    alerts = np.flatnonzero(every.y.numpy() == 1)[:90]  # of an enriched register: nearly all there are
+    alerts = np.flatnonzero(every().y.numpy() == 1)[:90]  # of an enriched register: nearly all there are
     with rough_runs():
         enriched = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
         outcome = calirare.train(enriched, model="trees")
@@ -104,8 +109,7 @@ def test_a_run_says_so_and_is_trusted_less():
 
 def test_of_two_classes_as_they_are_it_names_the_second_and_asks_for_no_prevalence():
     rng = np.random.default_rng(3)
-    every = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
-    alerts = np.flatnonzero(every.y.numpy() == 1)[:90]
+    alerts = np.flatnonzero(every().y.numpy() == 1)[:90]
     chosen = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
     with rough_runs():
         outcome = calirare.train(
@@ -121,7 +125,7 @@ def test_of_two_classes_as_they_are_it_names_the_second_and_asks_for_no_prevalen
 def test_labels_of_the_nodes_with_most_neighbours_are_no_random_sample(model, monkeypatch):
     monkeypatch.setattr(no_sample, "exchangeable", lambda *scores, **rest: None)  # whatever the scores tell
     monkeypatch.setattr(no_sample, "_together", lambda *where: Together(0, 0, 0, 0))
-    degrees = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0).adjacency.indptr.diff().numpy()
+    degrees = every().adjacency.indptr.diff().numpy()
     hubs = np.argsort(-degrees, kind="stable")[:300]
     with rough_runs():
         check = calirare.train(graph_labelled_at(np.sort(hubs)), model=model, folds=2).check

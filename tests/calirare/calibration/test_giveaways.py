@@ -72,7 +72,7 @@ COPIES = {
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_of_the_labels_is_named_whatever_nodes_without_one_have(name):
     (rest, hit, unknown), names = COPIES[name]
-    for seed in range(20):
+    for seed in range(5):
         rare, known = drawn(np.random.default_rng(seed))
         column = np.where(known, np.where(rare, hit, rest), unknown)
         found = giveaway(column[known], rare[known], column[~known], names)
@@ -86,7 +86,7 @@ def test_a_copy_of_the_labels_is_named_whatever_nodes_without_one_have(name):
 
 @pytest.mark.parametrize("drawn_as", ["at random", "more of the rare ones", "by the column"])
 def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as):
-    for seed in range(30):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         n = int(rng.integers(300, 4000))
         rare = rng.random(n) < rng.uniform(0.02, 0.1)
@@ -99,10 +99,10 @@ def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as)
         assert giveaway(column[known], rare[known], column[~known], NONE) is None
 
 
-@pytest.mark.parametrize("n_names", [50, 5_000, 15_000, 20_000])
+@pytest.mark.parametrize("n_names", [50, 15_000])
 def test_names_that_hardly_any_two_nodes_share_give_nothing_away(n_names):
     names = tuple(map(str, range(n_names)))
-    for seed in range(20):
+    for seed in range(5):
         rng = np.random.default_rng(seed)
         rare, known = rng.random(20_000) < 0.1, rng.permutation(20_000)[:2_500]  # as many without a label are looked at
         column = rng.integers(n_names, size=20_000).astype(float)
@@ -147,9 +147,7 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     other = calirare.train(without, **quick)
     assert not other.check.doubt
 
-    told.save(tmp_path / "told")
-    scored = calirare.load(tmp_path / "told").score(graph, list[str]().append)
-    assert scored.verdict == scored.doubt.verdict == "do not trust"
+    assert told.score(graph, list[str]().append).verdict == "do not trust"
     outcome.save(tmp_path / "run")
     saved, told = calirare.load(tmp_path / "run"), list[str]()
     scored = saved.score(graph, told.append)
@@ -181,9 +179,6 @@ def test_whatever_the_map_a_run_says_so(settings, verdict):
     assert sum("the column 'case' gives the labels away" in note for note in outcome.metrics["notes"]) == 1
     assert outcome.metrics["population_check"]["verdict"] == verdict
     assert outcome.score(graph, list[str]().append).verdict == verdict
-    plain = {"x": graph.x[:, 1:], "columns": graph.columns[1:], "feature_names": graph.feature_names[1:]}
-    other = calirare.train(dataclasses.replace(graph, **plain), model="hops", epochs=10, folds=0, **settings)
-    assert not other.doubt.sentence
 
 
 @pytest.mark.parametrize("leak", ["closed", "case", "none"])

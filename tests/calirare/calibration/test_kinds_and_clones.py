@@ -89,15 +89,6 @@ def test_settings_may_be_set_and_are_checked_again():
         calibrator.fit(*problem())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_labels_or_logits_that_are_not_there_are_a_type_error(name):
-    z, y = problem()
-    with pytest.raises(TypeError, match="labels must be a numpy array or a torch tensor, got None"):
-        make_calibrator(name).fit(z, None)
-    with pytest.raises(TypeError, match="logits must be a numpy array or a torch tensor, got None"):
-        make_calibrator(name).fit(None, y)
-
-
 def test_scikit_learn_searches_among_calibrators():
     from sklearn.model_selection import GridSearchCV, cross_val_score
 

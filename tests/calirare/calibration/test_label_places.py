@@ -44,12 +44,12 @@ def counted(edges, nodes):
 def test_random_labels_raise_no_alarm(kind, share):
     rng = np.random.default_rng(5)
     edges = linked(rng, kind)
-    found = [counted(edges, rng.choice(N, int(share * N), replace=False)) for _ in range(12)]
+    found = [counted(edges, rng.choice(N, int(share * N), replace=False)) for _ in range(6)]
     assert not [each for each in found if each.doubtful]
     assert {each.sentence() for each in found} == {""}
 
 
-@pytest.mark.parametrize("labels", [40, 200, 500])
+@pytest.mark.parametrize("labels", [40, 500])
 def test_labels_of_some_regions_are_found_out(labels):
     rng = np.random.default_rng(6)
     edges = linked(rng, "regions")
@@ -106,11 +106,11 @@ def test_values_that_no_label_has_are_found_in_categories_numbers_and_gaps():
     assert "lack a value of 'age', and no node with one of these labels lacks it" in found.sentence("age")
 
 
-@pytest.mark.parametrize("labels", [5, 12, 40, 300, 1000])
+@pytest.mark.parametrize("labels", [5, 40, 1000])
 def test_columns_of_random_labels_are_seen(labels):
     rng = np.random.default_rng(10)
     for values in (2, 20, 500, 5000, 0):
-        for _ in range(40):
+        for _ in range(15):
             column = rng.integers(0, values, 2000).astype(float) if values else rng.standard_cauchy(2000)
             column[rng.random(2000) < 0.1] = np.nan
             found = unseen(column[:labels], column[labels:], named=bool(values))

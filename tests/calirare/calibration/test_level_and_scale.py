@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from calirare.calibration import CALIBRATORS, PriorPlattCalibrator, load_calibrator, make_calibrator, save_calibrator
-from calirare.calibration.base import is_far, standard_of
 from calirare.metrics import nll
 
 # What priors and a curve's shape leave of the unit; before, probabilities were off by .8.
@@ -59,20 +58,6 @@ def test_a_prior_stands_for_network_logits_and_gives_way_to_labels_that_contradi
     assert narrow.level_ is None, "a prior that you narrow is kept"
     old = {key: value for key, value in usual.state().items() if key != "level"}
     assert np.array_equal(PriorPlattCalibrator.from_state(old).transform(z), usual.transform(z))
-
-
-def test_usual_logits_and_equal_ones_stay_as_they_are():
-    z, _ = scores()
-    columns = torch.from_numpy(np.stack([np.zeros_like(z), z], 1))
-    equal = torch.tensor([[0.0, 60.0]]).double().expand(5, 2)
-    for logits in (columns, columns - 8, 100 * columns, equal):
-        level, unit = standard_of(logits)
-        assert not is_far(logits)
-        assert unit == 1.0
-        assert not level.any()
-    level, unit = standard_of(1e9 * (columns + torch.tensor([0.0, 1000.0])))
-    assert float(level[1]) == pytest.approx(1e12, rel=0.01)
-    assert 1e8 < unit < 1e9
 
 
 @pytest.mark.parametrize("name", ["platt", "prior-platt"])

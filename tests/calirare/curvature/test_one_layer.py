@@ -21,7 +21,7 @@ def trained(n_classes: int, n_layers: int = 1, epochs: int = 30, n_labels: int |
     return training.fit(graph, nodes, sample_weights=weights).as_dtype(graph, torch.float64)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize("n_classes", [2, 5])
 @pytest.mark.parametrize("damping", [1e-3, 0.3])
 def test_hats_are_those_of_the_jacobian(n_classes, damping):
     here = trained(n_classes).linearisation
@@ -50,11 +50,6 @@ def test_of_more_classes_it_is_the_inverse_where_all_are_as_likely(n_labels):
     vector = torch.randn(here.n_parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     want = inverse_ggn(here, 0.02)(vector[None])[0]
     torch.testing.assert_close(OneLayerPreconditioner(here, 0.02)(vector), want, rtol=1e-9, atol=1e-10)
-
-
-def test_a_damping_of_zero_is_refused():
-    with pytest.raises(ValueError, match="damping must be positive, got 0"):
-        OneLayerPreconditioner(trained(2, epochs=1).linearisation, 0)
 
 
 def test_only_one_layer_is_one():

@@ -32,7 +32,7 @@ def one_by_one(column):
     return gone, low, high, between, (numbers == median).mean(), median, mean, spread, third, fourth - 3.0
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 301])
+@pytest.mark.parametrize("n", [1, 2, 301])
 def test_columns_together_hold_what_each_alone_does(n, monkeypatch):
     rng = np.random.default_rng(n)
     x = np.exp(rng.normal(size=(n, 23)))

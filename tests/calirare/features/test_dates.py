@@ -52,14 +52,6 @@ def test_noon_is_opposite_to_midnight():
     assert_within(pair, want, sum_bound(want, 4, torch.ones_like(want), out=torch.float32))
 
 
-def test_the_same_weekday_has_the_same_phase():
-    graph = graph_of({"t": [NEW_YEAR + i * DAY for i in range(21)]})
-    sine = columns_of(FeatureMap.fit(graph, "none"), graph)["t day of week sin"]
-    same = np.allclose(sine[:7], sine[7:14], rtol=0, atol=float(np.finfo(np.float32).eps) * 8)
-    assert same
-    assert len(set(np.round(sine[:7].numpy(), 4).tolist())) == 7
-
-
 def test_a_missing_date_is_the_median_and_the_middle_of_the_circle():
     days = [NEW_YEAR + i * DAY / 3 for i in range(12)]
     graph = graph_of({"t": [*days[:5], None, *days[6:]]})

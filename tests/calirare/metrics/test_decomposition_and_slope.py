@@ -90,7 +90,7 @@ def test_no_line_is_said_so(scores, outcomes, message):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("spread", [1e-4, 1e-8, 1e-11])
+@pytest.mark.parametrize("spread", [1e-4, 1e-11])
 def test_scores_that_are_nearly_equal_have_a_line(spread, weighted):
     rng = np.random.default_rng(0)
     p, y = 0.3 + spread * rng.standard_normal(300), rng.random(300) < 0.3

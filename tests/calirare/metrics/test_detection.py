@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import precision_recall_curve as sklearn_curve
 
@@ -75,8 +74,7 @@ def test_the_formula_of_the_resamples_is_scikit_learns(ties, weighted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("stratify", [False, True])
+@pytest.mark.parametrize(("stratify", "weighted"), [(False, False), (True, True)])
 def test_resampled_cells_have_the_law_of_resampled_rows(stratify, weighted):
     y, p = example(n=300, ties=True)
     w = np.random.default_rng(1).integers(1, 4, len(y)).astype(float) if weighted else None
@@ -101,30 +99,21 @@ def test_many_samples_in_few_cells_are_drawn_in_one_go():
     assert spread[0] == pytest.approx(spread[1], rel=0.25)
 
 
-@pytest.mark.parametrize("measure", [metrics.auprc, metrics.auroc, *AT])
-def test_weights_are_copies(measure):
+@pytest.mark.parametrize("measure", AT)
+def test_a_budget_counts_copies_where_there_are_weights(measure):
     y, p = example(ties=True)
-    more = (0.1,) if measure in AT else ()
     w = np.random.default_rng(0).integers(0, 3, len(y))
     copies = np.repeat(np.arange(len(y)), w)
-    assert measure(y, p, *more, weights=w) == pytest.approx(measure(y[copies], p[copies], *more), rel=1e-9)
-    assert measure(y, p, *more, weights=w) != pytest.approx(measure(y, p, *more), rel=1e-4)
-    if more:
-        assert measure(y, p, 30, weights=w) == pytest.approx(measure(y[copies], p[copies], 30), rel=1e-9)
+    assert measure(y, p, 30, weights=w) == pytest.approx(measure(y[copies], p[copies], 30), rel=1e-9)
 
 
 @pytest.mark.parametrize("measure", [metrics.auprc, metrics.auroc, *AT])
-def test_numpy_and_torch_and_columns_alike(measure, device):
+def test_columns_and_the_other_class(measure):
     y, p = example()
     more = (20,) if measure in AT else ()
-    value = measure(y, p, *more)
-    assert isinstance(value, float)
-    assert measure(y, np.stack((1 - p, p), 1), *more) == value, "class 1 of two"
-    there = measure(torch.from_numpy(y).to(device), torch.from_numpy(p).to(device), *more)
-    assert there.device.type == device.type if isinstance(device, torch.device) else True
-    assert float(there) == value
-    other = measure(y, np.stack((1 - p, p), 1), *more, cls=0)
-    assert other == measure(1 - y, 1 - p, *more)
+    columns = np.stack((1 - p, p), 1)
+    assert measure(y, columns, *more) == measure(y, p, *more), "class 1 of two"
+    assert measure(y, columns, *more, cls=0) == measure(1 - y, 1 - p, *more)
 
 
 def test_several_classes_and_labels_are_means():
@@ -197,7 +186,7 @@ def test_a_small_budget_full_of_hits_is_not_certain():
 def test_intervals_hold_the_truth_as_often_as_they_say():
     rng, truth = np.random.default_rng(0), None
     held = {"auprc": 0, "auroc": 0}
-    places = np.array([200_000] + [200] * 200)
+    places = np.array([200_000] + [200] * 100)
     for size in places:
         y = np.zeros(size, dtype=np.int64)
         y[: size // 10] = 1
@@ -209,7 +198,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
         for name in held:
             held[name] += report[f"{name}_lower"] <= truth[name] <= report[f"{name}_upper"]
     for name, count in held.items():
-        assert 0.89 <= count / 200 <= 0.99, name
+        assert 0.88 <= count / 100 <= 0.99, name
 
 
 def test_intervals_of_shares():

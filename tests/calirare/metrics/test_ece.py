@@ -43,23 +43,13 @@ def confidence_of(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return p.max(1), p.argmax(1) == y
 
 
-@pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 20, 100])
+@pytest.mark.parametrize("n_bins", [1, 3, 10, 100])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_bins_follow_the_definition_on_and_beside_every_edge(n_bins, dtype):
     edges = (np.arange(n_bins + 1) / n_bins).astype(dtype)
     scores = np.concatenate((edges, np.nextafter(edges[1:], dtype(0)), np.nextafter(edges[:-1], dtype(1))))
     expected = [brute_bin(s, n_bins, dtype) for s in scores]
     assert equal_width_bins(torch.from_numpy(scores), n_bins).tolist() == expected
-
-
-def test_zero_and_one_lie_in_the_first_and_last_bin():
-    assert equal_width_bins(torch.tensor([0.0, 1.0]), 10).tolist() == [0, 9]
-
-
-def test_confidence_one_shares_the_last_bin():
-    # Both samples lie in (.9, 1]: |1/2 - .975| = .475. A bin of its own for 1.0 gives .525.
-    probabilities = np.array([[0.05, 0.95], [0.0, 1.0]])
-    assert metrics.ece([1, 0], probabilities, n_bins=10) == pytest.approx(0.475, rel=4 * np.finfo(float).eps, abs=0)
 
 
 def test_ece_by_hand():
@@ -83,18 +73,6 @@ def test_ece_and_mce_against_the_definition(task, n_bins, norm, within_rounding)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
-def test_weights(task, norm, within_rounding):
-    p, y = task
-    weights = np.random.default_rng(1).integers(0, 4, len(p))
-    repeated = np.repeat(np.arange(len(p)), weights)
-    for metric in (metrics.ece, metrics.classwise_ece):
-        by_weight = metric(y, p, 10, norm, weights=weights)
-        within_rounding(by_weight, metric(y[repeated], p[repeated], 10, norm), terms=4 * len(p))
-    for score in (metrics.nll, metrics.brier):
-        within_rounding(score(y, p, weights=weights), score(y[repeated], p[repeated]), terms=4 * len(p))
-
-
-@pytest.mark.parametrize("norm", [1, 2])
 def test_classwise_ece_against_the_definition(task, norm, within_rounding):
     p, y = task
     columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
@@ -109,17 +87,6 @@ def test_multilabel_is_the_mean_over_labels(within_rounding):
         within_rounding(metric(y, p), np.mean([metric(y[:, k], p[:, k]) for k in range(3)]), terms=200)
     expected = np.mean([metrics.calibration_error(y[:, k], p[:, k]) for k in range(3)])
     within_rounding(metrics.classwise_ece(y, p), expected, terms=200)
-
-
-def test_calibration_error_against_sklearn(within_rounding):
-    calibration = pytest.importorskip("sklearn.calibration")
-    rng = np.random.default_rng(5)
-    p = rng.random(1000)
-    y = rng.random(1000) < p**2
-    frequency, mean = calibration.calibration_curve(y, p, n_bins=10)
-    counts = np.histogram(p, 10, (0, 1))[0]
-    expected = np.sum(counts / 1000 * np.abs(frequency - mean))
-    within_rounding(metrics.calibration_error(y, p, 10), expected, terms=2000)
 
 
 def test_ace_cuts_like_array_split():
@@ -142,13 +109,6 @@ def test_class_ace_against_the_definition(task, within_rounding):
         values.append(expected)
         within_rounding(metrics.class_ace(y, p, cls), expected, terms=2 * len(p))
     within_rounding(metrics.macro_ace(y, p), np.mean(values), terms=2 * len(p))
-
-
-def test_class_ace_by_hand():
-    # True class 1: confidences .9 (right), .6 (wrong), .7 (right). Two bins: {.6, .7} and {.9}.
-    # |1/2 - .65| * 2/3 + |1 - .9| * 1/3 = .4/3. The sample of class 0 does not count.
-    p, y = np.array([0.9, 0.4, 0.7, 0.99]), np.array([1, 1, 1, 0])
-    assert metrics.class_ace(y, p, 1, n_bins=2) == pytest.approx(0.4 / 3, rel=1e-14, abs=0)
 
 
 def test_equal_probabilities_share_their_labels_by_hand():
@@ -193,15 +153,6 @@ def test_torch_in_gives_torch_out(task, dtype, within_rounding):
         assert isinstance(again, float)
         if dtype == torch.float64:
             assert float(value) == again
-
-
-def test_non_contiguous_and_read_only_input(task):
-    p, y = task
-    doubled = np.repeat(p, 2, axis=0)[::2]
-    frozen = p.copy()
-    frozen.flags.writeable = False
-    assert metrics.ece(y, doubled) == metrics.ece(y, frozen) == metrics.ece(y.tolist(), p.tolist()) == metrics.ece(y, p)
-    assert metrics.ece(y[::-1], p[::-1]) == pytest.approx(metrics.ece(y, p), rel=len(p) * np.finfo(float).eps, abs=0)
 
 
 def test_ece_gradient():

@@ -35,7 +35,7 @@ def nasty_rows(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 100])
+@pytest.mark.parametrize("n_bins", [1, 3, 10, 100])
 def test_counts_are_equal_to_the_bit_on_and_beside_edges(n_bins, dtype, within_rounding):
     p = nasty_rows(n_bins, dtype)
     for label in range(3):
@@ -61,7 +61,9 @@ def test_random_fractions_with_many_ties(rows, n_bins, data):
         assert float((ours - theirs).abs().max()) <= 4 * len(p) * len(p) * torch.finfo(torch.float64).eps
 
 
-@pytest.mark.parametrize("kind", ["int32 labels", "bool labels", "numpy", "read-only numpy", "lists", "Fortran order"])
+@pytest.mark.parametrize(
+    "kind", ["int32 labels", "bool labels", "numpy", "read-only numpy", "lists", "Fortran order", "strided"]
+)
 def test_every_kind_of_input_is_the_same_number(kind):
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet([1, 1], 400), rng.integers(0, 2, 400)
@@ -75,6 +77,7 @@ def test_every_kind_of_input_is_the_same_number(kind):
         "read-only numpy": (frozen, y),
         "lists": (p.tolist(), y.tolist()),
         "Fortran order": (np.asfortranarray(p), y),
+        "strided": (np.repeat(p, 2, axis=0)[::2], np.repeat(y, 2)[::2]),
     }
     assert float(metrics.ece(*inputs[kind][::-1])) == want
 

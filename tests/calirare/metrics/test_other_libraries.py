@@ -47,19 +47,6 @@ def test_confidence_one_where_torchmetrics_is_wrong():
     assert theirs == pytest.approx(0.525, rel=1e-6, abs=0)
 
 
-def netcal_metrics():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("netcal.metrics", reason="netcal is not installed: not compared")
-
-
-def test_netcal(multiclass):
-    other = netcal_metrics()
-    p, y = multiclass
-    assert metrics.ece(y, p, 15) == pytest.approx(other.ECE(15).measure(p, y), rel=1e-9, abs=0)
-    assert metrics.mce(y, p, 15) == pytest.approx(other.MCE(15).measure(p, y), rel=1e-9, abs=0)
-
-
 def test_sklearn_curve_per_class(multiclass):
     from sklearn.calibration import calibration_curve
 

@@ -23,7 +23,7 @@ def test_batches_add_up(task, within_rounding):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [1, 7, 64, 10**9])
+@pytest.mark.parametrize("block", [7, 10**9])
 def test_blocks_do_not_change_the_sums(task, block, monkeypatch, within_rounding):
     p, y = task
     w = np.random.default_rng(0).random(len(y))
@@ -57,7 +57,3 @@ def test_weights_everywhere(task):
     repeated = metrics.calibration_report(y[index], p[index], n_draws=20)
     for key in ("recall", "precision", "accuracy", "macro_f1", "ece", "mce", "classwise_ece", "nll", "brier"):
         assert report[key] == pytest.approx(repeated[key], rel=1e-10, abs=0)
-    equal = metrics.calibration_report(y, p, weights=np.full(len(y), 3.0), n_draws=20)
-    plain = metrics.calibration_report(y, p, n_draws=20)
-    for key, value in plain.items():
-        assert equal[key] == pytest.approx(value, rel=1e-10, abs=0)

@@ -55,12 +55,6 @@ def test_bins_of_p_rare_are_told_where_they_lie(rare, tmp_path):
             assert drawn_at(path, mark, canvas.DARK)
 
 
-def test_weighted_bins_say_what_they_are_worth(tmp_path):
-    y, p, w = np.repeat([1, 0], 20), np.full(40, 0.4), np.repeat([3.0, 1.0], 20)
-    path = plots.rare_reliability_diagram([("t", y, p, w)], tmp_path / "a.png", n_bins=3, n_draws=2)
-    assert "observed: 0.75 (of 40, worth 32)" in read_marks(path)[0].points[0].words
-
-
 def test_bins_of_the_confidence_are_told_where_they_lie(tmp_path):
     confidence, correct = np.array([0.5, 0.5, 0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1, 1, 1])
     path = plots.reliability_diagram([("t", correct, confidence)], tmp_path / "a.png", n_bins=5, n_columns=1)
@@ -99,7 +93,7 @@ def test_a_curve_is_told_at_places_that_are_evenly_spaced(data, tmp_path):
 def test_budgets_are_told_where_they_lie(tmp_path):
     fitted, logits, rare = problem(3)
     curve = budget_curve(fitted, logits)
-    path = plots.budget_diagram(curve, tmp_path / "a.png", rare=rare)
+    path = plots.budget_diagram(curve, tmp_path / "a.png", rare=rare, chosen=120)
     (panel,) = read_marks(path)
     assert 10 < len(panel.points) <= MOST
     last = panel.points[-1].words.split("\n")

@@ -74,34 +74,6 @@ def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
         plots.reliability_diagram([("t", y, p, weights[1:])], tmp_path / "a.png")
 
 
-@pytest.mark.slow
-def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
-    figures = drawn(monkeypatch)
-    p, y = data
-    panels = [panel(name, p, y) for name in ("all, before", "all, after", "rare, before", "rare, after")]
-    plots.reliability_diagram(panels, tmp_path / "a.png", title="four")
-    places = [axes.get_position() for axes in figures[0].axes]
-    assert len(places) == 8
-    before, counts, after = places[:3]
-    assert before.y0 == after.y0 > counts.y1
-    assert before.x1 < after.x0
-    assert places[4].y1 < counts.y0
-
-
-def test_counts_of_any_size_stay_short():
-    numbers = {
-        0: "0",
-        7: "7",
-        9999: "9999",
-        10_000: "10k",
-        16_307: "16.3k",
-        999_400: "999k",
-        999_999: "1M",
-        2.5e7: "25M",
-    }
-    assert {number: reliability._short(number) for number in numbers} == numbers
-
-
 def test_consistency_band_is_the_binomial_range():
     stats = pytest.importorskip("scipy.stats")
     trials = np.array([1.0, 2, 7, 50, 1000, 20_000, 5, 5])
@@ -127,24 +99,18 @@ def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp
     assert by_rank[0] == p.min()
     assert by_rank[-1] == p.max()
     assert (np.diff(by_rank) >= 0).all()
-    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400)
+    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400, minority=1)
     assert "all 400 nodes" in figures[2].axes[0].get_xlabel()
+    assert figures[2].axes[0].get_legend().get_texts()[1].get_text() == f"minority class ({y.sum()} shown)"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [r"5%$ # 6%$", r"c$\frac$", r"$\x$"])
+@pytest.mark.parametrize("name", [r"5%$ # 6%$", r"c$\frac$"])
 def test_a_name_with_dollars_is_no_formula(name, tmp_path):
     path = tmp_path / "p.png"
     plots.interval_diagram([1], [0.5], [0.1], [0.9], path, class_names=("rest", name), title=name)
     plots.reliability_diagram([(name, [1, 0], [0.7, 0.6])], path, title=name)
     assert path.stat().st_size > 1000
-
-
-def test_interval_diagram_marks_the_minority(monkeypatch, tmp_path):
-    figures = drawn(monkeypatch)
-    plots.interval_diagram([2, 0, 1], [0.1, 0.2, 0.3], [0, 0, 0], [1, 1, 1], tmp_path / "a.png", minority=2)
-    labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
-    assert labels == ["other classes (2 shown)", "minority class (1 shown)"]
 
 
 def test_confidence_panel(data):
@@ -240,19 +206,6 @@ def test_rare_reliability_diagram_shows_bins_of_equal_numbers(rare, monkeypatch,
     assert bars.get_segments()[-1][:, 1].tolist() == pytest.approx([float(end[0]) for end in ends], rel=1e-9)
 
 
-@pytest.mark.slow
-def test_weights_widen_the_interval_of_a_bin(monkeypatch, tmp_path):
-    figures = drawn(monkeypatch)
-    y, p = np.repeat([1, 0], 20), np.full(40, 0.4)
-    panels = [("t", y, p, w) for w in (np.repeat([3.0, 1.0], 20), None)]
-    plots.rare_reliability_diagram(panels, tmp_path / "a.png", n_bins=3, n_draws=5)
-    weighted, plain = (axes.collections[0].get_segments()[0][:, 1] for axes in figures[0].axes)
-    # Three to one: (20 * 3 + 20)^2 / (20 * 9 + 20) = 32 samples of equal weight, 24 of them of the class.
-    ends = binomial_interval(np.array([24.0, 20.0]), np.array([32.0, 40.0]), 0.95)
-    assert weighted.tolist() == pytest.approx([float(end[0]) for end in ends], rel=1e-9)
-    assert plain.tolist() == pytest.approx([float(end[1]) for end in ends], rel=1e-9)
-
-
 def test_pictures_of_the_rare_class_name_bad_input(tmp_path):
     path = tmp_path / "a.png"
     for call in (plots.precision_recall_diagram, plots.rare_reliability_diagram):
@@ -263,9 +216,3 @@ def test_pictures_of_the_rare_class_name_bad_input(tmp_path):
     with pytest.raises(ValueError, match="threshold must lie in"):
         plots.precision_recall_diagram([("x", [1, 0], [0.5, 0.2])], path, threshold=2)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_long_titles_are_broken():
-    text, height = canvas.wrapped("word " * 40, 5, 10)
-    assert max(map(len, text.split("\n"))) <= 5 * 72 / 6.2
-    assert height == pytest.approx(len(text.split("\n")) * 12.5 / 72, rel=1e-12)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,7 @@ SETTINGS = GcnTraining(epochs=4)
 ONE_BY_ONE = GcnTraining(epochs=4, order="propagated")
 
 
-@pytest.mark.parametrize("n_folds", [2, 3, 7])
+@pytest.mark.parametrize("n_folds", [2, 7])
 def test_folds_are_of_one_size_within_every_class(n_folds):
     targets = torch.tensor([0] * 23 + [1] * 9 + [2] * 2)[torch.randperm(34, generator=torch.Generator().manual_seed(0))]
     fold = fold_of(targets, n_folds, seed=5)
@@ -51,7 +50,7 @@ def one_by_one(detector, n_classes):
     return cross_fitted_logits(graph, nodes, plain, n_folds=4), detector.fit(graph, nodes).logits_of(graph, nodes)
 
 
-@pytest.mark.parametrize("together", [1, 1_000_000, 1_000_000_000], ids=["alone", "few", "all"])
+@pytest.mark.parametrize("together", [1_000_000, 1_000_000_000], ids=["few", "all"])
 @pytest.mark.parametrize(
     "detector",
     [
@@ -143,14 +142,3 @@ def test_a_graph_without_labels_is_refused():
     graph = rare_task()
     with pytest.raises(ValueError, match="must have labels"):
         cross_fitted_logits(type(graph)(graph.adjacency, graph.x), torch.arange(4), SETTINGS)
-
-
-def test_one_fold_per_label_is_leave_one_out():
-    graph = rare_task()
-    nodes = graph.split.train[np.r_[0:3, 37:40]]
-    got = cross_fitted_logits(graph, nodes, ONE_BY_ONE, n_folds=6)
-    weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]]
-    for i in range(6):
-        kept = torch.arange(6) != i
-        trained = ONE_BY_ONE.fit(graph, nodes[kept], sample_weights=weights[kept])
-        assert_identical(got[i : i + 1], trained.model(graph, nodes[i : i + 1]).detach())

@@ -51,17 +51,6 @@ def test_gin_adds_up_the_neighbours() -> None:
     assert float((model(x, edges) - expected).abs().max()) < 1e-4 * float(expected.abs().max())
 
 
-def test_gat_has_eight_heads_of_eight() -> None:
-    shapes = {name: tuple(p.shape) for name, p in GatTraining().network(3, 2).named_parameters()}
-    assert shapes["first.lin.weight"] == (64, 3)
-    assert shapes["second.lin.weight"] == (2, 64)
-
-
-def test_batch_normalisation_is_over_all_nodes(graph: Graph) -> None:
-    model = GinTraining(epochs=1, batch_norm=True).fit(graph, torch.arange(10)).model
-    assert [type(each) for each in model.modules()].count(torch.nn.BatchNorm1d) == 3
-
-
 def test_another_loss_trains_another_network(graph: Graph) -> None:
     assert graph.y is not None
     settings, seen = GinTraining(epochs=3, hidden=4), []

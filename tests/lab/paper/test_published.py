@@ -14,12 +14,6 @@ MISPRINTS = {("dblp", 20, "gat")}  # the paper prints 97.95, which fits neither 
 def test_every_cell_of_both_tables_is_there() -> None:
     assert len(TABLE2) == len(DATASETS) * len(LABEL_RATES) * 7
     assert len(TABLE3) == len(DATASETS) * len(LABEL_RATES) * 4
-    assert TABLE2["cora", 20, "ours"] == {
-        "recall": pytest.approx(0.8462),
-        "macro_f1": pytest.approx(0.8210),
-        "ace_minority": 0.1263,
-        "macro_ace": 0.0894,
-    }
     assert TABLE2["facebook", 40, "ours"]["macro_ace"] == 0.0833
 
 
