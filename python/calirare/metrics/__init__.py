@@ -1,7 +1,7 @@
 """Measures of calibration and of prediction, for numpy and torch; all take the true labels first, then `p`."""
 
 from calirare._util.arrays import Array
-from calirare.metrics.adaptive_error import class_ace, macro_ace
+from calirare.metrics.adaptive_error import ace, class_ace, macro_ace
 from calirare.metrics.binned_error import (
     calibration_error,
     class_statistics,
@@ -46,6 +46,7 @@ __all__ = [
     "NoiseFloor",
     "PopulationCheck",
     "PrecisionRecall",
+    "ace",
     "auprc",
     "auroc",
     "bootstrap_interval",

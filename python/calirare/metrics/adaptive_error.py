@@ -1,4 +1,4 @@
-"""Adaptive calibration errors, in bins of equal numbers of samples: the paper's class ACE and Macro-ACE."""
+"""Adaptive calibration errors, in bins of equal numbers of samples: ACE, and the paper's class ACE and Macro-ACE."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ from calirare.metrics.predictions import (
     present_classes,
     single_label_tasks,
 )
+
+
+@known_keywords
+def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None) -> Scalar:
+    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
+
+    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
+    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
+    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
+
+    In a multi-label task the classes are the labels, as in `classwise_ece`. A binary task has two classes: the ranges
+    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n.
+
+    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf. Samples of
+    equal probability share their labels and weights (`RankBins`): their order changes nothing. Takes, returns and
+    raises what `ece` does.
+    """
+    check_count("ace", "n_bins", n_bins)
+    data = read("ace", y_true, p, weights)
+    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
+    filled = statistics.weight > 0
+    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
 
 
 @known_keywords

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calirare import metrics
-from calirare.metrics.binning import adaptive_statistics, equal_frequency_bins, equal_width_bins
+from calirare.metrics.binning import equal_frequency_bins, equal_width_bins
 
 
 def brute_bin(p: float, n_bins: int, dtype=np.float64) -> int:
@@ -111,26 +111,41 @@ def test_class_ace_against_the_definition(task, within_rounding):
     within_rounding(metrics.macro_ace(y, p), np.mean(values), terms=2 * len(p))
 
 
-def test_equal_probabilities_share_their_labels_by_hand():
-    # Two bins of two of [.2, .2, .2, .4], of which one .2 is right: |1/3 - .2| and |(1/3 + 0) / 2 - .3|.
-    right, p = (torch.tensor(each).double()[:, None] for each in (np.eye(4)[0], np.array([0.2, 0.2, 0.2, 0.4])))
-    expected = (abs(1 / 3 - 0.2) + abs(1 / 6 - 0.3)) / 2
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        rounded = torch.where(torch.arange(4)[:, None] == 1, torch.nextafter(p, p + 1), p)
-        for scores in (p, rounded):
-            error = adaptive_statistics(scores[order], right[order], 2, None).error()
-            assert float(error) == pytest.approx(expected, rel=1e-12)
-    # With weights 2, 1, 1, 4 each .2 has the weight 4/3 and of it 2/3 with label 1; the bins weigh 8/3 and 16/3.
-    weighted = (abs(1 / 2 - 0.2) + 2 * abs((2 / 3) / (16 / 3) - (0.8 / 3 + 1.6) / (16 / 3))) / 3
-    error = adaptive_statistics(p, right, 2, torch.tensor([2.0, 1.0, 1.0, 4.0]).double()).error()
-    assert float(error) == pytest.approx(weighted, rel=1e-12)
-
-
 def test_one_probability_that_is_right_reads_0():
     y, p = np.repeat([1, 0], [200, 800]), np.full(1000, 0.2)
     assert metrics.equal_mass_ece(y, p) < 1e-12
     # Class ACE takes the 200 rare ones alone, none of which is predicted.
     assert metrics.class_ace(y, p, 1) == pytest.approx(0.8, rel=1e-12)
+
+
+def test_equal_probabilities_share_their_labels_by_hand():
+    # Two bins of two of [.2, .2, .2, .4]; each .2 has the label 1/3: |1/3 - .2| and |(1/3 + 0) / 2 - .3|.
+    y, p = np.array([1, 0, 0, 0]), np.array([0.2, 0.2, 0.2, 0.4])
+    expected = (abs(1 / 3 - 0.2) + abs(1 / 6 - 0.3)) / 2
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        assert metrics.ace(y[order], p[order], 2) == pytest.approx(expected, rel=1e-12)
+        rounded = np.where(np.arange(4) == 1, np.nextafter(p, 1), p)[order]
+        assert metrics.ace(y[order], rounded, 2) == pytest.approx(expected, rel=1e-12)
+    # With weights 2, 1, 1, 4 each .2 has the weight 4/3 and of it 2/3 with label 1.
+    weighted = (abs(1 / 2 - 0.2) + abs((2 / 3) / (16 / 3) - (0.8 / 3 + 1.6) / (16 / 3))) / 2
+    assert metrics.ace(y, p, 2, weights=[2, 1, 1, 4]) == pytest.approx(weighted, rel=1e-12)
+
+
+def test_nixon_ace_against_the_definition(task, within_rounding):
+    p, y = task
+    columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
+    gaps = []
+    for c in range(columns.shape[1]):
+        right = shared(columns[:, c], y == c)
+        parts = np.array_split(np.argsort(columns[:, c], kind="stable"), 20)
+        gaps += [abs(right[part].mean() - columns[part, c].mean()) for part in parts]
+    within_rounding(metrics.ace(y, p), np.mean(gaps), terms=4 * len(p))
+
+
+def test_ace_with_fewer_samples_than_bins():
+    p, y = np.array([0.8, 0.3]), np.array([1, 0])
+    # Each sample is a range of its own: |1 - .8| and |0 - .3|, the same for both classes.
+    assert metrics.ace(y, p) == pytest.approx(0.25, rel=1e-14, abs=0)
 
 
 def test_ties_for_the_maximum_predict_the_first_class():
