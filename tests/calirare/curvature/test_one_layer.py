@@ -39,6 +39,8 @@ def test_of_two_classes_the_preconditioner_is_the_inverse(n_labels):
     vector = torch.randn(here.n_parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mine = OneLayerPreconditioner(here, 0.02)
     assert mine.dual == (n_labels == 6)
+    with pytest.raises(ValueError, match="damping must be positive, got 0"):
+        OneLayerPreconditioner(here, 0)
     torch.testing.assert_close(mine(vector), inverse_ggn(here, 0.02)(vector[None])[0], rtol=1e-9, atol=1e-10)
 
 

@@ -262,6 +262,11 @@ def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkey
         assert float((one - other).abs().max()) < LEVEL
 
 
+def test_a_small_graph_cannot_be_streamed():
+    with pytest.raises(ValueError, match="large"):
+        Streaming(rare_task())
+
+
 def test_a_block_must_hold_a_node_and_messages_must_fit(small_is_large, whole):
     graph, trained = copy_of(whole[0]), whole[1]
     for block in (0, -3):
