@@ -43,6 +43,8 @@ def write(folder: Path) -> None:
     }
     listed = ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {titles[name]} <{name}>\n" for name in pages)
     pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}"
+    for gone in {path.stem for path in folder.glob("*.rst")} - pages.keys():
+        (folder / f"{gone}.rst").unlink()
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:  # an unchanged page is not read again
