@@ -33,4 +33,5 @@ def test_code_lines_stay_within_the_budget(folder, most):
 
 
 def test_code_is_what_is_neither_words_nor_blank():
-    assert code_lines('"""Words."""\n\nx = (  # a comment\n    1\n)\n\n\ndef f():\n    """Words."""\n    return x\n') == 5
+    source = '"""Words."""\n\nx = (  # a comment\n    1\n)\n\n\ndef f():\n    """Words."""\n    return x\n'
+    assert code_lines(source) == 5
