@@ -15,7 +15,7 @@ from calirare.graph import Graph
 from calirare.models import ColumnFit, LearnedColumns
 
 LEARNED = "labels: the detector learns again without each, scaling of columns and calibration map stay as they are"
-NO_SHARES = "features: nothing is told of a detector that only says how its columns are learned"
+NO_SHARES = "features: the scores of this detector cannot be split by feature"
 
 
 class ColumnEffects(Voice):
