@@ -18,7 +18,7 @@ from calirare.run import Settings, read_yaml
 from calirare.run import next_labels as next_labels_module
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.next_labels import next_labels
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 
 pytestmark = pytest.mark.slow
 
@@ -64,16 +64,16 @@ def test_the_cross_validated_logits_are_what_speaks(audited):
 @pytest.mark.slow
 def test_without_a_cross_validation_nothing_is_audited(quick_run):
     """In closed form all 16 rare labels of a run of 30 epochs were called wrong, and none was."""
-    said = assert_one_sentence(call("audit", "--run", quick_run))
+    said = assert_refused(call("audit", "--run", quick_run))
     assert "the run made no cross-validation (folds 0)" in said
     assert "train with --folds 5" in said
 
 
 def test_nothing_is_replaced_unasked(audited, tmp_path):
     folder = audited[0]
-    assert "exists already" in assert_one_sentence(call("audit", "--run", folder))
-    assert "must end in .csv" in assert_one_sentence(call("audit", "--run", folder, "--out", tmp_path / "a.txt"))
-    assert "must be in (0, 1)" in assert_one_sentence(call("audit", "--run", folder, "--at-least", "2"))
+    assert "exists already" in assert_refused(call("audit", "--run", folder))
+    assert "must end in .csv" in assert_refused(call("audit", "--run", folder, "--out", tmp_path / "a.txt"))
+    assert "must be in (0, 1)" in assert_refused(call("audit", "--run", folder, "--at-least", "2"))
     assert call("audit", "--run", folder, "--overwrite").code == 0
 
 
@@ -108,7 +108,7 @@ def test_next_labels_by_uncertainty_and_wrong_words(quick_run):
     assert doubt.max() <= every.max()
     refused = ("--next", "100000"), ("--by", "value"), ("--next", "3", "--by", "luck")
     for words, told in zip(refused, ("must be from 1 to", "say how many", "chosen by value or"), strict=True):
-        assert told in assert_one_sentence(call("audit", "--run", quick_run, *words))
+        assert told in assert_refused(call("audit", "--run", quick_run, *words))
 
 
 def test_next_labels_among_some_nodes_are_of_these(quick_run):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calirare.run.settings import MOST
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import arrays_of, rare_task
 
 
@@ -19,7 +19,7 @@ def refused(dataset: Path, *options: object) -> str:
     before = sorted(dataset.parent.iterdir())
     said = call("train", "--dataset", dataset, *QUICK, "--out", dataset.parent / "runs" / "a", *options)
     assert sorted(dataset.parent.iterdir()) == before
-    return assert_one_sentence(said)
+    return assert_refused(said)
 
 
 def save(folder: Path, **changes: object) -> Path:
@@ -156,7 +156,7 @@ def test_a_malicious_pickle_is_never_opened(tmp_path):
         raw.parent.mkdir(parents=True, exist_ok=True)
         raw.write_bytes(pickle.dumps(Trap(victim), protocol=2))
     said = call("train", "--dataset", "cora", "--root", tmp_path, *QUICK, "--out", tmp_path / "run")
-    assert "ind.cora" in assert_one_sentence(said)
+    assert "ind.cora" in assert_refused(said)
     assert not victim.exists()
     assert not (tmp_path / "run").exists()
 
@@ -178,7 +178,7 @@ def test_a_malicious_pickle_is_never_opened(tmp_path):
 )
 def test_an_option_that_does_not_suit_the_graph(options, message, graph_file, tmp_path):
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run", *options)
-    assert message in assert_one_sentence(said)
+    assert message in assert_refused(said)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -190,13 +190,13 @@ def test_as_many_classes_as_nodes_need_a_rare_one(tmp_path):
 
 def test_a_named_data_set_takes_no_option_of_files(tmp_path):
     said = call("train", "--dataset", "digits", "--symmetrize", *QUICK, "--out", tmp_path / "run")
-    assert "symmetrize must be left out for the data set digits" in assert_one_sentence(said)
+    assert "symmetrize must be left out for the data set digits" in assert_refused(said)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path):
     said = call("train", "--dataset", "cora", "--root", tmp_path, *QUICK, "--out", tmp_path / "run")
-    sentence = assert_one_sentence(said)
+    sentence = assert_refused(said)
     assert str(tmp_path) in sentence
     assert "--download" in sentence
     assert list(tmp_path.iterdir()) == []
@@ -268,7 +268,7 @@ def test_a_bad_config_file(content, message, graph_file, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(content)
     said = call("train", "--dataset", graph_file, "--config", config, "--out", tmp_path / "run")
-    assert message in assert_one_sentence(said)
+    assert message in assert_refused(said)
     assert list(tmp_path.iterdir()) == [config]
 
 
@@ -276,7 +276,7 @@ def test_a_config_that_is_a_pipe_or_a_device_is_not_waited_for(graph_file, tmp_p
     os.mkfifo(tmp_path / "c.yaml")
     for path in (tmp_path / "c.yaml", "/dev/zero"):
         said = call("train", "--dataset", graph_file, "--config", path, "--out", tmp_path / "run")
-        assert "must be a plain file, got a pipe or a device" in assert_one_sentence(said)
+        assert "must be a plain file, got a pipe or a device" in assert_refused(said)
 
 
 def test_a_config_that_is_missing_or_binary(graph_file, tmp_path):
@@ -284,5 +284,5 @@ def test_a_config_that_is_missing_or_binary(graph_file, tmp_path):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         said = call("train", "--dataset", graph_file, "--config", tmp_path / name, "--out", tmp_path / "run")
-        assert name in assert_one_sentence(said)
+        assert name in assert_refused(said)
     assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 
 
 def tables(folder: Path) -> Path:
@@ -68,8 +68,8 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     assert "expected among 120 nodes: card" in other.out
     assert "drift: ok" in other.out
     refused = call("predict", "--run", out, "--graph", edges, "--prevalence", "0.1")
-    assert "trained with task classes" in assert_one_sentence(refused)
-    assert "task classes" in assert_one_sentence(call("explain", "--run", out))
+    assert "trained with task classes" in assert_refused(refused)
+    assert "task classes" in assert_refused(call("explain", "--run", out))
     both = call(*words, *quick, "--minority", "loan", "--overwrite")
-    assert "has no rare class" in assert_one_sentence(both)
+    assert "has no rare class" in assert_refused(both)
     assert (out / "predictions.csv").is_file()

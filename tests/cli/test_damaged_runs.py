@@ -16,15 +16,15 @@ from calirare import InputError, load
 from calirare._util.run_files import seal
 from calirare.run.model_file import FORMAT
 from calirare_ext import __version__
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
 
 @pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz")], ids=["eice", "predict"])
 def test_a_folder_that_is_no_run(command, tmp_path):
-    assert "there is no such folder" in assert_one_sentence(call(*command, "--run", tmp_path / "none"))
+    assert "there is no such folder" in assert_refused(call(*command, "--run", tmp_path / "none"))
     (tmp_path / "empty").mkdir()
-    assert "config.yaml is missing" in assert_one_sentence(call(*command, "--run", tmp_path / "empty"))
+    assert "config.yaml is missing" in assert_refused(call(*command, "--run", tmp_path / "empty"))
 
 
 def cut(path: Path) -> None:
@@ -53,7 +53,7 @@ def without_a_tensor(path: Path) -> None:
 @pytest.mark.parametrize("spoil", [cut, overwritten, without_metadata, with_odd_facts, without_a_tensor])
 def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
     spoil(quick_run / "model.safetensors")
-    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+    sentence = assert_refused(call("predict", "--run", quick_run, "--graph", graph_file))
     assert "model.safetensors is damaged or was" in sentence
 
 
@@ -62,11 +62,11 @@ def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
 def test_a_run_of_another_version_says_how_to_train_it_again(command, found, quick_run):
     path = quick_run / "model.safetensors"
     save_file(load_file(path), path, {"calirare": json.dumps({"format": found})})
-    sentence = assert_one_sentence(call(*command, "--run", quick_run))
+    sentence = assert_refused(call(*command, "--run", quick_run))
     assert f"it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it again" in sentence
     assert "`calirare train --help`" in sentence
     save_file(load_file(path), path, {"calirare": json.dumps({"format": found, "version": "9.1.0"})})
-    assert f"was written by calirare 9.1.0 ({found!r}," in assert_one_sentence(call(*command, "--run", quick_run))
+    assert f"was written by calirare 9.1.0 ({found!r}," in assert_refused(call(*command, "--run", quick_run))
 
 
 def made_by(run: Path, version: str | None) -> None:
@@ -108,7 +108,7 @@ def test_a_run_says_which_version_trained_it(version, quick_run, graph_file, tmp
     del metrics["decision"]
     (run / "metrics.json").write_text(json.dumps(metrics))
     seal(run)
-    sentence = assert_one_sentence(call("report", "--run", run, "--out", tmp_path / "no.html"))
+    sentence = assert_refused(call("report", "--run", run, "--out", tmp_path / "no.html"))
     assert f"of another version of calirare{', 9.1.0' if version else ''} (there is no 'decision')" in sentence
 
 
@@ -127,7 +127,7 @@ def test_a_damaged_config_is_one_sentence(change, message, quick_run):
     path = quick_run / "config.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
     seal(quick_run)
-    assert message in assert_one_sentence(call("eice", "--run", quick_run))
+    assert message in assert_refused(call("eice", "--run", quick_run))
 
 
 def flip_a_bit(path: Path, place: float) -> None:
@@ -140,7 +140,7 @@ def flip_a_bit(path: Path, place: float) -> None:
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9999])
 def test_a_flipped_bit_is_noticed(name, place, quick_run, graph_file):
     flip_a_bit(quick_run / name, place)
-    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+    sentence = assert_refused(call("predict", "--run", quick_run, "--graph", graph_file))
     assert f"{name} is damaged or was" in sentence
 
 
@@ -150,10 +150,10 @@ def test_the_model_of_another_run_is_noticed(quick_run, graph_file, tmp_path):
     for name in ("model.safetensors", "config.yaml"):
         shutil.copytree(quick_run, tmp_path / name)
         shutil.copy(other / name, tmp_path / name / name)
-        sentence = assert_one_sentence(call("predict", "--run", tmp_path / name, "--graph", graph_file))
+        sentence = assert_refused(call("predict", "--run", tmp_path / name, "--graph", graph_file))
         assert f"{name} is damaged or was exchanged" in sentence
     (other / "files.json").unlink()
-    assert "files.json is missing or damaged" in assert_one_sentence(call("eice", "--run", other))
+    assert "files.json is missing or damaged" in assert_refused(call("eice", "--run", other))
 
 
 @pytest.mark.parametrize("name", ["weights.0", "biases.1", "sample_weights"])
@@ -167,7 +167,7 @@ def test_a_model_with_a_number_that_is_none_is_refused(name, value, quick_run, g
     tensors[name].view(-1)[1] = value
     save_file(tensors, path, metadata)
     seal(quick_run)
-    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+    sentence = assert_refused(call("predict", "--run", quick_run, "--graph", graph_file))
     assert f"{name} must hold finite numbers" in sentence
 
 
@@ -185,7 +185,7 @@ def test_another_graph_in_the_place_of_the_runs_is_noticed(tmp_path):
     run = tmp_path / "run"
     assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", run).code == 0
     rare_task(seed=1).to_npz(tmp_path / "g.npz")
-    assert "is not the graph the run was trained on any more" in assert_one_sentence(call("eice", "--run", run))
+    assert "is not the graph the run was trained on any more" in assert_refused(call("eice", "--run", run))
 
 
 def test_no_tensor_of_a_model_may_hold_what_is_no_number(quick_run):
@@ -238,14 +238,14 @@ def test_metrics_of_an_earlier_version_make_a_page_or_say_what_they_lack(quick_r
     del metrics["decision"]
     path.write_text(json.dumps(metrics))
     seal(quick_run)
-    sentence = assert_one_sentence(call("report", "--run", quick_run, "--out", path.with_name("p.html")))
+    sentence = assert_refused(call("report", "--run", quick_run, "--out", path.with_name("p.html")))
     assert "of another version of calirare (there is no 'decision'): train the run again" in sentence
 
 
 def test_files_that_an_earlier_version_did_not_make_are_not_called_lost(quick_run):
     (quick_run / "predictions.csv").unlink()
     seal(quick_run)
-    sentence = assert_one_sentence(call("report", "--run", quick_run))
+    sentence = assert_refused(call("report", "--run", quick_run))
     assert "written by an earlier version of calirare, which made no predictions.csv: train the run again" in sentence
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
 
@@ -19,7 +19,7 @@ from tests.helpers.tasks import rare_task
     ],
 )
 def test_bad_options_of_eice(options, message, quick_run):
-    assert message in assert_one_sentence(call("eice", "--run", quick_run, *options))
+    assert message in assert_refused(call("eice", "--run", quick_run, *options))
 
 
 @pytest.mark.slow
@@ -36,4 +36,4 @@ def test_eice_takes_the_nodes_that_there_are(tmp_path):
         run = tmp_path / f"run{at}"
         assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", run).code == 0
         assert said in call("eice", "--run", run).out
-    assert "the run has no test nodes" in assert_one_sentence(call("eice", "--run", run, "--nodes", "test"))
+    assert "the run has no test nodes" in assert_refused(call("eice", "--run", run, "--nodes", "test"))

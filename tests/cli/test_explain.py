@@ -15,7 +15,7 @@ import torch
 import calirare
 from calirare._util.run_files import check_as_written
 from calirare.run import folder
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
 
@@ -51,12 +51,12 @@ def test_labels_are_grouped_by_a_table_that_the_run_has_not_read(run, tmp_path):
     assert said.code == 0, said.err
     groups = {each["value"]: each["labels"] for each in json.loads(said.out)["explanations"][0]["groups"]}
     assert groups == {"Kim": who.count("Kim"), "Meyer, jun.": who.count("Meyer, jun.")}
-    assert "name its table too (--groups)" in assert_one_sentence(call(*asked))
-    assert "name the column too" in assert_one_sentence(call("explain", "--run", run, "--node", 7, "--groups", path))
+    assert "name its table too (--groups)" in assert_refused(call(*asked))
+    assert "name the column too" in assert_refused(call("explain", "--run", run, "--node", 7, "--groups", path))
     pd.DataFrame({"account": ["a"], "investigator": ["Kim"]}).to_csv(path, index=False)
-    assert "no column names nodes of graph" in assert_one_sentence(call(*asked, "--groups", path))
+    assert "no column names nodes of graph" in assert_refused(call(*asked, "--groups", path))
     pd.DataFrame({"account": train}).to_csv(path, index=False)
-    assert "there is no column 'investigator'" in assert_one_sentence(call(*asked, "--groups", path))
+    assert "there is no column 'investigator'" in assert_refused(call(*asked, "--groups", path))
 
 
 def test_alerts_are_picked_by_the_runs_table_and_without_it_by_the_detector(run, tmp_path):
@@ -95,7 +95,7 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
     assert json.loads(out.read_text())["explanations"][0]["name"] == "7"
     check_as_written(quick_run, ["why.json"])
     again = call("explain", "--run", quick_run, "--node", 7, "--out", out)
-    assert "exists already" in assert_one_sentence(again)
+    assert "exists already" in assert_refused(again)
     assert call("explain", "--run", quick_run, "--node", 8, "--out", out, "--overwrite").code == 0
     assert json.loads(out.read_text())["explanations"][0]["name"] == "8"
 
@@ -123,7 +123,7 @@ def test_every_node_gets_a_picture(run, tmp_path):
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
-    assert wanted in assert_one_sentence(call("explain", "--run", run, *words))
+    assert wanted in assert_refused(call("explain", "--run", run, *words))
 
 
 def test_labels_are_left_out_by_whole_new_runs_too(trained_quickly, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 import calirare
 from tests.cli.test_classes import tables
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 from tests.helpers.tasks import rare_task
 
 NAMES = ["card", "loan", "ring, big"]
@@ -126,7 +126,7 @@ def test_labels_are_left_out_by_whole_new_runs_too(either, tmp_path):
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
-    assert wanted in assert_one_sentence(call("explain", "--run", run, *words))
+    assert wanted in assert_refused(call("explain", "--run", run, *words))
 
 
 def test_a_run_of_a_rare_class_has_one_class_to_explain(finished):
@@ -135,7 +135,7 @@ def test_a_run_of_a_rare_class_has_one_class_to_explain(finished):
     plain, named = (call("explain", "--run", run, "--node", "5", *more) for more in ([], ["--class", rare]))
     assert named == plain
     assert named.code == 0
-    assert "--class is of a run with task classes" in assert_one_sentence(
+    assert "--class is of a run with task classes" in assert_refused(
         call("explain", "--run", run, "--node", "5", "--class", "other")
     )
 

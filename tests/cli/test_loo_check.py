@@ -9,7 +9,7 @@ import pytest
 
 from calirare._util.errors import InputError
 from calirare.cli import loo_check
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
 
 def test_the_command_is_there(finished):
     said = call("loo-check", "--run", finished[0], "--nodes", 2)
-    assert "--nodes must be at least 3" in assert_one_sentence(said)
+    assert "--nodes must be at least 3" in assert_refused(said)
 
 
 def test_numbers_out_of_range(finished):

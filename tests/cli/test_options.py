@@ -12,7 +12,7 @@ from calirare.cli.parser import parser_of
 from calirare.leave_one_out import METHODS
 from calirare.run import Settings, options_of, typed
 from calirare.run.schema import method_options
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 
 # A value other than the default for what a kind alone does not tell.
 CHOSEN = {
@@ -167,7 +167,7 @@ def test_an_option_of_the_files_method_needs_no_method(graph_file, tmp_path):
     assert call("train", *options_, "--set", "loo.seed=3", "--out", tmp_path / "run").code == 0
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["loo"]
     assert (written["n_groups"], written["seed"]) == (4, 3)
-    said = assert_one_sentence(call("train", *options_, "--set", "loo.steps=3", "--out", tmp_path / "other"))
+    said = assert_refused(call("train", *options_, "--set", "loo.steps=3", "--out", tmp_path / "other"))
     assert "loo.steps is an option of alo, not of grouped" in said
 
 

@@ -8,7 +8,7 @@ import torch
 from calirare.datasets import dataset_table
 from calirare_ext import __version__
 from calirare_ext.self_check import CHECKS
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 
 
 def test_datasets_lists_every_data_set_with_its_statistics(tmp_path):
@@ -35,7 +35,7 @@ def test_datasets_finds_a_file_in_its_place(tmp_path):
 
 
 def test_datasets_refuses_a_root_that_is_not_there(tmp_path):
-    assert "must be an existing folder" in assert_one_sentence(call("datasets", "--root", tmp_path / "none"))
+    assert "must be an existing folder" in assert_refused(call("datasets", "--root", tmp_path / "none"))
 
 
 def test_doctor_says_what_was_built_and_checks_every_kernel():

@@ -16,7 +16,7 @@ from calirare._util import output
 from calirare._util.output import fresh_folder
 from calirare.run import outcome as outcome_module
 from tests.cli.test_run_folder import FILES
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -26,7 +26,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
     before = contents(quick_run.parent)
     said = call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run)
-    assert "--overwrite" in assert_one_sentence(said)
+    assert "--overwrite" in assert_refused(said)
     assert contents(quick_run.parent) == before
 
 
@@ -35,7 +35,7 @@ def test_a_write_protected_run_stays(quick_run, graph_file, monkeypatch):
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != quick_run and real(path, mode))  # root may write
     said = call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
-    assert "is write-protected: allow writing (chmod -R u+w), or take another --out" in assert_one_sentence(said)
+    assert "is write-protected: allow writing (chmod -R u+w), or take another --out" in assert_refused(said)
     assert contents(quick_run.parent) == before
 
 
@@ -56,7 +56,7 @@ def test_overwrite_spares_a_folder_that_is_no_run(graph_file, tmp_path):
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     before = contents(tmp_path)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "thesis", "--overwrite")
-    assert "replaces runs only" in assert_one_sentence(said)
+    assert "replaces runs only" in assert_refused(said)
     assert contents(tmp_path) == before
     (tmp_path / "empty").mkdir()
     assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "empty", "--overwrite").code == 0
@@ -66,7 +66,7 @@ def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
     shutil.copy(graph_file, quick_run / "mine.npz")
     before = contents(quick_run)
     said = call("train", "--dataset", quick_run / "mine.npz", *QUICK, "--out", quick_run, "--overwrite")
-    assert "also holds mine.npz, which no run wrote: move it elsewhere" in assert_one_sentence(said)
+    assert "also holds mine.npz, which no run wrote: move it elsewhere" in assert_refused(said)
     assert contents(quick_run) == before
 
 
@@ -80,7 +80,7 @@ def test_overwrite_spares_files_that_look_like_ours(name, quick_run, graph_file)
     before = contents(quick_run)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite")
     expected = f"{name} has been changed since" if name in FILES else f"also holds {name}, which no run wrote"
-    assert expected in assert_one_sentence(said)
+    assert expected in assert_refused(said)
     assert contents(quick_run) == before
 
 
@@ -90,7 +90,7 @@ def test_overwrite_spares_a_folder_whose_files_are_called_as_a_runs(graph_file, 
         (tmp_path / "theirs" / name).write_text("of another program")
     before = contents(tmp_path)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "theirs", "--overwrite")
-    assert "replaces runs only" in assert_one_sentence(said)
+    assert "replaces runs only" in assert_refused(said)
     assert contents(tmp_path) == before
 
 
@@ -123,10 +123,10 @@ def test_what_a_killed_process_leaves_is_put_right(moment, quick_run, graph_file
     assert any(path.name.endswith(".partial") for path in quick_run.parent.iterdir())
     if moment == "renames":
         assert not quick_run.exists()
-        said = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+        said = assert_refused(call("predict", "--run", quick_run, "--graph", graph_file))
         assert "a job that replaced it was killed and left it as" in said
     said = call("train", "--dataset", graph_file, *QUICK, "--out", quick_run)
-    assert "exists already" in assert_one_sentence(said)
+    assert "exists already" in assert_refused(said)
     assert contents(quick_run) == before
     assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
     assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
@@ -145,7 +145,7 @@ def test_a_killed_predict_does_not_stand_in_the_way_of_overwrite(quick_run, grap
 def test_a_second_process_is_told_who_is_writing(graph_file, tmp_path):
     with fresh_folder(tmp_path / "run", overwrite=False) as partial:
         said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
-        assert f"another process is writing there (process {os.getpid()} on " in assert_one_sentence(said)
+        assert f"another process is writing there (process {os.getpid()} on " in assert_refused(said)
         assert partial.is_dir()
         (partial / "config.yaml").write_text("")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -154,8 +154,8 @@ def test_a_second_process_is_told_who_is_writing(graph_file, tmp_path):
 def test_a_folder_behind_a_loop_of_links(graph_file, tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a" / "run"))
-    assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a"))
+    assert_refused(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a" / "run"))
+    assert_refused(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a"))
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_of_two_runs_with_one_out_the_later_is_kept_elsewhere(graph_file, tmp_pa
 def test_out_must_be_a_folder_of_its_own(out, graph_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", out)
-    assert "--out must name a folder of its own" in assert_one_sentence(said)
+    assert "--out must name a folder of its own" in assert_refused(said)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -210,7 +210,7 @@ def test_a_file_in_the_way_stays(graph_file, tmp_path):
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
         said = call("train", "--dataset", graph_file, *QUICK, "--out", out, "--overwrite")
-        assert str(out) in assert_one_sentence(said)
+        assert str(out) in assert_refused(said)
     assert contents(tmp_path) == {"file": b"mine"}
 
 
@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_pat
 
     monkeypatch.setattr("calirare._util.file_locks.tempfile.mkdtemp", refuse)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
-    assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
+    assert f"cannot be written: {os.strerror(number)}" in assert_refused(said)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -263,7 +263,7 @@ def test_a_folder_without_permission(mode, graph_file, tmp_path):
     with unprivileged(tmp_path):
         said = call("train", "--dataset", graph_file, *QUICK, "--out", theirs / "runs" / "a")
     theirs.chmod(0o755)
-    assert "cannot be written: Permission denied" in assert_one_sentence(said)
+    assert "cannot be written: Permission denied" in assert_refused(said)
     assert list(theirs.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ from calirare import InputError, load
 from calirare._util import output
 from calirare._util.output import fresh_files
 from calirare._util.run_files import LIST, PART, changed_file, listed_files, own_files, seal
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_no_command_replaces_a_file_that_makes_the_run(words, name, quick_run, g
     before = {path.name: path.read_bytes() for path in quick_run.iterdir()}
     words = [graph_file if word == "GRAPH" else word for word in words]
     said = call(*words, "--run", quick_run, "--out", quick_run / name, "--overwrite")
-    assert f"{name} is a file that makes the run {quick_run}" in assert_one_sentence(said)
+    assert f"{name} is a file that makes the run {quick_run}" in assert_refused(said)
     assert {path.name: path.read_bytes() for path in quick_run.iterdir()} == before
 
 
@@ -39,7 +39,7 @@ def test_metrics_of_a_table_do_not_replace_those_of_a_run(quick_run):
     before = (quick_run / "metrics.json").read_bytes()
     table = quick_run / "predictions.csv"
     said = call("metrics", table, "--p", "p_rare", "--where", "split=test", "--out", quick_run, "--overwrite")
-    assert "metrics.json is a file that makes the run" in assert_one_sentence(said)
+    assert "metrics.json is a file that makes the run" in assert_refused(said)
     assert (quick_run / "metrics.json").read_bytes() == before
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from calirare.cli import plugins
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_command_of_another_package_is_listed_and_runs(other):
     assert re.search(r"^  greet +Of the package greeter\.$", call("--help").out, re.MULTILINE)
     assert "Usage: calirare greet" in call("greet", "--help").out
     assert call("wave", "a", "b") == (2, "waves a b\n", "")
-    assert "calirare greet --help" in assert_one_sentence(call("greet", "you", "--twice"))
+    assert "calirare greet --help" in assert_refused(call("greet", "you", "--twice"))
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_our_own_commands_ask_for_no_other(monkeypatch):
 @pytest.mark.parametrize("command", plugins.OTHERS)
 def test_where_a_package_is_missing_its_commands_say_how_to_install_it(command, monkeypatch):
     monkeypatch.setattr(plugins, "commands", dict)
-    said = assert_one_sentence(call(command, "--help"))
+    said = assert_refused(call(command, "--help"))
     package = plugins.OTHERS[command]
     extra = package.removeprefix("calirare-")
     assert f"{command} is a command of {package}, which is not installed: `pip install calirare[{extra}]`" in said

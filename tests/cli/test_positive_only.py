@@ -13,7 +13,7 @@ import calirare
 from calirare.graph import Graph, Split, known_rare, with_drawn_rest
 from calirare.page import RARE, Desk, Verdicts
 from calirare.run.scoring import DRAWN
-from tests.helpers.command import assert_one_sentence, call, rough_runs
+from tests.helpers.command import assert_refused, call, rough_runs
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def test_labels_of_nodes_that_were_drawn_do_not_recalibrate_and_the_error_says_w
         tmp_path / "new.csv", index=False
     )
     words = ("--run", folder, "--out", tmp_path / "anew")
-    said = assert_one_sentence(call("recalibrate", *words, "--labels", tmp_path / "new.csv"))
+    said = assert_refused(call("recalibrate", *words, "--labels", tmp_path / "new.csv"))
     assert f"with labels positive-only those without one did too, drawn at random ({N} in all)" in said
     assert "which leaves 0 labels, 0 of them 'fraud': give another graph's labels (--graph), or train with" in said
     assert len(said) <= 300

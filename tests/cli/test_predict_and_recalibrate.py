@@ -17,7 +17,7 @@ import torch
 import calirare
 from calirare.calibration import are_apart
 from calirare.graph import Graph, csr_of_scipy
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
 
@@ -75,7 +75,7 @@ def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
     # What stands beside the table is not overwritten unasked.
     (tmp_path / "p.csv").unlink()
     (tmp_path / "p.parquet").unlink()
-    assert "p.json exists already" in assert_one_sentence(
+    assert "p.json exists already" in assert_refused(
         call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
     )
 
@@ -136,7 +136,7 @@ def test_the_prevalence_is_estimated_where_classes_are_apart(tmp_path):
 
 def test_a_prevalence_that_cannot_be_identified_is_refused(run, later, tmp_path):
     out = ("--prevalence", "estimate", "--out", tmp_path / "q.csv")
-    sentence = assert_one_sentence(call("predict", "--run", run, "--graph", later, *out))
+    sentence = assert_refused(call("predict", "--run", run, "--graph", later, *out))
     assert "cannot be identified" in sentence
     assert not (tmp_path / "q.csv").exists()
 
@@ -150,20 +150,18 @@ def part_of(graph: Graph, nodes: torch.Tensor) -> Graph:
 @pytest.mark.parametrize("text", ["2", "0.2,0.1", "often", "0.1,0.2,0.3"])
 def test_a_prevalence_that_is_none_is_refused(text, run, later):
     said = call("predict", "--run", run, "--graph", later, "--prevalence", text)
-    assert "--prevalence must be a number in (0, 1), two such numbers in order, or estimate" in assert_one_sentence(
-        said
-    )
+    assert "--prevalence must be a number in (0, 1), two such numbers in order, or estimate" in assert_refused(said)
 
 
 def test_a_prevalence_needs_a_map_with_a_prior(finished, later):
     said = call("predict", "--run", finished[0], "--graph", later, "--prevalence", "0.1")
-    assert "needs a run of method jackknife with map prior" in assert_one_sentence(said)
+    assert "needs a run of method jackknife with map prior" in assert_refused(said)
 
 
 def test_an_output_that_cannot_be_is_refused_before_anything_is_scored(run, later, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.cli.predict.load", lambda folder: pytest.fail("nothing must be read"))
     for out, words in ((tmp_path / "p.txt", "must end in .csv"), (later / "p.csv", "is a file")):
-        assert words in assert_one_sentence(call("predict", "--run", run, "--graph", later, "--out", out))
+        assert words in assert_refused(call("predict", "--run", run, "--graph", later, "--out", out))
 
 
 @pytest.mark.slow
@@ -194,7 +192,7 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
 def test_recalibrate_in_place_changes_the_model_alone(run, later, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(run, own)
-    assert "pass --out FOLDER" in assert_one_sentence(call("recalibrate", "--run", own, "--graph", later))
+    assert "pass --out FOLDER" in assert_refused(call("recalibrate", "--run", own, "--graph", later))
     said = call("recalibrate", "--run", own, "--graph", later, "--overwrite")
     assert said.code == 0, said.err
     assert said.out.splitlines()[-2:] == [str(own / "model.safetensors"), str(own / "recalibration.json")]
@@ -210,7 +208,7 @@ def test_a_recalibrated_run_has_the_labels_of_an_update_and_no_tables(run, later
     (own / "labels.csv").write_text("node,label\n0,rest\n")
     assert call("recalibrate", "--run", own, "--graph", later, "--out", new).code == 0
     assert (new / "labels.csv").read_bytes() == (own / "labels.csv").read_bytes()
-    said = assert_one_sentence(call("report", "--run", new))
+    said = assert_refused(call("report", "--run", new))
     assert "it has no metrics.json, as it was recalibrated: name the run that it was made of" in said
 
 
@@ -227,7 +225,7 @@ def test_of_the_runs_own_graph_only_labels_that_did_not_train_count(run, graph_f
 
 def test_recalibrate_refuses_what_cannot_tell(run, finished, graph_file, later, tmp_path):
     def refused(folder: Path, graph: Path) -> str:
-        return assert_one_sentence(call("recalibrate", "--run", folder, "--graph", graph, "--out", tmp_path / "new"))
+        return assert_refused(call("recalibrate", "--run", folder, "--graph", graph, "--out", tmp_path / "new"))
 
     own = Graph.read(graph_file)[0]
     trained = torch.cat([own.split.train, own.split.val])

@@ -13,7 +13,7 @@ from calirare._util import output
 from calirare._util.blocks import BlockFiles
 from calirare._util.file_locks import claimed, is_left_lock
 from tests.cli.test_classes import tables
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
 
@@ -37,7 +37,7 @@ def test_a_second_prediction_at_one_place_is_refused_and_touches_nothing(run, fo
     blocks.start("the first")
     with claimed(tmp_path / how[-1], "predict"):
         said = call("predict", "--run", run, "--graph", folder, *how, "--overwrite")
-        assert f"another process is writing there (process {os.getpid()} on " in assert_one_sentence(said)
+        assert f"another process is writing there (process {os.getpid()} on " in assert_refused(said)
         assert how[-1] in said.err
     assert json.loads((blocks.folder / "job.json").read_text())["job"] == "the first"
     assert not (tmp_path / "s.json").exists()
@@ -48,7 +48,7 @@ def test_a_second_prediction_at_one_place_is_refused_and_touches_nothing(run, fo
 def test_scores_and_intervals_of_one_name_are_not_written_at_once(run, folder, tmp_path):
     with claimed(tmp_path / "s.csv", "predict"), claimed(tmp_path / "s.json", "predict"):
         said = call("predict", "--run", run, "--graph", folder, "--scores-only", "--out", tmp_path / "s.parquet")
-    assert "another process is writing there" in assert_one_sentence(said)
+    assert "another process is writing there" in assert_refused(said)
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_nor_are_two_predictions_of_every_class(tmp_path, monkeypatch):
     for how in (("--scores-only", "--out", "s.parquet"), ("--out", "t.csv")):
         with claimed(tmp_path / how[-1], "predict"):
             said = call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how)
-            assert "another process is writing there" in assert_one_sentence(said)
+            assert "another process is writing there" in assert_refused(said)
         assert call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how).code == 0
 
 
@@ -74,7 +74,7 @@ def test_what_appeared_before_the_place_was_free_is_not_replaced(run, folder, tm
 
     monkeypatch.setattr(output, "claimed", late)
     said = call("predict", "--run", run, "--graph", folder, "--scores-only", "--out", tmp_path / "s.parquet")
-    assert "exists already" in assert_one_sentence(said)
+    assert "exists already" in assert_refused(said)
     assert (tmp_path / "s.parquet").read_text() == "theirs"
 
 
@@ -91,5 +91,5 @@ def test_what_a_killed_prediction_leaves_stands_in_nobodys_way(quick_run, folder
 
 def test_a_run_that_is_not_there_is_not_made(folder, tmp_path):
     said = call("predict", "--run", tmp_path / "nothing", "--graph", folder, "--scores-only")
-    assert "there is no such folder" in assert_one_sentence(said)
+    assert "there is no such folder" in assert_refused(said)
     assert not (tmp_path / "nothing").exists()

@@ -19,7 +19,7 @@ from calirare.calibration import PriorPlattCalibrator
 from calirare.metrics import nll
 from calirare.run import SavedRun, recalibrated
 from tests.helpers.classes import NAMES, SHARES, SHIFTED, blocks, file_of, without_pictures
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
 P = [f"p_{name}" for name in NAMES]
@@ -202,7 +202,7 @@ def test_a_graph_that_is_gone_leaves_no_table_behind(run, tmp_path):
     config = (moved / "config.yaml").read_text().replace(str(run.parent / "own.npz"), str(tmp_path / "gone.npz"))
     (moved / "config.yaml").write_text(config)
     seal(moved)
-    said = assert_one_sentence(call("recalibrate", "--run", moved, "--graph", fresh, "--overwrite"))
+    said = assert_refused(call("recalibrate", "--run", moved, "--graph", fresh, "--overwrite"))
     assert "the run's own graph cannot be read where it was" in said
     said = call("recalibrate", "--run", moved, "--graph", fresh, "--out", tmp_path / "new")
     assert said.code == 0, said.err
@@ -224,7 +224,7 @@ def test_a_graph_that_is_gone_leaves_no_table_behind(run, tmp_path):
 
 def test_what_cannot_tell_is_refused(run, own, tmp_path):
     def refused(*how: object) -> str:
-        return assert_one_sentence(call("recalibrate", "--run", run, *how, "--out", tmp_path / "new"))
+        return assert_refused(call("recalibrate", "--run", run, *how, "--out", tmp_path / "new"))
 
     graph = blocks(300, seed=6)
     strange = file_of(graph, tmp_path, "strange", class_names=(*NAMES[:3], "else"))
@@ -243,7 +243,7 @@ def test_what_cannot_tell_is_refused(run, own, tmp_path):
     assert call("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare).code == 0
     fresh = file_of(graph, tmp_path, "fresh")
     said = call("recalibrate", "--run", tmp_path / "bare", "--graph", fresh, "--out", tmp_path / "new")
-    assert "has no map, its method is uncalibrated" in assert_one_sentence(said)
+    assert "has no map, its method is uncalibrated" in assert_refused(said)
     assert not (tmp_path / "new").exists()
 
 

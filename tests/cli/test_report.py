@@ -16,7 +16,7 @@ from calirare import load
 from calirare._util.run_files import seal
 from calirare.graph import Split
 from calirare.page.content import _looked_at
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.tasks import rare_task
 
@@ -63,7 +63,7 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp
     for words in ("Data and split", "AUPRC", "ECE of P(rare)", "divided by", HOSTILE[0], "calirare train --config"):
         assert words in page.text
     again = call("report", "--run", run)
-    assert "report.html exists already: take another --out, or pass --overwrite" in assert_one_sentence(again)
+    assert "report.html exists already: take another --out, or pass --overwrite" in assert_refused(again)
     assert call("report", "--run", run, "--overwrite").code == 0
     kept = call("train", "--config", run / "config.yaml", "--out", run, "--overwrite")
     assert kept.code == 0, "the page is one of the run's own files, which --overwrite may replace"
@@ -79,7 +79,7 @@ def test_a_page_without_the_graph_says_so(quick_run, graph_file, tmp_path):
         assert "divided by" in read(tmp_path / "q.html").text
     finally:
         moved.rename(graph_file)
-    assert "must end in .html" in assert_one_sentence(call("report", "--run", quick_run, "--out", tmp_path / "p.txt"))
+    assert "must end in .html" in assert_refused(call("report", "--run", quick_run, "--out", tmp_path / "p.txt"))
 
 
 def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(tmp_path):
@@ -144,22 +144,22 @@ def test_the_drift_of_another_graph_is_told(quick_run, graph_file, tmp_path):
     for wrong in ("{}", "[]", "nothing", '{"verdict": "ok"}'):
         (tmp_path / "w.json").write_text(wrong)
         again = call("report", "--run", quick_run, "--drift", tmp_path / "w.json", "--out", tmp_path / "e.html")
-        assert "--drift must be a JSON file that `calirare predict` wrote" in assert_one_sentence(again)
+        assert "--drift must be a JSON file that `calirare predict` wrote" in assert_refused(again)
     gone = call("report", "--run", quick_run, "--drift", tmp_path / "gone.json", "--out", tmp_path / "e.html")
-    assert "gone.json" in assert_one_sentence(gone)
+    assert "gone.json" in assert_refused(gone)
 
 
 def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(quick_run, copy)
     (copy / "metrics.json").write_text("{}")
-    assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
+    assert "metrics.json is damaged" in assert_refused(call("report", "--run", copy))
     for verdict in (True, " "):  # by another release, or by hand: files.json lists it as it is
         metrics = json.loads((quick_run / "metrics.json").read_text())
         metrics["population_check"] = {"verdict": verdict, "events": None, "reason": "because"}
         (copy / "metrics.json").write_text(json.dumps(metrics))
         seal(copy)
-        assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
+        assert "metrics.json is damaged" in assert_refused(call("report", "--run", copy))
     assert not (copy / "report.html").exists()
 
 
@@ -182,7 +182,7 @@ def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
         assert words in page.text
     assert "loo.damping" not in page.text.partition("How to make it again")[0], "a setting that is the same"
     assert "b" not in page.tags
-    assert "there is no such folder" in assert_one_sentence(call("report", "--run", run, "--against", tmp_path / "no"))
+    assert "there is no such folder" in assert_refused(call("report", "--run", run, "--against", tmp_path / "no"))
 
 
 def test_a_run_whose_maps_are_new_is_told_apart_from_what_it_was(graph_file, tmp_path):

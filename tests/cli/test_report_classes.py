@@ -17,7 +17,7 @@ from calirare.page.against_classes import _caveat, against_classes
 from calirare.page.classes import INSTEAD, _verdict
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 from tests.helpers.classes import NAMES, blocks, file_of
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 
 FAST = ("--task", "classes", "--model", "gcn", "--folds", "0")
 
@@ -149,7 +149,7 @@ def test_fresh_labels_are_the_same_where_they_are_of_one_graph(graph, words):
 
 def test_what_cannot_stand_beside_a_run_is_refused(place, quick_run, tmp_path):
     def refused(run: Path, other: Path) -> str:
-        return assert_one_sentence(call("report", "--run", run, "--against", other, "--out", tmp_path / "no.html"))
+        return assert_refused(call("report", "--run", run, "--against", other, "--out", tmp_path / "no.html"))
 
     said = refused(place / "one", quick_run)
     assert "--against must be a run of task classes" in said

@@ -21,7 +21,7 @@ import pytest
 from calirare._util.errors import InputError
 from calirare.page import RARE, REST, SKIP, UNSURE, Desk, ReviewServer, Verdicts, export
 from calirare.run import load
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 from tests.helpers.hostile import HOSTILE
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -262,7 +262,7 @@ def test_what_was_answered_is_taken_by_an_update(trained_quickly, tmp_path):
     assert said.code == 0, said.err
     assert said.out.splitlines()[0].startswith("3 labels")
     assert labels.read_text() == by_button
-    assert "exists already" in assert_one_sentence(
+    assert "exists already" in assert_refused(
         call("review", "--run", trained_quickly, "--out", path, "--export", labels)
     )
     after = call("update", "--run", trained_quickly, "--labels", labels, "--out", tmp_path / "after")
@@ -343,10 +343,10 @@ def test_what_cannot_be_used_is_refused(quick_run, tmp_path, trained_quickly):
         (("--export", tmp_path / "labels.csv"), "is not there, so there are no answers yet"),
         (("--graph", tmp_path / "gone.npz"), "gone.npz"),
     ):
-        assert told in assert_one_sentence(call("review", "--run", quick_run, *words))
+        assert told in assert_refused(call("review", "--run", quick_run, *words))
     assert not (quick_run / "a.sqlite").exists()
     (quick_run / "review.csv").write_text("node,y,p_rare,threshold\n")
-    assert "review.csv is damaged or was exchanged" in assert_one_sentence(call("review", "--run", quick_run))
+    assert "review.csv is damaged or was exchanged" in assert_refused(call("review", "--run", quick_run))
 
 
 def test_without_the_graph_there_are_no_reasons_and_the_page_says_so(trained_quickly, tmp_path):
@@ -369,5 +369,5 @@ def test_an_answer_that_cannot_be_saved_is_not_shown_as_saved(server, capsys):
 def test_a_copy_of_the_run_has_answers_of_its_own(trained_quickly, tmp_path):
     """The default file lies beside the run, where no --overwrite of the run reaches it."""
     run = shutil.copytree(trained_quickly, tmp_path / "mine")
-    said = assert_one_sentence(call("review", "--run", run, "--export", tmp_path / "labels.csv"))
+    said = assert_refused(call("review", "--run", run, "--export", tmp_path / "labels.csv"))
     assert str(tmp_path / "mine.review.sqlite") in said

@@ -19,7 +19,7 @@ from calirare.page import Desk, Verdicts
 from calirare.run import load
 from tests.cli.test_review import served
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at, run
-from tests.helpers.command import assert_one_sentence, call, forked
+from tests.helpers.command import assert_refused, call, forked
 from tests.helpers.hostile import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_kill_loses_nothing_that_was_saved_and_the_next_review_goes_on(quick_r
 
     with started(quick_run) as (process, said, _):
         assert not said[0].startswith("review 0 of"), "it goes on"
-        second = assert_one_sentence(call("review", "--run", quick_run))
+        second = assert_refused(call("review", "--run", quick_run))
         assert f"another process is writing there (process {process.pid}" in second
         assert process.end(signal.SIGINT) == 0
         assert f"saved in {path}: " in process.stdout.read()

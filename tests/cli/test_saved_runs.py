@@ -16,7 +16,7 @@ import torch
 from calirare.graph import Graph
 from calirare_ext import Csr
 from tests.cli.test_tables import write_tables
-from tests.helpers.command import QUICK, assert_one_sentence, call, few_candidates
+from tests.helpers.command import QUICK, assert_refused, call, few_candidates
 from tests.helpers.tasks import rare_task
 
 NUMBERS = [
@@ -210,14 +210,14 @@ def test_predict_reads_what_train_reads(quick_run, tmp_path):
         table = pd.read_csv(quick_run / f"predictions_{stem}.csv")
         assert (table["p_raw"] - own["p_raw"]).abs().max() <= FLOAT32_SLACK
     assert table["node"][0] == "p000"
-    assert "--root" not in assert_one_sentence(call("predict", "--run", quick_run, "--graph", "none.csv"))
+    assert "--root" not in assert_refused(call("predict", "--run", quick_run, "--graph", "none.csv"))
 
 
 def test_predict_refuses_another_feature_width(run, tmp_path):
     graph = rare_task()
     dataclasses.replace(graph, x=graph.x[:, :5].contiguous()).to_npz(tmp_path / "narrow.npz")
     said = call("predict", "--run", run, "--graph", tmp_path / "narrow.npz", "--out", tmp_path / "p.csv")
-    assert "must have the 6 features the run was trained on, got 5" in assert_one_sentence(said)
+    assert "must have the 6 features the run was trained on, got 5" in assert_refused(said)
     assert not (tmp_path / "p.csv").exists()
 
 
@@ -259,12 +259,12 @@ def test_predict_takes_columns_and_weights_by_name(own_tables, tmp_path):
     assert set(table["y"]) == {-1}
     assert table["p_raw"].tolist() == expected["p_raw"].tolist()
     missing = call("predict", "--run", run, "--graph", own, "--label", "kind")
-    assert "there is no column 'kind'" in assert_one_sentence(missing)
+    assert "there is no column 'kind'" in assert_refused(missing)
     leaking = tables(tmp_path, "leaking", nodes.drop(columns="f3"), edges)
-    said = assert_one_sentence(call("predict", "--run", run, "--graph", leaking))
+    said = assert_refused(call("predict", "--run", run, "--graph", leaking))
     assert "f3 is not among its columns f0, f1, f2, f4 and f5" in said
     unweighted = tables(tmp_path, "unweighted", nodes, edges.drop(columns="amount"))
-    assert "there is no column 'amount'" in assert_one_sentence(call("predict", "--run", run, "--graph", unweighted))
+    assert "there is no column 'amount'" in assert_refused(call("predict", "--run", run, "--graph", unweighted))
 
 
 @pytest.mark.slow
@@ -312,13 +312,13 @@ def test_a_run_that_has_moved_predicts_with_intervals_without_its_graph(moved, m
 
 def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
     run, graph = moved
-    assert "task.npz" in assert_one_sentence(call("eice", "--run", run))
+    assert "task.npz" in assert_refused(call("eice", "--run", run))
     said = call("eice", "--run", run, "--graph", graph, "--nodes", "all")
     assert (said.code, said.err) == (0, "")
     ice = pd.read_parquet(run / "predictions.parquet")["ice"].astype(np.float64)
     assert shown(said.out, "EICE").startswith(f"{ice.mean():.6f} ")
     rare_task(seed=1).to_npz(graph)
-    said = assert_one_sentence(call("eice", "--run", run, "--graph", graph))
+    said = assert_refused(call("eice", "--run", run, "--graph", graph))
     assert "moved.npz is not the graph the run was trained on any more" in said
 
 
@@ -338,13 +338,13 @@ def test_predict_overwrites_only_when_asked(quick_run, graph_file, tmp_path):
     arguments = ("predict", "--run", quick_run, "--graph", graph_file, "--out")
     path = tmp_path / "p.csv"
     path.write_text("mine")
-    assert "--overwrite" in assert_one_sentence(call(*arguments, path))
+    assert "--overwrite" in assert_refused(call(*arguments, path))
     assert path.read_text() == "mine"
     assert call(*arguments, path, "--overwrite").code == 0
     assert len(pd.read_csv(path)) == 260
     path.unlink()
-    assert "--overwrite" in assert_one_sentence(call(*arguments, path)), "the Parquet file is there"
-    assert "must end in .csv" in assert_one_sentence(call(*arguments, tmp_path / "p.txt"))
+    assert "--overwrite" in assert_refused(call(*arguments, path)), "the Parquet file is there"
+    assert "must end in .csv" in assert_refused(call(*arguments, tmp_path / "p.txt"))
     # The run's own table is not for replacing by default.
     graph_file = Path(shutil.copy(graph_file, tmp_path / "g.npz"))
     assert call("predict", "--run", quick_run, "--graph", graph_file).code == 0
@@ -359,11 +359,11 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
     monkeypatch.setattr("calirare.cli.predict.write_scored", half)
     out = tmp_path / "deep" / "folder" / "p.csv"
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", out)
-    assert f"{out} cannot be written: No space left on device" in assert_one_sentence(said)
+    assert f"{out} cannot be written: No space left on device" in assert_refused(said)
     assert not (tmp_path / "deep").exists()
     (tmp_path / "file").write_text("")
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "file" / "p.csv")
-    assert "cannot be written" in assert_one_sentence(said)
+    assert "cannot be written" in assert_refused(said)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import calirare
 from calirare.graph import Graph
 from calirare.models import streaming, streams
 from calirare.run import score_only
-from tests.helpers.command import assert_one_sentence, call, few_candidates, rough_runs
+from tests.helpers.command import assert_refused, call, few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 
 GCN = ("--model", "gcn", "--epochs", "30", "--folds", "0")
@@ -157,7 +157,7 @@ def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, m
     monkeypatch.chdir(tmp_path)
     found = call("predict", "--run", run, "--graph", later, "--scores-only", *more)
     assert found.code == 2
-    assert_one_sentence(found)
+    assert_refused(found)
     assert said in found.err
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import calirare
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
 STRICT = ("--duplicates", "error", "--self-loops", "error")
@@ -168,7 +168,7 @@ def test_what_the_tables_lack_is_said(options, message, tmp_path):
     edges = write_tables(tmp_path)
     before = sorted(tmp_path.iterdir())
     said = call("train", "--dataset", edges, *options, *QUICK, "--out", tmp_path / "run")
-    assert message in assert_one_sentence(said)
+    assert message in assert_refused(said)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -196,7 +196,7 @@ def test_a_damaged_table_is_one_sentence(name, change, message, tmp_path):
     path.write_text(change(path.read_text()))
     before = sorted(tmp_path.iterdir())
     said = call("train", "--dataset", edges, *STRICT, "--minority", "fraud", *QUICK, "--out", tmp_path / "run")
-    assert message in assert_one_sentence(said)
+    assert message in assert_refused(said)
     assert sorted(tmp_path.iterdir()) == before
 
 

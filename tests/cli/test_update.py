@@ -18,7 +18,7 @@ from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.pipeline import update
 from calirare.run import Labels, Settings, read_yaml
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_refused, call
 from tests.helpers.tasks import rare_task
 
 TRAIN = ("--model", "gcn", "--epochs", "60", "--folds", "0")
@@ -207,7 +207,7 @@ def test_unknown_of_a_node_that_never_had_a_label_is_no_change(base, tmp_path):
     never = open_task().node_name(int(open_task().unlabelled[0]))
     (tmp_path / "new.csv").write_text(f"node,label,split\n{never},unknown,train\n")
     said = call("update", "--run", base, "--labels", tmp_path / "new.csv", "--out", tmp_path / "after")
-    assert "the labels are those of the run already" in assert_one_sentence(said)
+    assert "the labels are those of the run already" in assert_refused(said)
 
 
 def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
@@ -250,16 +250,16 @@ def test_wrong_tables_are_refused_in_one_sentence(base, tmp_path):
         ({known: same}, "nothing changes"),
     ):
         said = call("update", "--run", base, "--labels", table(tmp_path, rows), "--out", tmp_path / "a")
-        assert told in assert_one_sentence(said)
+        assert told in assert_refused(said)
         assert not (tmp_path / "a").exists()
-    assert "--labels FILE" in assert_one_sentence(call("update", "--run", base, "--out", tmp_path / "a"))
+    assert "--labels FILE" in assert_refused(call("update", "--run", base, "--out", tmp_path / "a"))
     said = call("update", "--run", base, "--labels", tmp_path / "none.csv", "--out", tmp_path / "a")
-    assert "none.csv: there is no such file: check the path" in assert_one_sentence(said)
+    assert "none.csv: there is no such file: check the path" in assert_refused(said)
     gone = table(tmp_path, {free: ""}, "gone.csv")
     said = call("update", "--run", base, "--forget", gone, "--out", tmp_path / "a")
-    assert "only labels can be forgotten" in assert_one_sentence(said)
+    assert "only labels can be forgotten" in assert_refused(said)
     said = call("update", "--run", base, "--labels", gone, "--out", base)
-    assert "another folder" in assert_one_sentence(said)
+    assert "another folder" in assert_refused(said)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from calirare.cli import plugins
 from calirare.cli.app import version
 from calirare.cli.parser import COMMANDS, parser_of
 from calirare_ext import __version__
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 
 OTHERS = {name: entry for name, entry in plugins.commands().items() if name in plugins.OTHERS}
 
@@ -115,7 +115,7 @@ def test_the_commands_of_several_labels_have_help(words):
 )
 def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert message in assert_one_sentence(call(*arguments))
+    assert message in assert_refused(call(*arguments))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,7 +142,7 @@ def test_bad_usage_of_another_package_is_one_sentence(arguments, message, tmp_pa
     if arguments[0] not in OTHERS:
         pytest.skip(f"{plugins.OTHERS[arguments[0]]} is not installed")
     monkeypatch.chdir(tmp_path)
-    assert message in assert_one_sentence(call(*arguments))
+    assert message in assert_refused(call(*arguments))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -180,7 +180,7 @@ def test_bad_usage_of_another_package_is_one_sentence(arguments, message, tmp_pa
 )
 def test_a_setting_out_of_range_is_one_sentence(option, value, message, graph_file, tmp_path):
     said = call("train", "--dataset", graph_file, *QUICK, option, value, "--out", tmp_path / "run")
-    assert message in assert_one_sentence(said)
+    assert message in assert_refused(said)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -165,12 +165,12 @@ class Forked:
         return self.code
 
 
-def assert_one_sentence(said: Said, code: int = 2) -> str:
-    """Asserts a refusal: the code, nothing on stdout, one sentence and no traceback on stderr; returns it."""
+def assert_refused(said: Said, code: int = 2) -> str:
+    """Asserts a refusal: the code, nothing on stdout, one line of at most three sentences on stderr; returns it."""
     assert (said.code, said.out) == (code, ""), said
     lines = said.err.splitlines()
     assert len(lines) == 1, said.err
     assert lines[0].startswith("calirare: ")
-    assert ". " not in lines[0], "one sentence"
+    assert lines[0].count(". ") <= 2, "what happened, where; why; how to fix it"
     assert "Traceback" not in said.err
     return lines[0]

@@ -16,7 +16,7 @@ SCALAR = re.compile(
 class InputError(ValueError):
     """What the user gave cannot be used: a file, a graph, labels or a setting.
 
-    The message is one sentence: what, where, what was expected and how to mend it. What is quoted in it cannot break
+    The message has up to three short sentences: what, where; why; how to fix it. What is quoted in it cannot break
     a line or drive a terminal, and cannot make it longer than `LONGEST`.
     """
 

@@ -8,7 +8,7 @@ import pytest
 
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
-from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_refused, call
 
 NODES = "id,amount\n" + "".join(f"a{i},{i % 7 + 5 * (i < 12)}\n" for i in range(60))
 EDGES = "source,target\n" + "".join(f"a{i},a{(i + 1) % 60}\n" for i in range(60))
@@ -73,7 +73,7 @@ def test_what_cannot_be_labels_is_refused(text, message, tables):
 
 def test_labels_in_two_places_and_in_none_are_told(tables):
     said = call("train", "--dataset", tables / "edges.csv", *QUICK, "--out", tables / "r")
-    assert "--label-table FILE for a table of its own" in assert_one_sentence(said)
+    assert "--label-table FILE for a table of its own" in assert_refused(said)
     rows = NODES.splitlines()
     (tables / "nodes.csv").write_text("\n".join([rows[0] + ",label", *(row + ",fine" for row in rows[1:])]) + "\n")
     with pytest.raises(

@@ -13,7 +13,7 @@ from calirare.graph import convolution as propagation_module
 from calirare.intervals import Known, jackknife
 from calirare.models import columns
 from calirare.run import interval_nodes
-from tests.helpers.command import assert_one_sentence, call, rough_runs
+from tests.helpers.command import assert_refused, call, rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -113,7 +113,7 @@ def test_of_a_large_graph_alerts_alone_get_one_when_it_is_scored(graph, tmp_path
     pd.testing.assert_frame_equal(some[same], every[same])
     strange = ("--interval-nodes", "some", "--out", tmp_path / "other.csv")
     said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", *strange)
-    assert "interval_nodes must be one of auto, all, alerts, got 'some'" in assert_one_sentence(said)
+    assert "interval_nodes must be one of auto, all, alerts, got 'some'" in assert_refused(said)
 
 
 @pytest.mark.slow
@@ -135,4 +135,4 @@ def test_no_node_is_refused(graph):
 
 def test_what_does_not_go_together_is_refused_in_a_sentence(tmp_path):
     arguments = ("train", "--out", tmp_path / "run", "--interval-nodes", "alerts", "--uncertainty", "midpoint")
-    assert "take interval_nodes all" in assert_one_sentence(call(*arguments))
+    assert "take interval_nodes all" in assert_refused(call(*arguments))
