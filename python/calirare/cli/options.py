@@ -133,7 +133,7 @@ def share(text: str) -> float:
     return value
 
 
-def prevailing(text: str) -> float | tuple[float, float] | str:
+def prevalence(text: str) -> float | tuple[float, float] | str:
     """Returns "estimate", a number in (0, 1) or two of them in order; the `type` of an option."""
     if text == "estimate":
         return text

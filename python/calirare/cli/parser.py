@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from calirare.cli.options import UsageError, add_settings, budget, prevailing, share, whole, words
+from calirare.cli.options import UsageError, add_settings, budget, prevalence, share, whole, words
 
 COLUMNS = ("label", "unknown", "weight", "unweighted", "id", "source_column", "target_column", "time", "as_of")
 SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "unknown_ends", "scored", "download")
 
 
-KINDS = {"path": Path, "whole": whole, "share": share, "prevailing": prevailing, "budget": budget, "words": words}
+KINDS = {"path": Path, "whole": whole, "share": share, "prevalence": prevalence, "budget": budget, "words": words}
 
 
 @dataclass(frozen=True)

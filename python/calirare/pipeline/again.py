@@ -63,7 +63,7 @@ def trained_again(
     Raises:
         InputError: the labels that are left cannot train a detector.
     """
-    asked = settings.but("update", **settings.training.asked)
+    asked = settings.but("update", **settings.training.requested)
     table, after, notes = placed(graph, changed, asked, chosen=chosen)
     labelled = table.of(graph)
     check_trainable(labelled)

@@ -27,10 +27,10 @@ class Job:
         nodes: the labels that train, int64 [m].
         calibration_nodes: which of them represent the population, drawn at random and not so many per class, bool [m].
         report: called as stages proceed.
-        asked: the graph with the labels as the user has them, whose nodes are decided on; it differs from `graph` where
-            nodes without a label stand for the rest.
+        user_graph: the graph with the user's own labels, whose nodes are decided on; differs from `graph` where nodes
+            without a label stand for the rest.
         given: logits that were trained elsewhere; None: a detector is trained.
-        raw: the graph as it was given, its columns as they are; None: `graph` is.
+        raw_graph: the graph as it was given, its columns as they are; None: `graph` is.
     """
 
     graph: Graph
@@ -38,9 +38,9 @@ class Job:
     nodes: Tensor
     calibration_nodes: Tensor
     report: Report
-    asked: Graph
+    user_graph: Graph
     given: Given | None = None
-    raw: Graph | None = None
+    raw_graph: Graph | None = None
 
     @property
     def kind(self) -> str | None:
@@ -53,9 +53,9 @@ class Job:
         graph: Graph,
         settings: Settings,
         report: Report,
-        asked: Graph | None = None,
+        user_graph: Graph | None = None,
         given: Given | None = None,
-        raw: Graph | None = None,
+        raw_graph: Graph | None = None,
     ) -> Job:
         """Returns the job of a graph: with method "jackknife" the validation labels train too."""
         assert graph.split is not None
@@ -65,7 +65,7 @@ class Job:
         representative[train.numel() :] = True
         if not bool(representative.any()):
             representative[:] = True
-        return cls(graph, settings, nodes, representative, report, asked or graph, given, raw)
+        return cls(graph, settings, nodes, representative, report, user_graph or graph, given, raw_graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Trained:
         fitted: the detector.
         detector: what trains one like it on other labels, for cross-fitting; None where the detector has its folds.
         notes: sentences a user should read.
-        choice: what was chosen among detectors, and why; None where one was asked for.
+        choice: what was chosen among detectors, and why; None where one was requested.
     """
 
     fitted: Fitted

@@ -37,7 +37,7 @@ from calirare.graph import Graph, with_drawn_rest
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
 from calirare.pipeline.no_sample import doubt_of, leak
-from calirare.run import Settings, representing
+from calirare.run import Settings, resolved_calibrate_on
 from calirare.training import Fitted
 
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
@@ -135,7 +135,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) ->
         maps[target] = one.fit(own[used], targets[used], sampling=sampling)
     told = job.settings.calibration.prevalence
     if told is not None:
-        scored = logits[job.asked.scored_nodes.to(logits.device)]
+        scored = logits[job.user_graph.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
         notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told))
         return _doubted(job, Maps(maps, notes))
@@ -151,7 +151,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) ->
     return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled, doubt)
 
 
-def check_told(graph: Graph, prevalence: float | None) -> None:
+def check_prevalence(graph: Graph, prevalence: float | None) -> None:
     """Checks that a prevalence that was said leaves room for the labels of both classes.
 
     Raises:
@@ -237,7 +237,7 @@ def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]
     split, graph = job.graph.split, job.graph
     assert split is not None
     in_train = (torch.arange(known.numel(), device=known.device) < split.train.numel())[known]
-    on = representing(job.settings.calibration.calibrate_on, graph)
+    on = resolved_calibrate_on(job.settings.calibration.calibrate_on, graph)
     return representative_labels(targets, in_train, graph.n_classes, calibrate_on=on)
 
 

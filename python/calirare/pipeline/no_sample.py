@@ -54,7 +54,7 @@ def _of_equal_numbers(job: Job, nodes: Tensor) -> Doubt:
 
 def _without_label(job: Job, device: torch.device) -> Tensor:
     """Returns scored nodes without a label, `COMPARED` at random where there are more, int64."""
-    known, others = nodes_not_to_review(job.asked), job.asked.scored_nodes.to(device)
+    known, others = nodes_not_to_review(job.user_graph), job.user_graph.scored_nodes.to(device)
     if known is not None:
         others = others[~torch.isin(others, known)]
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
@@ -78,7 +78,7 @@ def given_away_classes(job: Job) -> str:
 
 def _given_away(job: Job, k: int, kind: str) -> str:
     """Returns what gives labels of a class away, whose name is told; empty where nothing does."""
-    graph, nodes = job.raw or job.asked, job.nodes
+    graph, nodes = job.raw_graph or job.user_graph, job.nodes
     others = _without_label(job, nodes.device)
     assert job.graph.y is not None
     rare = (job.graph.y[nodes] == k).cpu().numpy()
@@ -133,7 +133,7 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
         nodes: that have them, int64 [m].
         others: nodes without a label, int64 [n].
     """
-    columns = _unseen(job.raw or job.asked, nodes, others)
+    columns = _unseen(job.raw_graph or job.user_graph, nodes, others)
     if columns is not None and columns[0].gap:  # a column that is filled for labels alone says more than scores do
         return columns[0].sentence(columns[1], job.kind)
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
@@ -147,7 +147,7 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
     found = exchangeable(p, rest, alike=fitted.folded is not None, seed=job.settings.seed)
     scored = "" if found is None else found.sentence(job.kind)
     of_columns = "" if columns is None else columns[0].sentence(columns[1], job.kind)
-    return scored or _together(job.asked, nodes, others).sentence(job.kind) or of_columns
+    return scored or _together(job.user_graph, nodes, others).sentence(job.kind) or of_columns
 
 
 def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:

@@ -31,7 +31,7 @@ from calirare.pipeline.auto import fit_auto, tree_weights
 from calirare.pipeline.classes import check_many, unjudged, with_neighbours
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_told, rare_left, unlearnt, with_known
+from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_prevalence, rare_left, unlearnt, with_known
 from calirare.pipeline.no_sample import given_away_classes
 from calirare.run import Decided, Outcome, RareView, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted
@@ -94,10 +94,10 @@ def train(
     device = choose_device(settings.device)
     graph, features, mapped = prepared(graph, settings)
     there = mapped.to(device)
-    asked = there
+    user_graph = there
     if settings.positive_only:
-        asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
-    outcome = _run(Job.of(there, settings, report or silent, asked, given, graph), streaming)
+        user_graph = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
+    outcome = _run(Job.of(there, settings, report or silent, user_graph, given, graph), streaming)
     return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
 
 
@@ -132,7 +132,7 @@ def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to("cpu")
     if not settings.positive_only:
-        check_told(graph, settings.calibration.prevalence)
+        check_prevalence(graph, settings.calibration.prevalence)
     taught = with_known(graph, settings) if settings.positive_only else graph
     features = _fit_features(taught, settings)
     return graph, features, features.own(taught)
@@ -196,12 +196,12 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     said = [
         _split_note(job.graph) if rare else unjudged(graph),
         scale_note(graph),
-        weights_note(job.asked),
+        weights_note(job.user_graph),
         *ignored_settings(settings),
         *trained.notes,
         *left_out.notes,
         *of_maps,
-        _majority_note(job.asked, logits, maps.maps) if rare else "",
+        _majority_note(job.user_graph, logits, maps.maps) if rare else "",
         rare.jackknife.note if rare and settings.method == "jackknife" else "",
     ]
     return Outcome(
@@ -314,7 +314,7 @@ def _decide(job: Job, fitted: Fitted, maps: Maps, logits: Tensor) -> Decided:
     n_rare, how = int((fitted.targets == 1).sum()), job.settings.decision
     left = rare_left(job.graph, job.settings.calibration.prevalence)
     share = None if left is None or job.settings.positive_only else left.share
-    return decided(how, job.asked, logits, maps.maps, maps.labelled, n_rare, share)
+    return decided(how, job.user_graph, logits, maps.maps, maps.labelled, n_rare, share)
 
 
 def _known(
@@ -326,12 +326,12 @@ def _known(
     decision: Decided,
 ) -> Known | None:
     """Returns the nodes that get an interval; None where all do, as of labels left out at every node."""
-    split = job.asked.split
+    split = job.user_graph.split
     assert split is not None
     if left_out.result is not None:
         return None
     judged = torch.cat([fitted.nodes, split.test])
-    return known_logits(job.settings, fitted, job.asked, logits, maps, decision.threshold, judged)
+    return known_logits(job.settings, fitted, job.user_graph, logits, maps, decision.threshold, judged)
 
 
 def _intervals(

@@ -5,14 +5,14 @@ from calirare.run.class_measures import TOGETHER
 from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
-from calirare.run.explaining import representing
+from calirare.run.explaining import resolved_calibrate_on
 from calirare.run.folder import LABELS, SavedRun, load, write_json
 from calirare.run.groups import read_groups
 from calirare.run.interval_nodes import known_logits
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
-from calirare.run.probabilities import Prevailing, Probabilities
+from calirare.run.probabilities import PrevalenceRequest, Probabilities
 from calirare.run.recalibrating import recalibrated
 from calirare.run.recalibration import Recalibrated
 from calirare.run.result import RareView
@@ -56,7 +56,7 @@ __all__ = [
     "NodeScorer",
     "Option",
     "Outcome",
-    "Prevailing",
+    "PrevalenceRequest",
     "Probabilities",
     "RareView",
     "Recalibrated",
@@ -80,7 +80,7 @@ __all__ = [
     "read_groups",
     "read_yaml",
     "recalibrated",
-    "representing",
+    "resolved_calibrate_on",
     "score_classes",
     "typed",
     "words_for",

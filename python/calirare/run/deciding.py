@@ -14,7 +14,7 @@ from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, with_
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.intervals import JackknifeResult
-from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, left_open, p_rare
+from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, p_rare, undecided_nodes
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
 By = Literal["p", "expected-loss", "uncertainty", "value-of-label"]
@@ -209,7 +209,7 @@ def decided(
     caveat = OF_KNOWN if fitted.scales_p else caveat
     undecided = None
     if deciding.abstain is not None:
-        some = left_open(fitted, z, expected.threshold, deciding.abstain)
+        some = undecided_nodes(fitted, z, expected.threshold, deciding.abstain)
         undecided = Undecided.of(fitted.predict_proba(z.double())[:, 1], some, expected.threshold, deciding.abstain)
     return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat, undecided)
 
@@ -246,13 +246,13 @@ def budget_of(deciding: Deciding, p: Tensor) -> tuple[float, str]:
 def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
     """Returns the nodes whose class is to be decided on, int64, and which these are (`Decided.on`)."""
     every, known = graph.scored_nodes, nodes_not_to_review(graph)
-    rest = every if known is None else left_of(every, known, graph.n_nodes)
+    rest = every if known is None else nodes_except(every, known, graph.n_nodes)
     if graph.y is None or known is None or not rest.numel():
         return every, "all"
     return rest, "unlabelled" if graph.unlabelled.numel() else "held-out"
 
 
-def left_of(nodes: Tensor, known: Tensor, n: int) -> Tensor:
+def nodes_except(nodes: Tensor, known: Tensor, n: int) -> Tensor:
     """Returns the nodes, of n in all, that are not among the known ones, in their order, without sorting a million."""
     left = torch.ones(n, dtype=torch.bool, device=nodes.device)
     left[known] = False
@@ -280,7 +280,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
     if len(result.nodes) == len(worth):
         nodes = torch.argsort(result.about(said.chosen)[0].to(worth.device), stable=True)
     nodes = nodes[torch.argsort(worth[nodes], descending=True, stable=True)]
-    return nodes if known is None else left_of(nodes, known, graph.n_nodes)
+    return nodes if known is None else nodes_except(nodes, known, graph.n_nodes)
 
 
 def by_uncertainty(deciding: Deciding, said: Probabilities) -> bool:

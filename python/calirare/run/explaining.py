@@ -244,11 +244,11 @@ def audit_run(
         seen = torch.isfinite(held_out).all(1)
         logits = torch.where(seen[:, None], held_out.double(), OwnLogits(fitted.closed_form.linearisation)(damping))
         evidence = SOME_FOLDS.format(int(seen.sum()), seen.numel())
-    on = representing(settings.calibration.calibrate_on, graph)
+    on = resolved_calibrate_on(settings.calibration.calibrate_on, graph)
     return audit_labels(fitted, mapped, logits, evidence, on, at_least)
 
 
-def representing(asked: CalibrateOn, graph: Graph) -> CalibrateOn:
+def resolved_calibrate_on(asked: CalibrateOn, graph: Graph) -> CalibrateOn:
     """Returns which labels represent the population, where "auto" is asked for.
 
     Labels drawn per class before classes were merged leave "the rest" in other shares than the population's: they are

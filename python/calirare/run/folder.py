@@ -35,7 +35,7 @@ from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_checks import check_model
 from calirare.run.model_file import damaged, read_model, scorer_of
 from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
-from calirare.run.probabilities import Prevailing
+from calirare.run.probabilities import PrevalenceRequest
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
@@ -202,7 +202,7 @@ class SavedRun:
         say: Say = to_stderr,
         report: Report | None = None,
         *,
-        prevalence: Prevailing = None,
+        prevalence: PrevalenceRequest = None,
         interval_nodes: IntervalNodes | None = None,
     ) -> Scored:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""

@@ -59,7 +59,7 @@ def known_logits(
     return Known(logits, nodes)
 
 
-def asked_of_a_score(settings: Settings, n: int, wanted: IntervalNodes | None) -> IntervalNodes:
+def interval_nodes_for_score(settings: Settings, n: int, wanted: IntervalNodes | None) -> IntervalNodes:
     """Returns which nodes of another graph get an interval: those asked for, else as the run's settings have it.
 
     Where both leave it open a large graph is scored, and its alerts alone get one: it costs several times a score.

@@ -40,7 +40,7 @@ from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, write_json
 from calirare.run.model_file import save_model
 from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
-from calirare.run.probabilities import Prevailing, p_rare
+from calirare.run.probabilities import PrevalenceRequest, p_rare
 from calirare.run.report import (
     evaluated_logits,
     evaluated_nodes,
@@ -106,7 +106,7 @@ class Outcome(RunResult):
         graph: Graph,
         say: Say = to_stderr,
         *,
-        prevalence: Prevailing = None,
+        prevalence: PrevalenceRequest = None,
         interval_nodes: IntervalNodes | None = None,
     ) -> Scored:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""

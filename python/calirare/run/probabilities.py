@@ -75,7 +75,7 @@ class Probabilities:
         fitted = maps.get("population")
         left = None
         if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
-            left = left_open(fitted, logits, threshold, abstain)
+            left = undecided_nodes(fitted, logits, threshold, abstain)
         raw = torch.softmax(logits, 1)
         chosen = maps[target].transform(logits) if target in maps else raw
         return cls(raw[:, 1], p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold, left)
@@ -148,7 +148,7 @@ class Undecided:
         return asdict(self) | {"sentence": self.sentence}
 
 
-def left_open(fitted: PriorPlattCalibrator, logits: Tensor, threshold: float, coverage: float) -> Tensor:
+def undecided_nodes(fitted: PriorPlattCalibrator, logits: Tensor, threshold: float, coverage: float) -> Tensor:
     """Returns which nodes are left open, bool [n].
 
     The interval is what the calibration labels leave open of the map (`probability_interval`): a node is left open
@@ -181,11 +181,11 @@ def _mean(values: Tensor) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-Prevailing = float | tuple[float, float] | Literal["estimate"] | None
+PrevalenceRequest = float | tuple[float, float] | Literal["estimate"] | None
 
 
-def prevailing(
-    asked: Prevailing, maps: dict[Target, Calibrator], logits: Tensor
+def correct_prevalence(
+    asked: PrevalenceRequest, maps: dict[Target, Calibrator], logits: Tensor
 ) -> tuple[Prevalence | None, dict[Target, Calibrator]]:
     """Returns how common the rare class is among scored nodes, and the maps with that of the population corrected.
 

@@ -21,7 +21,7 @@ from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.run.choice import Choice
 from calirare.run.class_judging import Judged
-from calirare.run.deciding import Decided, left_of, review_order
+from calirare.run.deciding import Decided, nodes_except, review_order
 from calirare.run.probabilities import LIKELIER, Probabilities, assumed_by, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted
@@ -220,7 +220,7 @@ class RunResult:
                 torch.argsort(self.probabilities().max(1).values, stable=True),
                 nodes_not_to_review(self.graph),
             )
-            return (order if known is None else left_of(order, known, self.graph.n_nodes)).cpu()
+            return (order if known is None else nodes_except(order, known, self.graph.n_nodes)).cpu()
         return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)
 
 

@@ -18,7 +18,15 @@ from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
 from calirare.run.deciding import budget_of
-from calirare.run.probabilities import Prevailing, Probabilities, Undecided, left_open, p_rare, prevailing, standing
+from calirare.run.probabilities import (
+    PrevalenceRequest,
+    Probabilities,
+    Undecided,
+    correct_prevalence,
+    p_rare,
+    standing,
+    undecided_nodes,
+)
 from calirare.run.row_groups import parquet_writer
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
@@ -136,7 +144,9 @@ class ScoredNodes:
         return self.source.node_names(begin, end)[nodes - begin]
 
 
-def write_scores(source: Source, path: Path, prevalence: Prevailing = None, report: Report | None = None) -> Scored:
+def write_scores(
+    source: Source, path: Path, prevalence: PrevalenceRequest = None, report: Report | None = None
+) -> Scored:
     """Writes P(rare) and alerts of a graph as Parquet, without intervals, and returns what to expect.
 
     Args:
@@ -152,7 +162,7 @@ def write_scores(source: Source, path: Path, prevalence: Prevailing = None, repo
     write, scorer = parquet_writer(), source.scorer
     scored = ScoredNodes.of(source, report)
     logits = scored.logits
-    told, maps = prevailing(prevalence, scorer.calibrators, logits)
+    told, maps = correct_prevalence(prevalence, scorer.calibrators, logits)
     deciding, threshold, tied = scorer.settings.decision, scorer.threshold, ""
     if deciding.decide == "budget" and len(logits):  # of as many alerts here
         threshold, tied = budget_of(deciding, torch.cat([p_rare(block, maps) for block in logits.split(ROWS)]))
@@ -219,7 +229,7 @@ def _tables(
     def said(first: int) -> Probabilities:
         z, left = scored.logits[first : first + ROWS], None
         if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
-            left = left_open(fitted, z, threshold, abstain)
+            left = undecided_nodes(fitted, z, threshold, abstain)
         raw = torch.softmax(z, 1)  # no prediction is told, so that no target is asked for
         return Probabilities(raw[:, 1], p_rare(z, maps), p_rare(z, maps, "balanced"), raw, threshold, left)
 

@@ -30,8 +30,8 @@ from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import acquainted
 from calirare.run.deciding import threshold_on
-from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
-from calirare.run.probabilities import Prevailing, Probabilities, Undecided, p_rare, prevailing, standing
+from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, known_logits
+from calirare.run.probabilities import PrevalenceRequest, Probabilities, Undecided, correct_prevalence, p_rare, standing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.settings import IntervalNodes, Settings
@@ -140,7 +140,7 @@ class Scorer:
         graph: Graph,
         say: Say = to_stderr,
         report: Report | None = None,
-        prevalence: Prevailing = None,
+        prevalence: PrevalenceRequest = None,
         interval_nodes: IntervalNodes | None = None,
     ) -> Scored:
         """Returns the predictions of a graph, what to expect there, and how it differs from the run's.
@@ -159,7 +159,7 @@ class Scorer:
         """
         check_graph("score", graph)
         self.settings.check_rare("score: what it tells", "take predict")
-        wanted, graph = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes), graph.to("cpu")
+        wanted, graph = interval_nodes_for_score(self.settings, graph.n_nodes, interval_nodes), graph.to("cpu")
         prepared = self.prepared(graph, say)
         self.note_on(say)
         progress = None if report is None else (lambda done, total: report("predict", done, total))
@@ -168,7 +168,7 @@ class Scorer:
         drift = None
         if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
-        told, corrected = prevailing(prevalence, self.calibrators, logits[prepared.scored_nodes])
+        told, corrected = correct_prevalence(prevalence, self.calibrators, logits[prepared.scored_nodes])
         scorer = dataclasses.replace(self, fit=fit, calibrators=corrected)
         threshold, tied = threshold_on(self.settings.decision, self.threshold, prepared, logits, corrected)
         said = scorer._said(logits, threshold)

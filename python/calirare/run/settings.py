@@ -119,8 +119,8 @@ class Training:
         return dataclasses.replace(self, **found, chosen=chosen or self.chosen)
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """What was asked for in the place of what labels chose, by name."""
+    def requested(self) -> dict[str, Any]:
+        """The requested values of what labels chose, by name."""
         return dict.fromkeys(self.chosen, "auto") | ({"chosen": ()} if self.chosen else {})
 
     @property

@@ -10,7 +10,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.pipeline.maps import check_told, used_up
+from calirare.pipeline.maps import check_prevalence, used_up
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -106,9 +106,9 @@ def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp
 def test_a_prevalence_without_room_for_the_labels_is_refused(told, name):
     graph = with_labels(rare_task(1000), 40, 200)
     with pytest.raises(InputError, match=r"prevalence must leave room for the labels, but .* have its label"):
-        check_told(graph, told)
-    check_told(graph, 0.0385)  # as far as rounding goes
-    check_told(graph, None)
+        check_prevalence(graph, told)
+    check_prevalence(graph, 0.0385)  # as far as rounding goes
+    check_prevalence(graph, None)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from calirare.calibration import probability_interval
 from calirare.datasets import synthetic_rare
 from calirare.graph import share_split
 from calirare.run import Settings
-from calirare.run.probabilities import Undecided, left_open, realised_error
+from calirare.run.probabilities import Undecided, realised_error, undecided_nodes
 from tests.helpers.command import rough_runs
 
 
@@ -33,7 +33,7 @@ def test_nodes_are_left_open_where_the_interval_holds_the_threshold(outcome):
     assert torch.equal(said.abstain, between)
     assert table["abstain"].tolist() == between.long().tolist()
     assert table.columns.tolist().index("abstain") == table.columns.tolist().index("threshold") + 1
-    more = left_open(outcome.calibrators["population"], outcome.logits, 0.5, 0.99)
+    more = undecided_nodes(outcome.calibrators["population"], outcome.logits, 0.5, 0.99)
     assert int(more.sum()) > int(between.sum())
     assert bool(more[between].all())
 
