@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.graph import Graph, Split, known_rare, with_drawn_rest
+from calirare.graph import Graph, Split, known_rare, with_sampled_negatives
 from calirare.page import RARE, Desk, Verdicts
 from calirare.run.scoring import DRAWN
 from tests.helpers.command import assert_refused, call, rough_runs
@@ -206,14 +206,14 @@ def test_labels_of_the_rest_count_as_none_but_of_test_nodes():
     assert bool((known.y[300:] == -1).all())  # rare ones outside the split too
     assert known.class_names == ("rest", "1")
     assert known_rare(known) is known
-    taught = with_drawn_rest(known, seed=0, n_drawn=50)
+    taught = with_sampled_negatives(known, seed=0, n_drawn=50)
     drawn = (taught.y == 0).nonzero().flatten()
     assert len(drawn) == 50
     assert not bool(torch.isin(drawn, known.split.train).any())
     assert not bool((taught.y[known.split.train] != 1).any())
     others = torch.where(torch.arange(400) < 200, y, 1 - y)  # the draw does not look at labels that it must not know
     other = known_rare(graph_of(others, Split(train, train[:0], test)).rare(1))
-    assert torch.equal((with_drawn_rest(other, 0, 50).y == 0).nonzero().flatten(), drawn)
+    assert torch.equal((with_sampled_negatives(other, 0, 50).y == 0).nonzero().flatten(), drawn)
 
 
 def test_python_takes_known_nodes_alone_and_judges_on_test_labels_that_there_are():

@@ -12,7 +12,7 @@ from calirare.datasets.loading import (
     read_graph,
     with_task,
 )
-from calirare.datasets.places import data_root, dataset_table
+from calirare.datasets.locations import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_rare
 
 __all__ = [

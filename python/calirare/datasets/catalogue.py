@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from calirare.datasets.download import RemoteFile
-from calirare.datasets.raw import MENDED, read_musae, read_pickled_npz, read_planetoid
+from calirare.datasets.raw import CLEANED, read_musae, read_pickled_npz, read_planetoid
 from calirare.graph import Graph, Normalisation
 
 READERS: dict[str, Callable[[Path], Graph]] = {
-    "npz": lambda path: Graph.read(path, **MENDED)[0],  # its edges mended as those of raw files
+    "npz": lambda path: Graph.read(path, **CLEANED)[0],  # its edges mended as those of raw files
     "pickled npz": read_pickled_npz,
     "planetoid": lambda first: read_planetoid(first.parent, first.name.split(".")[1]),
     "musae": lambda first: read_musae(first.parent),
@@ -77,14 +77,15 @@ class Entry:
         return self.class_names[self.minority] if self.class_names else str(self.minority)
 
 
-def _entry(told: dict[str, Any]) -> Entry:
-    lists = {name: tuple(told[name]) for name in ("class_sizes", "class_names")}
-    return Entry(**told | lists | {"layouts": tuple(Layout.of(**layout) for layout in told["layouts"])})
+def _entry(facts: dict[str, Any]) -> Entry:
+    lists = {name: tuple(facts[name]) for name in ("class_sizes", "class_names")}
+    lists["layouts"] = tuple(Layout.of(**layout) for layout in facts["layouts"])
+    return Entry(**{name: value for name, value in (facts | lists).items() if name != "sources"})
 
 
-_TOLD = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
+_FACTS = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
 # Where the files come from, each pinned to a commit and a checksum; of those that can be fetched.
 SOURCES = {
-    name: tuple(RemoteFile(**each) for each in files) for name, told in _TOLD.items() if (files := told.pop("sources"))
+    name: tuple(RemoteFile(**each) for each in files) for name, facts in _FACTS.items() if (files := facts["sources"])
 }
-CATALOGUE: dict[str, Entry] = {name: _entry(told) for name, told in _TOLD.items()}
+CATALOGUE: dict[str, Entry] = {name: _entry(facts) for name, facts in _FACTS.items()}

@@ -15,7 +15,7 @@ from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.download import Progress
 from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
-from calirare.datasets.places import place_of
+from calirare.datasets.locations import locate
 from calirare.graph import (
     EdgeOptions,
     FileOptions,
@@ -80,7 +80,7 @@ def load_dataset(
         name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
             file or of a folder (`calirare.graph.folder`); or an edge table: the path of a CSV or Parquet file or of a
             folder of Parquet files, or a DuckDB table, FILE.duckdb::TABLE.
-        root: the folder to search for a named data set; None for those of `calirare.datasets.places.data_roots`.
+        root: the folder to search for a named data set; None for those of `calirare.datasets.locations.data_roots`.
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
@@ -344,7 +344,7 @@ def _named(name: str, root: str | Path | None, fetch: bool, progress: Progress |
     """Returns a data set of the catalogue with the classes before merging."""
     if name == "digits":
         return digits()
-    layout, folder = place_of(name, root, fetch=fetch, progress=progress)
+    layout, folder = locate(name, root, fetch=fetch, progress=progress)
     graph, entry = layout.read(folder / layout.files[0]), CATALOGUE[name]
     names = entry.class_names or graph.class_names
     return dataclasses.replace(

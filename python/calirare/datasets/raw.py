@@ -20,7 +20,7 @@ PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 MUSAE_FILES = ("facebook_edges.csv", "facebook.json", "facebook_target.csv")
 PAGE_TYPES = ("company", "tvshow", "politician", "government")
 # Of raw files, missing opposite edges are added, self loops and repeated edges dropped.
-MENDED = EdgeOptions(symmetrize=True, duplicates="drop", self_loops="drop")
+CLEANED = EdgeOptions(symmetrize=True, duplicates="drop", self_loops="drop")
 
 
 def planetoid_files(prefix: str) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def _assemble(part: dict[str, Any], test: NumpyArray, prefix: str, folder: Path)
         raise InputError(f"{folder}: x and y must be the first rows of allx and ally: get the files again")
     train, val = torch.arange(n_train), torch.arange(n_train, n_train + N_VAL)
     split = Split(train, val, torch.from_numpy(test), "public")
-    return Graph.from_edges(edges.astype(np.int64), x, y, name=prefix, where=str(folder), **MENDED).with_split(split)
+    return Graph.from_edges(edges.astype(np.int64), x, y, name=prefix, where=str(folder), **CLEANED).with_split(split)
 
 
 def read_musae(folder: Path) -> Graph:
@@ -140,7 +140,7 @@ def read_musae(folder: Path) -> Graph:
     rows = np.repeat(np.arange(n), [len(page) for page in pages])
     cols = np.concatenate(pages)
     x = Csr.from_coo(torch.from_numpy(rows), torch.from_numpy(cols), None, (n, int(cols.max()) + 1))
-    return Graph.from_edges(edges, x, y, name="facebook_bag", where=str(folder), **MENDED)
+    return Graph.from_edges(edges, x, y, name="facebook_bag", where=str(folder), **CLEANED)
 
 
 def read_pickled_npz(path: Path) -> Graph:
@@ -162,4 +162,4 @@ def read_pickled_npz(path: Path) -> Graph:
         raise InputError(
             f"{path}: the file must hold adj_matrix, node_attr and node_label as matrices: get it again"
         ) from error
-    return Graph.from_edges(edges, x, y, name=path.stem, where=str(path), **MENDED)
+    return Graph.from_edges(edges, x, y, name=path.stem, where=str(path), **CLEANED)

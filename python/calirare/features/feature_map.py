@@ -16,16 +16,16 @@ from calirare._util.errors import InputError
 from calirare.features.categorical import OneHot, TargetEncoded, of_now
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
+from calirare.features.matrix_maps import AsIs, MatrixMap, RowSums, Svd, TfIdf, fit_svd, fit_tfidf, least
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, places_of, read_table
-from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
 from calirare.graph import Column, Graph, check_nodes, default_names, number_columns
 from calirare.graph.columns import columns_of_text, columns_to_text
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
 COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
-WHOLE_MAPS: tuple[type[WholeMap], ...] = (AsIs, RowSums, TfIdf, Svd)
+WHOLE_MAPS: tuple[type[MatrixMap], ...] = (AsIs, RowSums, TfIdf, Svd)
 
 
 NUMBERS = 1 << 20  # raw numbers mapped together: they stay in the processor's caches
@@ -70,7 +70,7 @@ class FeatureMap:
     columns: tuple[Column, ...]
     n_inputs: int
     maps: tuple[ColumnMap, ...]
-    whole: WholeMap | None
+    whole: MatrixMap | None
     newest: dict[int, float]
     feature_names: tuple[str, ...]
     log: tuple[str, ...]
@@ -327,7 +327,7 @@ class FeatureMap:
         )
 
 
-def _whole(graph: Graph, how: str, seed: int) -> tuple[WholeMap, str]:
+def _whole(graph: Graph, how: str, seed: int) -> tuple[MatrixMap, str]:
     """Returns the map of features as one matrix, and what it does."""
     if how in ("rank", "standardize"):
         raise InputError(

@@ -1,10 +1,10 @@
-"""Which map each raw column gets, by what it holds, how it looks, and where it lacks values."""
+"""Which map each raw column gets, by what it holds, its distribution and where it lacks values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 from zlib import crc32
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common, n_different
-from calirare.features.column_looks import looks
+from calirare.features.column_summary import ColumnSummary
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
 from calirare.features.raw_table import ColumnMap, RawTable, written
 from calirare.graph import Column, Graph, names_in_words
@@ -78,10 +78,10 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     log = Log({})
     numbers = [i for i, column in enumerate(table.columns) if column.kind != "categorical"]
     told, beside = _of_scored(table, graph.scored, numbers)
-    looks = Looks.of(told, numbers)
-    looks = replace(looks, missing=looks.missing - beside)
-    _check_missing(table, numbers, looks, options)
-    maps: list[ColumnMap] = [*_numeric(graph, told, numbers, looks, options, log)]
+    summary = ColumnSummary.of(told, numbers)
+    summary = replace(summary, missing=summary.missing - beside)
+    _check_missing(table, numbers, summary, options)
+    maps: list[ColumnMap] = [*_numeric(graph, told, numbers, summary, options, log)]
     for i, column in enumerate(table.columns):
         if column.kind == "date":
             cycles = fit_cyclic(table, i)
@@ -90,7 +90,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
                 log.add(f"{', '.join(cycles.cycles)} as sine and cosine", [column.name])
         elif column.kind == "categorical":
             maps += _categorical(table, i, options, log)
-    gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
+    gone = [i for i, n in zip(numbers, summary.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
     if gone:
         maps.append(gaps := fit_missing(told, gone))
         filled = "0" if options.impute == "zero" else "the median"
@@ -142,9 +142,9 @@ def _of_scored(table: RawTable, scored: Tensor | None, numbers: list[int]) -> tu
     return replace(table, x=x), beside
 
 
-def _check_missing(table: RawTable, numbers: Sequence[int], looks: Looks, options: Options) -> None:
+def _check_missing(table: RawTable, numbers: Sequence[int], summary: ColumnSummary, options: Options) -> None:
     """Checks that nothing is missing where nothing may be."""
-    gone = [(i, int(n)) for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
+    gone = [(i, int(n)) for i, n in zip(numbers, summary.missing, strict=True) if n > 0]
     if options.impute != "error" or not gone:
         return
     shown = names_in_words([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10, str)
@@ -152,20 +152,20 @@ def _check_missing(table: RawTable, numbers: Sequence[int], looks: Looks, option
 
 
 def _numeric(
-    graph: Graph, table: RawTable, numbers: list[int], looks: Looks, options: Options, log: Log
+    graph: Graph, table: RawTable, numbers: list[int], summary: ColumnSummary, options: Options, log: Log
 ) -> list[ColumnMap]:
     """Returns the maps of numbers and ages."""
-    kinds = _kinds(options, looks)
-    fill = np.zeros_like(looks.median) if options.impute == "zero" else looks.median
-    fill = np.where((looks.missing == 0) & options.exact, np.nan, np.nan_to_num(fill))
+    kinds = _kinds(options, summary)
+    fill = np.zeros_like(summary.median) if options.impute == "zero" else summary.median
+    fill = np.where((summary.missing == 0) & options.exact, np.nan, np.nan_to_num(fill))
     maps: list[ColumnMap] = []
     for kind, said, arrays in (
         (Kept, "as they are", lambda at: {}),
-        (Standardized, "standardised", lambda at: _moments(graph, table, looks, at, options)),
+        (Standardized, "standardised", lambda at: _moments(graph, table, summary, at, options)),
         (
             Logged,
             "signed logarithm, mostly one number",
-            lambda at: fit_logs(table, _at(numbers, at), looks.median[at], looks.spread[at]),
+            lambda at: fit_logs(table, _at(numbers, at), summary.median[at], summary.spread[at]),
         ),
         (Ranked, "rank to normal", lambda at: {"quantiles": fit_quantiles(table, _at(numbers, at), options.seed)}),
     ):
@@ -183,30 +183,32 @@ def _at(numbers: Sequence[int], at: NumpyArray) -> tuple[int, ...]:
     return tuple(numbers[int(j)] for j in at)
 
 
-def _kinds(options: Options, looks: Looks) -> NumpyArray:
+def _kinds(options: Options, summary: ColumnSummary) -> NumpyArray:
     """Returns the kind of map of each column of numbers, empty where it is dropped."""
     ranked, standard, kept = Ranked.kind, Standardized.kind, Kept.kind
     if options.how == "none":
-        kinds = np.full(len(looks.low), kept, dtype=object)
+        kinds = np.full(len(summary.low), kept, dtype=object)
     elif options.how == "standardize":
-        kinds = np.full(len(looks.low), standard, dtype=object)
+        kinds = np.full(len(summary.low), standard, dtype=object)
     else:
-        tails = looks.long_tailed if options.how == "auto" else looks.between > 0
-        kinds = np.where(looks.zero_one, kept, np.where(tails, ranked, standard)).astype(object)
+        tails = summary.long_tailed if options.how == "auto" else summary.between > 0
+        kinds = np.where(summary.zero_one, kept, np.where(tails, ranked, standard)).astype(object)
         if options.how == "auto":
-            kinds[tails & looks.mostly_one] = Logged.kind
+            kinds[tails & summary.mostly_one] = Logged.kind
     if not options.exact:
-        kinds[looks.constant] = ""
+        kinds[summary.constant] = ""
     return kinds
 
 
-def _moments(graph: Graph, table: RawTable, looks: Looks, at: NumpyArray, options: Options) -> dict[str, NumpyArray]:
+def _moments(
+    graph: Graph, table: RawTable, summary: ColumnSummary, at: NumpyArray, options: Options
+) -> dict[str, NumpyArray]:
     """Returns mean and standard deviation of columns; of all of them by the very sums of `normalize_features`."""
     if options.exact and not graph.columns:
         mean, spread = (each.cpu().numpy() for each in column_statistics(graph))
         return {"mean": mean, "spread": spread}
-    spread = np.where(looks.spread[at] > 0, looks.spread[at], np.inf)
-    return {"mean": np.nan_to_num(looks.mean[at]), "spread": spread}
+    spread = np.where(summary.spread[at] > 0, summary.spread[at], np.inf)
+    return {"mean": np.nan_to_num(summary.mean[at]), "spread": spread}
 
 
 def _categorical(table: RawTable, i: int, options: Options, log: Log) -> list[ColumnMap]:
@@ -255,65 +257,6 @@ def with_categories(graph: Graph, columns: tuple[Column, ...], names: Sequence[s
         Column(each.name, "categorical", categories(i)) if each.name in names and each.kind == "numeric" else each
         for i, each in enumerate(columns)
     )
-
-
-# Rules of thumb: |skewness| above 1 is "highly skewed" (Bulmer, Principles of Statistics, 1979), and a Laplace
-# distribution has excess kurtosis 3. Beyond either a few nodes make a standardised column alone.
-SKEWED, HEAVY = 1.0, 3.0
-
-
-@dataclass(frozen=True, eq=False)
-class Looks:
-    """What each of d columns of numbers holds, float64 [d], missing values aside.
-
-    Attributes:
-        missing: how many values are missing.
-        low: least number; NaN where all are missing, and so below.
-        high: greatest number.
-        between: how many numbers are neither of the two.
-        same: share of the numbers that are the median.
-        median: of the numbers.
-        mean: of the numbers.
-        spread: standard deviation.
-        skewness: third standardised moment; 0 for a constant column.
-        excess: fourth standardised moment less 3; 0 for a constant column.
-    """
-
-    missing: NumpyArray
-    low: NumpyArray
-    high: NumpyArray
-    between: NumpyArray
-    same: NumpyArray
-    median: NumpyArray
-    mean: NumpyArray
-    spread: NumpyArray
-    skewness: NumpyArray
-    excess: NumpyArray
-
-    @classmethod
-    def of(cls, table: RawTable, inputs: Sequence[int]) -> Self:
-        """Returns what columns of a table hold."""
-        return cls(*looks(table, inputs).T.copy())
-
-    @property
-    def constant(self) -> NumpyArray:
-        """Whether all numbers are the same, or there are none; bool [d]."""
-        return ~(self.high > self.low)
-
-    @property
-    def zero_one(self) -> NumpyArray:
-        """Whether there are 0 and 1 alone; bool [d]."""
-        return (self.low == 0) & (self.high == 1) & (self.between == 0)
-
-    @property
-    def mostly_one(self) -> NumpyArray:
-        """Whether more than half of the numbers are one and the same; bool [d]."""
-        return self.same > 0.5
-
-    @property
-    def long_tailed(self) -> NumpyArray:
-        """Whether the distribution is skewed or heavy-tailed, and more than two points; bool [d]."""
-        return (self.between > 0) & ((np.abs(self.skewness) > SKEWED) | (self.excess > HEAVY))
 
 
 @dataclass(frozen=True, eq=False)

@@ -131,7 +131,7 @@ class Ranked(Kept):
         q, out = len(self.quantiles), np.empty_like(block)
         ranks = (np.arange(q) + 0.5) / q
         for j, (quantiles, tied) in enumerate(zip(self.quantiles[:, at].T, self.tied[at], strict=True)):
-            column = snapped(block[:, j], *tied)
+            column = snap_to_ties(block[:, j], *tied)
             last = np.interp(column, quantiles, ranks)
             out[:, j] = ndtri(0.5 * (last - np.interp(-column, -quantiles[::-1], -ranks[::-1])))
         return out
@@ -188,7 +188,7 @@ def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
     return out
 
 
-def snapped(column: NumpyArray, values: NumpyArray, low: NumpyArray, high: NumpyArray) -> NumpyArray:
+def snap_to_ties(column: NumpyArray, values: NumpyArray, low: NumpyArray, high: NumpyArray) -> NumpyArray:
     """Returns numbers, float64 [n], those between `low` and `high` of a tie as its value; see `ties`."""
     place = np.clip(np.searchsorted(low, column, side="right") - 1, 0, None)
     return np.where((column >= low[place]) & (column <= high[place]), values[place], column)

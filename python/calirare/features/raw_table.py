@@ -18,7 +18,7 @@ from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
 from calirare.graph import Column, Graph, default_names, names_in_words, number_columns
 from calirare.graph.columns import has_default_names
-from calirare.graph.spelling import TRUTH, places_of_names, plain_name
+from calirare.graph.spelling import TRUTH, plain_name, positions_of_names
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
@@ -194,7 +194,7 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
 
 def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
     """Returns the map's number of each category, the number after its last for one it does not know."""
-    number = places_of_names(wanted.categories)
+    number = positions_of_names(wanted.categories)
     unknown = len(wanted.categories)
     if here.kind == "categorical":
         values = np.arange(len(here.categories))

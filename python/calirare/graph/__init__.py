@@ -11,7 +11,7 @@ from calirare.graph.labelled import (
     check_trainable,
     known_rare,
     nodes_not_to_review,
-    with_drawn_rest,
+    with_sampled_negatives,
 )
 from calirare.graph.matching import fingerprint, same_but_labels
 from calirare.graph.on_disk import GraphOnDisk
@@ -56,5 +56,5 @@ __all__ = [
     "same_but_labels",
     "scipy_of_csr",
     "share_split",
-    "with_drawn_rest",
+    "with_sampled_negatives",
 ]

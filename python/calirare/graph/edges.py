@@ -278,7 +278,7 @@ def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> C
 NOT_YET = 0.01  # of the scored nodes, below which those without an edge so far go without a word
 
 
-def mended(
+def edge_notes(
     edges: NumpyArray,
     weights: NumpyArray | None,
     asked: EdgeRules,
@@ -325,11 +325,11 @@ def mended(
             also = "of each type also who points at whom is read"
         notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
     if weights is not None and types is None and asked.symmetrize is None:
-        notes += _of_two_weights(edges, weights, n_nodes, taken)
+        notes += _two_weights_note(edges, weights, n_nodes, taken)
     return notes
 
 
-def not_yet(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str) -> list[str]:
+def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str) -> list[str]:
     """Returns what to know of nodes whose every edge is left out for its time, a sentence or none.
 
     Args:
@@ -347,7 +347,7 @@ def not_yet(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: s
     ]
 
 
-def _of_two_weights(edges: NumpyArray, weights: NumpyArray, n_nodes: int, taken: EdgeRules) -> list[str]:
+def _two_weights_note(edges: NumpyArray, weights: NumpyArray, n_nodes: int, taken: EdgeRules) -> list[str]:
     """Returns what became of edges whose directions have different weights, a sentence or none."""
     united = unite_duplicates(keys_of(edges[:, 0], edges[:, 1], n_nodes), weights, taken)
     key, weight = united if united is not None else (np.zeros(0, dtype=np.int64), None)

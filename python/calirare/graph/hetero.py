@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_vector
 from calirare.graph.columns import Column, names_in_words, with_neighbours
 from calirare.graph.convert import edges_of_adjacency, feature_rows, parts_of_labels, split_of_masks
-from calirare.graph.edges import Naming, build_adjacency, mended
+from calirare.graph.edges import Naming, build_adjacency, edge_notes
 from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
@@ -74,7 +74,7 @@ def parts_of_hetero(
     else:
         adjacency = build_adjacency(ends, weights, n, rules, where, naming)
     both_ways = replace(asked, symmetrize=True)  # which types of edges are: no note is due on it
-    done = mended(ends, weights, both_ways, rules, n, adjacency.nnz, kinds if relations else None)
+    done = edge_notes(ends, weights, both_ways, rules, n, adjacency.nnz, kinds if relations else None)
     notes += [f"edges: {note}" for note in done]
     labels = parts_of_labels(getattr(data[scored], "y", None), where)
     known = labels["y"]

@@ -255,7 +255,7 @@ def known_rare(graph: Graph, minority: int | str | None = None) -> Graph:
     )
 
 
-def with_drawn_rest(graph: Graph, seed: int, n_drawn: int = DRAWN) -> Graph:
+def with_sampled_negatives(graph: Graph, seed: int, n_drawn: int = DRAWN) -> Graph:
     """Returns the graph that a detector is trained on: known rare nodes, and nodes drawn from all others as class 0.
 
     What is drawn does not depend on labels: test nodes and rare nodes that nobody knows of are among them.

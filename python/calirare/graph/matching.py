@@ -18,7 +18,7 @@ from calirare._util.errors import InputError
 from calirare.graph.columns import Column, columns_to_text, names_in_words
 from calirare.graph.graph import Graph
 from calirare.graph.relations import Relation
-from calirare.graph.spelling import BLANK, TRUTH, places_of_names, plain_name
+from calirare.graph.spelling import BLANK, TRUTH, plain_name, positions_of_names
 from calirare.graph.tables.files import days_of
 from calirare_ext import Csr
 
@@ -120,7 +120,7 @@ def with_categories_of(graph: Graph, columns: Sequence[Column]) -> Graph:
     for i, (here, then) in enumerate(zip(graph.columns, columns, strict=True)):
         if here == then or {here.kind, then.kind} != {"categorical"}:
             continue
-        places = places_of_names(then.categories)
+        places = positions_of_names(then.categories)
         if not all(name in places for name in here.categories):
             return graph
         known = ~x[:, i].isnan()
@@ -201,7 +201,7 @@ def _read_cells(column: Column, cells: list[Any]) -> tuple[Column, list[float]]:
     """Returns a column with the categories that its cells have, and the cells as numbers."""
     if column.kind == "categorical":
         names = ["" if cell is None else _category_of(cell) for cell in cells]
-        place = places_of_names(column.categories)
+        place = positions_of_names(column.categories)
         new = [name for name in dict.fromkeys(names) if name and name not in place]
         place |= {name: len(column.categories) + k for k, name in enumerate(new)}
         column = replace(column, categories=(*column.categories, *new)) if new else column

@@ -43,7 +43,7 @@ def plain_names(cells: Any) -> Any:
     return cells.map(plain).astype(object)
 
 
-def places_of_names(names: Sequence[str]) -> dict[str, int]:
+def positions_of_names(names: Sequence[str]) -> dict[str, int]:
     """Returns the place of each category by its name and by the one spelling of it.
 
     Graphs and runs of earlier releases may have two names of one spelling, "10" and "10.0": the plain one is found by

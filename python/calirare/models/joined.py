@@ -73,7 +73,7 @@ class KnownRows:
         return np.concatenate(places), np.concatenate(columns), np.concatenate(values)
 
 
-class JoinedRows:
+class GraphDelta:
     """The same with new nodes, numbered from n on.
 
     Args:

@@ -21,7 +21,7 @@ from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.hops import HopsFit
-from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewEdges, product
+from calirare.models.joined import GraphDelta, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.mixture import Mixture
 from calirare.models.spreading import SpreadingFit
 from calirare.training import Fitted
@@ -75,7 +75,7 @@ class KnownGraph:
             x: their features as the detector takes them, float32 [b, d].
             edges: theirs.
         """
-        joined = JoinedRows(self.rows, edges)
+        joined = GraphDelta(self.rows, edges)
         said = [part.logits(x, joined) for part in self.parts]
         return self.fitted.pooled(said) if isinstance(self.fitted, Mixture) else said[0]
 
@@ -90,7 +90,7 @@ class NearColumns:
 
     def __init__(self, columns: HopColumns, graph: Graph) -> None:
         self.columns, self.graph = columns, graph
-        self._last: tuple[JoinedRows, Tensor] | None = None
+        self._last: tuple[GraphDelta, Tensor] | None = None
 
     @cached_property
     def x(self) -> Tensor:
@@ -103,14 +103,14 @@ class NearColumns:
         """Their means over the neighbours, [n, d], made when the first node of two hops asks for them."""
         return self.columns.rows(self.graph).level(1)
 
-    def of(self, x: Tensor, joined: JoinedRows) -> Tensor:
+    def of(self, x: Tensor, joined: GraphDelta) -> Tensor:
         """Returns the columns of new nodes, float32 [b, d]; the last answer is kept for the next detector."""
         last = self._last  # read once: another thread may replace it at any moment
         if last is None or last[0] is not joined:
             last = self._last = joined, self.columns.scaled.of_numbers(self._raw(x, joined))
         return last[1]
 
-    def _raw(self, x: Tensor, joined: JoinedRows) -> Tensor:
+    def _raw(self, x: Tensor, joined: GraphDelta) -> Tensor:
         n, b = joined.known.n, x.shape[0]
         new, features = np.arange(n, n + b), Level(self.x, self.columns.propagated(x).numpy())
         below: Level = features
@@ -124,7 +124,7 @@ class NearColumns:
             blocks.append(np.log1p(degree.astype(np.float32))[:, None])
         return torch.from_numpy(np.concatenate(blocks, 1))
 
-    def _first_mean(self, joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+    def _first_mean(self, joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
         """Returns the mean of neighbours' features: of a known node the stored one, with its new neighbours."""
         place, columns, values = joined.new_entries(nodes)
         out, old = product(place, values, len(nodes), below.at(columns)), nodes < joined.known.n
@@ -134,7 +134,7 @@ class NearColumns:
         return (out / np.where(total == 0, 1, total)[:, None]).astype(np.float32)
 
 
-def _mean(joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+def _mean(joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
     """Returns the mean of neighbours' rows, float32 [r, d]."""
     place, columns, values = joined.entries(nodes)
     return product(place, values / joined.sums(nodes)[place], len(nodes), below.at(columns))
@@ -146,7 +146,7 @@ class _Columns:
     def __init__(self, fitted: HopsFit | ColumnFit, near: NearColumns) -> None:
         self.fitted, self.near = fitted, near
 
-    def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
+    def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:
         return self.fitted.logits_of_columns(self.near.of(x, joined))
 
 
@@ -156,7 +156,7 @@ class _Spreading:
     def __init__(self, fitted: SpreadingFit, graph: Graph) -> None:
         self.fitted, self.told = fitted, fitted.told_in(graph)[:, -fitted.n_classes :].numpy()
 
-    def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
+    def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:
         n, b = joined.known.n, x.shape[0]
         place, columns, values = joined.new_entries(np.arange(n, n + b))
         counts = np.bincount(place, minlength=b)
@@ -179,7 +179,7 @@ class _Gcn:
         root = torch.from_numpy(np.sqrt(rows.sums + rows.bare)).to(self.first)
         self.summed = propagate(fitted.model.propagation(graph).a_hat, self.first).mul_(root[:, None])
 
-    def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
+    def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:
         n, b = joined.known.n, x.shape[0]
         below: Level = Level(self.first, (x @ self.layers[0][0]).numpy())
         for hop in range(self.hops):
@@ -189,7 +189,7 @@ class _Gcn:
             below = MadeLevel(partial(_spread, joined, hidden))
         return torch.from_numpy(below.at(np.arange(n, n + b))) + self.layers[-1][1]
 
-    def _first_spread(self, joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+    def _first_spread(self, joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
         """Returns rows of A_hat X W: of a known node the stored sum, with what new edges change of it.
 
         They add neighbours, and of known neighbours that they end at they change the degree.
@@ -205,7 +205,7 @@ class _Gcn:
         out[old] += self.summed[torch.from_numpy(nodes[old])].numpy()
         return (out / np.sqrt(_degree(joined, nodes))[:, None]).astype(np.float32)
 
-    def _changes(self, joined: JoinedRows, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    def _changes(self, joined: GraphDelta, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """Returns by how much touched nodes weigh otherwise in rows of known ones: place of the row, node, change."""
         known, touched = joined.known, joined.touched
         old = np.flatnonzero(nodes < known.n)
@@ -218,7 +218,7 @@ class _Gcn:
         return place, columns, np.concatenate([values, np.ones(len(own))]) * scale
 
 
-def _spread(joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+def _spread(joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
     """Returns rows of A_hat times what is below, float32 [r, d]."""
     place, columns, values = joined.entries(nodes)
     bare = np.flatnonzero(joined.bare(nodes))
@@ -232,6 +232,6 @@ def _activated(below: Level, bias: NumpyArray, weight: NumpyArray, nodes: NumpyA
     return np.asarray(np.maximum(below.at(nodes) + bias, 0) @ weight)
 
 
-def _degree(joined: JoinedRows, nodes: NumpyArray) -> NumpyArray:
+def _degree(joined: GraphDelta, nodes: NumpyArray) -> NumpyArray:
     """Returns row sums with a self loop at every node, float64."""
     return joined.sums(nodes) + joined.bare(nodes)

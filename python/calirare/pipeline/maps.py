@@ -33,7 +33,7 @@ from calirare.calibration import (
     with_prevalence,
 )
 from calirare.calibration.decisions import Labelled
-from calirare.graph import Graph, with_drawn_rest
+from calirare.graph import Graph, with_sampled_negatives
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
 from calirare.pipeline.no_sample import doubt_of, leak
@@ -247,7 +247,7 @@ def _prior_map(calibrator: Calibrator) -> PriorPlattCalibrator:
 
 
 def with_known(graph: Graph, settings: Settings) -> Graph:
-    """Returns the graph that a detector is trained on, see `with_drawn_rest`; nothing is trained on what cannot work.
+    """Returns the graph that a detector is trained on, checked; see `with_sampled_negatives`.
 
     Raises:
         InputError: known rare nodes are too few, or more than the prevalence leaves room for.
@@ -258,7 +258,7 @@ def with_known(graph: Graph, settings: Settings) -> Graph:
         check_known(n_known)
     else:
         unlabelled_share(told, n_known, graph.scored_nodes.numel())
-    return with_drawn_rest(graph, settings.seed)
+    return with_sampled_negatives(graph, settings.seed)
 
 
 def unseen_logits(left_out: LeftOutLabels) -> Tensor:

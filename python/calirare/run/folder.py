@@ -26,7 +26,7 @@ from calirare._util.run_files import check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
 from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_drawn_rest
+from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
 from calirare.graph.matching import with_categories_of
 from calirare.graph.tables import source_exists
 from calirare.run.class_scoring import predicted
@@ -148,7 +148,9 @@ class SavedRun:
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
         settings = self.settings
-        return self.scorer.features.own(with_drawn_rest(graph, settings.seed) if settings.positive_only else graph)
+        return self.scorer.features.own(
+            with_sampled_negatives(graph, settings.seed) if settings.positive_only else graph
+        )
 
     def _data(self, now: str | Path | None) -> Data:
         """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""

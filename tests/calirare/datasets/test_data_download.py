@@ -9,7 +9,7 @@ import pytest
 
 from calirare._util.errors import InputError
 from calirare.datasets import download as download_module
-from calirare.datasets import load_dataset, places
+from calirare.datasets import load_dataset, locations
 from calirare.datasets.download import RemoteFile, download
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -168,10 +168,10 @@ def test_load_dataset_downloads_into_the_cache(server, tmp_path, monkeypatch):
         node_label=np.arange(400, dtype=np.int32) % 4,
     )
     server.content = (tmp_path / "remote.npz").read_bytes()
-    monkeypatch.setattr(places, "SOURCES", {"dblp": (remote(server, "whole", "graphdata/dblp.npz"),)})
+    monkeypatch.setattr(locations, "SOURCES", {"dblp": (remote(server, "whole", "graphdata/dblp.npz"),)})
     cache = tmp_path / "cache"
-    monkeypatch.setattr(places, "data_roots", lambda root: (cache,))
-    monkeypatch.setattr(places, "cache_folder", lambda: cache)
+    monkeypatch.setattr(locations, "data_roots", lambda root: (cache,))
+    monkeypatch.setattr(locations, "cache_folder", lambda: cache)
     with pytest.raises(InputError, match=r"not found in .*cache: put dblp.npz.*or add --download"):
         load_dataset("dblp")
     seen = []

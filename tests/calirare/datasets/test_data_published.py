@@ -10,7 +10,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.datasets import data_root, dataset_table, load_dataset
 from calirare.datasets.catalogue import CATALOGUE, SOURCES
-from calirare.datasets.places import cache_folder, data_roots, download_root, find
+from calirare.datasets.locations import cache_folder, data_roots, download_root, find
 from calirare.graph import normalize_features
 from calirare_ext import Csr
 

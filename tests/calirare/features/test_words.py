@@ -43,7 +43,7 @@ def test_tfidf_is_scikit_learns():
 
 
 def test_directions_are_those_of_scikit_learn(monkeypatch):
-    monkeypatch.setattr("calirare.features.whole.DIRECTIONS", 10)
+    monkeypatch.setattr("calirare.features.matrix_maps.DIRECTIONS", 10)
     words = TfidfTransformer().fit_transform(BAG.double().numpy())
     want = torch.from_numpy(TruncatedSVD(10, random_state=3).fit(words).transform(words))
     fitted = FeatureMap.fit(bag(), "svd", seed=3)

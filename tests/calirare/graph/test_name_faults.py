@@ -13,7 +13,7 @@ import pytest
 from calirare import Graph, InputError, load_dataset
 from calirare.datasets.label_table import with_label_table
 from calirare.explain import nodes_named
-from calirare.graph.tables.name_faults import alike, check_total, lost_digits, why_unknown
+from calirare.graph.tables.name_faults import check_total, look_alikes, lost_digits, why_unknown
 from calirare.run.data_settings import Labels
 from calirare.run.groups import read_groups
 
@@ -122,7 +122,7 @@ def test_a_name_that_looks_like_another_is_found(name, said):
     why = why_unknown(name, known)
     assert said in why
     assert ("'Jos\u00e9 7'" in why) == ("one way" in why) == bool(said)
-    assert len(alike(pd.Series([name]), pd.Series(known))) == bool(said)
+    assert len(look_alikes(pd.Series([name]), pd.Series(known))) == bool(said)
 
 
 def test_every_table_of_names_says_which_node_looks_the_same(tmp_path):

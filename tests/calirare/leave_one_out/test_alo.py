@@ -186,7 +186,7 @@ def test_wrong_versions_fail_the_check() -> None:
 def test_alo_agrees_with_exact_retraining_on_cora() -> None:
 
     from calirare.datasets import load_dataset
-    from calirare.datasets.places import data_roots
+    from calirare.datasets.locations import data_roots
     from calirare.models import GcnTraining
 
     if not any((root / "cora.npz").is_file() for root in data_roots()):

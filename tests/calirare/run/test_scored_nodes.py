@@ -14,7 +14,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import expected_count
 from calirare.features import FeatureMap
-from calirare.graph import Column, Graph, GraphOnDisk, with_drawn_rest
+from calirare.graph import Column, Graph, GraphOnDisk, with_sampled_negatives
 from calirare.graph.labelled import NO_PART
 from calirare.models import streams_of
 from calirare.pipeline import update
@@ -149,7 +149,7 @@ def test_nodes_are_drawn_from_scored_ones():
     task = beside(rare_task(), share=0.9)
     known = torch.where(task.y == 1, 1, -1)
     split = dataclasses.replace(task.split, train=(known == 1).nonzero().flatten(), val=task.split.val[:0])
-    graph = with_drawn_rest(dataclasses.replace(task, y=known, original_y=None, split=split, minority=None), 0)
+    graph = with_sampled_negatives(dataclasses.replace(task, y=known, original_y=None, split=split, minority=None), 0)
     assert bool(graph.scored[graph.split.train].all())
     assert graph.split.train.numel() == int(task.scored.sum())
 

@@ -14,7 +14,7 @@ from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import Naming
 from calirare.graph.spelling import plain_names
-from calirare.graph.tables.edge_features import Carried, read_carried
+from calirare.graph.tables.edge_features import EdgeFeatures, read_edge_features
 from calirare.graph.tables.files import (
     MOST_UNKNOWN,
     NO_NUMBER,
@@ -162,13 +162,13 @@ class EdgeCells:
             )
         return times <= last
 
-    def carried(self, columns: tuple[str, ...], rows: NumpyArray) -> tuple[Carried, list[str]]:
+    def carried(self, columns: tuple[str, ...], rows: NumpyArray) -> tuple[EdgeFeatures, list[str]]:
         """Returns what the edges of some rows carry, and notes."""
         for name in columns:
             if name not in self.table.columns:
                 self._absent(name, "--edge-columns")
         there = [name for name in columns if name in self.table.columns]
-        carried, notes, faults = read_carried(self.table, self.path, there, rows)
+        carried, notes, faults = read_edge_features(self.table, self.path, there, rows)
         self.faults += faults
         return carried, notes
 

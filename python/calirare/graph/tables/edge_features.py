@@ -20,7 +20,7 @@ NUMBERS = {"mean": "mean", "sum": "sum", "min": "min", "max": "max"}  # features
 TIMES = {"last": "min", "first": "max"}  # of a time, in days before the newest edge
 
 
-class Carried(NamedTuple):
+class EdgeFeatures(NamedTuple):
     """Columns of an edge table as numbers.
 
     Attributes:
@@ -32,9 +32,9 @@ class Carried(NamedTuple):
     columns: tuple[tuple[str, dict[str, str]], ...]
 
 
-def read_carried(
+def read_edge_features(
     table: Any, path: Source, names: Sequence[str], rows: NumpyArray
-) -> tuple[Carried, list[str], list[str]]:
+) -> tuple[EdgeFeatures, list[str], list[str]]:
     """Returns the named columns of an edge table, notes and faults.
 
     Args:
@@ -61,11 +61,11 @@ def read_carried(
     ]
     measures = tuple((name, TIMES if kind == "date" else NUMBERS) for name, kind in zip(names, kinds, strict=True))
     notes = [note.removeprefix("nodes: ") for note in cells.notes]
-    return Carried(values, measures), notes, faults or cells.faults
+    return EdgeFeatures(values, measures), notes, faults or cells.faults
 
 
-def with_carried(
-    nodes: Parts, carried: Carried, ends: NumpyArray, *, directed: bool, where: str
+def with_edge_features(
+    nodes: Parts, carried: EdgeFeatures, ends: NumpyArray, *, directed: bool, where: str
 ) -> tuple[Parts, list[str]]:
     """Returns the features of nodes with what their edges carry beside them, and what is wrong.
 

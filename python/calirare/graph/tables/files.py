@@ -51,7 +51,7 @@ def _read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> 
         return path.table.copy(deep=False)
     with reading(path):
         if not isinstance(path, Path) or path.is_dir():
-            return held(path, None)
+            return read_arrow(path, None)
         if is_text(path):
             return read_text(path, as_text)
         if path.suffix.lower() == ".parquet":
@@ -61,7 +61,7 @@ def _read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> 
     raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: {unnamed_table(path) or 'convert it'}")
 
 
-def held(path: Source, columns: Sequence[str] | None) -> Any:
+def read_arrow(path: Source, columns: Sequence[str] | None) -> Any:
     """Returns columns of a table that is no text as a pandas DataFrame; None: all."""
     import pyarrow
 
@@ -266,7 +266,7 @@ def rows_by_blocks(source: Source, columns: tuple[str, str], others: list[str], 
         elif isinstance(source, Path) and source.is_file():
             table = pd.read_parquet(source, columns=others)
         else:
-            table = held(source, others)
+            table = read_arrow(source, others)
     return EdgeRows(table, (found[0].whole(), found[1].whole()))
 
 

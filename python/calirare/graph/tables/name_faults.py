@@ -156,7 +156,7 @@ def why_unknown(name: str, known: Iterable[object]) -> str:
     return "" if twin is None else f"it looks like node {twin!r}, {_difference(name, twin)}: write names in one way"
 
 
-def alike(names: Any, known: Any) -> Any:
+def look_alikes(names: Any, known: Any) -> Any:
     """Returns the names that look like a known one, both columns of text without gaps."""
     return names[names.map(_look).isin(known.map(_look))]
 
@@ -172,7 +172,7 @@ def why_any_unknown(names: Iterable[str], known: Any) -> str:
 
     first = pd.Series(list(islice(names, MOST_COMPARED)), dtype=object)
     odd = first[_written_floats(first) | first.map(is_total)] if len(first) else first
-    odd = odd if len(odd) else alike(first, known)
+    odd = odd if len(odd) else look_alikes(first, known)
     return f", such as {odd.iloc[0]!r}; {why_unknown(odd.iloc[0], known)}" if len(odd) else ""
 
 

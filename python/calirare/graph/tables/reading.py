@@ -21,11 +21,11 @@ from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import NEIGHBOURS, with_neighbours
-from calirare.graph.edges import build_adjacency, edge_faults, mended, not_yet
+from calirare.graph.edges import build_adjacency, edge_faults, edge_notes, future_nodes_note
 from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.tables.edge_cells import EdgeCells
-from calirare.graph.tables.edge_features import not_read, with_carried
+from calirare.graph.tables.edge_features import not_read, with_edge_features
 from calirare.graph.tables.files import as_of_words, column_names, header_of, read_table, rows_by_blocks
 from calirare.graph.tables.labels import check_parts, labels_of, split_of
 from calirare.graph.tables.name_faults import check_total, names_of_nodes
@@ -39,8 +39,8 @@ from calirare.graph.tables.roles import (
     exchanged,
     node_roles,
 )
-from calirare.graph.tables.scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
-from calirare.graph.tables.sources import Source, nodes_beside, source_of
+from calirare.graph.tables.scored import LISTED, end_without_rows, never_labelled, scored_rows, with_edge_only_nodes
+from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 NUMERIC = "numeric"
 
@@ -74,7 +74,7 @@ def read_tables(
         InputError: a table is missing or damaged, or cells do not fit: every kind of fault of both tables is named.
     """
     edges = source_of(edges)
-    of_nodes = nodes_beside(edges) if nodes is None else source_of(nodes)
+    of_nodes = node_table_of(edges) if nodes is None else source_of(nodes)
     faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
     if faults and options.source_column is None and options.target_column is None:
@@ -86,7 +86,7 @@ def read_tables(
                 "(--source-column and --target-column name others)",
             )
             parts = _read_both(edges, of_nodes, rules, options, faults)
-    if _nameless(of_nodes, options) if faults or parts is None else _numbered_twice(parts):
+    if _lacks_ids(of_nodes, options) if faults or parts is None else _numbers_are_ambiguous(parts):
         found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
         if found is not None and (faults or found.rows or not found.by_rows):
             options, faults = replace(options, id=found.name), []
@@ -141,7 +141,7 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
     if options.as_of is not None:  # a node that edges lead to later alone is not there yet
         table = read_table(edges)
         until = EdgeCells(table, edges, None, 0, list(table.columns)).until(options.time, options.as_of)
-    parts, ids, note = with_unlisted(found.parts, found.ids, edges, columns, faults, until)
+    parts, ids, note = with_edge_only_nodes(found.parts, found.ids, edges, columns, faults, until)
     notes = (*parts["notes"], f"nodes: {note}") if note else parts["notes"]
     return _Nodes(parts | {"notes": notes}, ids, len(ids))
 
@@ -150,7 +150,7 @@ def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
     """Returns whether all edges lead from nodes with a row to nodes without one, or the other way."""
     found = _read_nodes(nodes, options, [])
     columns, wrong = ends_of(column_names(edges), (options.source_column, options.target_column), edges)
-    return not wrong and found.ids is not None and leads_out(edges, columns, found.ids) is not None
+    return not wrong and found.ids is not None and end_without_rows(edges, columns, found.ids) is not None
 
 
 def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
@@ -159,14 +159,14 @@ def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[st
     return columns_of_ends(edges, nodes, node_roles(column_names(nodes), options, nodes, []).ids, others)
 
 
-def _nameless(nodes: Source, options: TableOptions) -> bool:
+def _lacks_ids(nodes: Source, options: TableOptions) -> bool:
     """Returns whether no column of the node table is known to hold the names of the nodes."""
     if options.id is not None:
         return False
     return node_roles(column_names(nodes), options, nodes, []).ids is None
 
 
-def _numbered_twice(parts: Parts) -> bool:
+def _numbers_are_ambiguous(parts: Parts) -> bool:
     """Returns whether nodes are called by the numbers of their rows, and a column may number them too."""
     if parts["node_names"] is not None:
         return False
@@ -285,7 +285,8 @@ def _read_edges(
             adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
         typed = options.directed or types is not None
         some = None if types is None else types[at]
-        notes += cells.notes + mended(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
+        notes += cells.notes
+        notes += edge_notes(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
         if weight is not None and options.weight is None:
             notes.append(f"weights are those of column {weight!r} (--unweighted does not read them)")
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)
@@ -295,13 +296,13 @@ def _read_edges(
             notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
         if not until.all():
             scored, last = nodes.parts["scored"], as_of_words(options.as_of)
-            told = not_yet(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, last)
+            told = future_nodes_note(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, last)
             notes[:0] = [f"left out, edges after {last}: {int((~until).sum()):,}", *told]
         if len(table) == 0:
             notes.insert(0, "the table has no rows: no node has a neighbour")
         if cells.dropped:
             notes.insert(0, cells.dropped)
-        features, wrong = with_carried(nodes.parts, carried, ends, directed=options.directed, where=str(path))
+        features, wrong = with_edge_features(nodes.parts, carried, ends, directed=options.directed, where=str(path))
         faults += wrong
         return features | {
             "adjacency": adjacency,

@@ -17,7 +17,7 @@ from calirare.graph.tables.files import (
     days_of,
     read_table,
 )
-from calirare.graph.tables.sources import Source, nodes_beside, source_of
+from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
@@ -135,7 +135,7 @@ def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None
         return None
     return (
         wanted
-        if wanted in column_names(nodes_beside(source_of(edges)) if nodes is None else source_of(nodes))
+        if wanted in column_names(node_table_of(source_of(edges)) if nodes is None else source_of(nodes))
         else None
     )
 

@@ -13,8 +13,8 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words
 from calirare.graph.spelling import plain_name, plain_names
-from calirare.graph.tables.files import as_names, header_of, held, is_empty, read_table
-from calirare.graph.tables.name_faults import alike, lost_digits, why_any_unknown
+from calirare.graph.tables.files import as_names, header_of, is_empty, read_arrow, read_table
+from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_any_unknown
 from calirare.graph.tables.sources import Source
 
 LISTED = "listed"  # the feature that says which nodes have a row
@@ -26,7 +26,7 @@ HALF = 0.5  # of the cells of the other end that must name nodes
 MOST_SHOWN = 10
 
 
-class Joined(NamedTuple):
+class ExtendedNodes(NamedTuple):
     """A node table with nodes that edges lead to and that have no row.
 
     Attributes:
@@ -45,12 +45,12 @@ def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
     if header_of(edges) is None:
         table = read_table(edges, lambda names: [name for name in names if name in columns])
     else:
-        table = held(edges, list(dict.fromkeys(columns)))
+        table = read_arrow(edges, list(dict.fromkeys(columns)))
     first, second = (as_names(table[column]) for column in columns)
     return first.where(~is_empty(first), None), second.where(~is_empty(second), None)
 
 
-def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
+def end_without_rows(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
     """Returns the column of ends of which no cell names a node of the node table, where the other one's do; or None.
 
     So it is of an edge table from accounts to devices, cards or merchants, beside a table of accounts. Where a name is
@@ -65,19 +65,19 @@ def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
     names = as_names(ids)
     shares = [float(end.dropna().isin(names).mean()) if end.notna().any() else 0.0 for end in ends]
     out = [(column, end) for column, end, share in zip(columns, ends, shares, strict=True) if share == 0]
-    if len(out) != 1 or max(shares) < HALF or len(alike(out[0][1].dropna().drop_duplicates(), names)):
+    if len(out) != 1 or max(shares) < HALF or len(look_alikes(out[0][1].dropna().drop_duplicates(), names)):
         return None
     return out[0][0]
 
 
-def with_unlisted(
+def with_edge_only_nodes(
     parts: Parts,
     ids: Any,
     edges: Source,
     columns: tuple[str, str],
     faults: list[str],
     until: NumpyArray | None = None,
-) -> Joined:
+) -> ExtendedNodes:
     """Returns nodes with those that edges lead to and that have no row: without features, labels and P(rare).
 
     A feature `listed` says which nodes have a row; what is known of the others is their edges.
@@ -121,7 +121,7 @@ def with_unlisted(
         f"joined, nodes of the edges without a row in the node table: {m:,}; they have no features and are not scored"
         f"{why_any_unknown(new, names)}"
     )
-    return Joined(parts | longer, every, said if m else "")
+    return ExtendedNodes(parts | longer, every, said if m else "")
 
 
 def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Tensor | None:

@@ -213,7 +213,7 @@ def source_of(table: str | Path | Source) -> Source:
     return DuckTable(Path(found["file"]), found["table"]) if found and duck else Path(table)
 
 
-def nodes_beside(edges: Source) -> Source:
+def node_table_of(edges: Source) -> Source:
     """Returns the node table that belongs to an edge table by its name."""
     if "edges" in edges.name:
         name = edges.name.replace("edges", "nodes")

@@ -72,7 +72,7 @@ def find(entry: Entry, roots: tuple[Path, ...]) -> tuple[Layout, Path] | None:
     return None
 
 
-def place_of(
+def locate(
     name: str, root: str | Path | None, *, fetch: bool = False, progress: Progress | None = None
 ) -> tuple[Layout, Path]:
     """Returns the layout of a named data set that is there, and the folder it is in.

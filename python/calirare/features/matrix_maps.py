@@ -21,7 +21,7 @@ SIZE = "log number of features"  # the column of how many features of a node are
 
 
 @dataclass(frozen=True, eq=False)
-class WholeMap(ABC):
+class MatrixMap(ABC):
     """What a matrix of features becomes; fitted, it knows no graph."""
 
     kind: ClassVar[str]
@@ -46,7 +46,7 @@ class WholeMap(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class AsIs(WholeMap):
+class AsIs(MatrixMap):
     """The features as they are."""
 
     kind: ClassVar[str] = "as is"
@@ -57,7 +57,7 @@ class AsIs(WholeMap):
 
 
 @dataclass(frozen=True, eq=False)
-class RowSums(WholeMap):
+class RowSums(MatrixMap):
     """Each row divided by its sum; see `calirare.graph.normalize_features`."""
 
     kind: ClassVar[str] = "row"
@@ -68,7 +68,7 @@ class RowSums(WholeMap):
 
 
 @dataclass(frozen=True, eq=False)
-class TfIdf(WholeMap):
+class TfIdf(MatrixMap):
     """Counts times the logarithm of how few nodes have the word, each row of length 1 (scikit-learn's).
 
     Attributes:
@@ -84,7 +84,7 @@ class TfIdf(WholeMap):
 
 
 @dataclass(frozen=True, eq=False)
-class Svd(WholeMap):
+class Svd(MatrixMap):
     """Coordinates along the leading right singular vectors (scikit-learn's TruncatedSVD), of tf-idf where it fits.
 
     A last column holds log(1 + number of non-zero features), which rows of length 1 no longer have: how many words a
