@@ -31,8 +31,7 @@ from calirare.datasets import load_dataset
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.intervals import jackknife
-from calirare.intervals.eice import EiceRegulariser, EiceSettings, GradientSteps
-from calirare.intervals.eice.together import together
+from calirare.intervals.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
 from calirare.leave_one_out import alo_change, change_of_logits, left_out, pre_activation
 from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
 from calirare.leave_one_out.influence import influence
@@ -242,7 +241,7 @@ def epochs(name: str, repeats: int) -> dict[str, Any]:
     graph, trained = prepare(name)
     assert graph.split is not None
     assert graph.y is not None
-    both = together(propagation(graph), trained.field, graph.split.val)
+    both = joint_field(propagation(graph), trained.field, graph.split.val)
     regulariser = EiceRegulariser(both, trained, EiceSettings(refresh=1))
     step = GradientSteps(trained, regulariser, GcnTraining())
 

@@ -313,10 +313,10 @@ def test_the_reference_stands_on_torch_alone():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("calirare.intervals.eice.algorithm2", "from calirare_ext import _C"),
-        ("calirare.intervals.eice.algorithm2", "def f():\n    from calirare_ext._backend import _C"),
-        ("calirare.intervals.eice.algorithm2", "import calirare_ext._checks"),
-        ("calirare.intervals.eice.algorithm2", "from tests.helpers import problems"),
+        ("calirare.intervals.eice", "from calirare_ext import _C"),
+        ("calirare.intervals.eice", "def f():\n    from calirare_ext._backend import _C"),
+        ("calirare.intervals.eice", "import calirare_ext._checks"),
+        ("calirare.intervals.eice", "from tests.helpers import problems"),
         ("calirare_ext.csr", "import calirare.graph.graph"),
         ("calirare.cli.app", "def f():\n    from calirare_multilabel.cli import app"),
         ("calirare.cli.app", "import calirare_lab"),

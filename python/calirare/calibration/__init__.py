@@ -3,12 +3,8 @@
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.budget import BudgetCurve, budget_curve
-from calirare.calibration.chosen_labels import Exchangeable, exchangeable
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
-from calirare.calibration.doubt import NO_DOUBT, Doubt
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
-from calirare.calibration.giveaways import AWAY, Giveaway, giveaway
-from calirare.calibration.label_places import Together, Unseen, unseen
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.minimisers import newton_minimum
@@ -30,23 +26,33 @@ from calirare.calibration.posterior import (
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, SINGLE_SLOPE, SINGLE_SLOPE_SD, PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
-from calirare.calibration.representative import (
+from calirare.calibration.sampling import (
     CALIBRATE_ON,
     CalibrateOn,
+    Sampling,
     effective_shares,
     representative_labels,
 )
-from calirare.calibration.sampling import Sampling
+from calirare.calibration.selection_bias import (
+    NO_DOUBT,
+    Doubt,
+    Exchangeable,
+    LabelClustering,
+    UnseenValues,
+    exchangeable,
+    unseen_values,
+)
 from calirare.calibration.sharpness import class_conditional_sharpness, sharpened
+from calirare.calibration.target_leakage import LEAKS, Leakage, find_leakage
 
 __all__ = [
     "APART",
-    "AWAY",
     "CALIBRATE_ON",
     "CALIBRATORS",
     "ESTIMATORS",
     "FORM_SD",
     "KINDS",
+    "LEAKS",
     "NO_DOUBT",
     "SCAR",
     "SINGLE_SLOPE",
@@ -60,16 +66,16 @@ __all__ = [
     "Estimator",
     "Exchangeable",
     "ExpectedCount",
-    "Giveaway",
     "JackknifeCalibrator",
+    "LabelClustering",
+    "Leakage",
     "PositiveOnlyCalibrator",
     "PositiveUnlabelled",
     "Prevalence",
     "PriorPlattCalibrator",
     "Sampling",
     "Target",
-    "Together",
-    "Unseen",
+    "UnseenValues",
     "are_apart",
     "budget_curve",
     "check_known",
@@ -80,7 +86,7 @@ __all__ = [
     "estimated_prevalence",
     "exchangeable",
     "expected_count",
-    "giveaway",
+    "find_leakage",
     "load_calibrator",
     "make_calibrator",
     "newton_minimum",
@@ -96,6 +102,6 @@ __all__ = [
     "target_weights",
     "temperature_scaling",
     "unlabelled_share",
-    "unseen",
+    "unseen_values",
     "with_prevalence",
 ]

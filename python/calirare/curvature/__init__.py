@@ -1,6 +1,7 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
 from calirare.curvature.dual import GgnInverse, dual_system, positive_inverse, symmetric_system
+from calirare.curvature.field_matching import match_rows
 from calirare.curvature.gcn import (
     GcnLinearisation,
     closed_form,
@@ -21,7 +22,6 @@ from calirare.curvature.linearisation import (
 from calirare.curvature.lowrank import ExactHessian, HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer
-from calirare.curvature.places import places_of_rows
 from calirare.curvature.primal import (
     PrimalGgnInverse,
     SpectralHat,
@@ -60,8 +60,8 @@ __all__ = [
     "is_one_layer",
     "linearise",
     "logit_differences",
+    "match_rows",
     "of_tape",
-    "places_of_rows",
     "positive_inverse",
     "pull_back",
     "safe_damping",

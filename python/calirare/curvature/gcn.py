@@ -10,6 +10,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from calirare.curvature.field_matching import match_nodes
 from calirare.curvature.gram_form import gram
 from calirare.curvature.linearisation import (
     Forward,
@@ -19,7 +20,6 @@ from calirare.curvature.linearisation import (
     check_forward,
     logit_differences,
 )
-from calirare.curvature.places import places_of_nodes
 from calirare_ext import (
     GcnTape,
     Inputs,
@@ -63,7 +63,7 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
             return Linearisation.kernels(self, field)
         size = self.n_nodes * (self.n_classes - 1)
         across = gram(self, field)
-        place = places_of_nodes(field, self.field)
+        place = match_nodes(field, self.field)
         return Kernels(self.kernel if place is None else across[place].reshape(size, size), across)
 
     def jvp(self, vectors: Tensor) -> Tensor:

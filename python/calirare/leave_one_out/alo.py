@@ -13,7 +13,7 @@ from calirare.leave_one_out.method import (
     Problem,
     check_at_least,
     check_one_of,
-    chosen_places,
+    chosen_positions,
 )
 from calirare.leave_one_out.replicates import MOST_MODELS, Replicates, models_for, replicates_note
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
@@ -89,7 +89,7 @@ class ALO(LeaveOneOutMethod):
     def run(self, problem: Problem) -> LooResult:
         """See `LeaveOneOutMethod.run`."""
         if self.steps:
-            chosen = chosen_places(problem, self.n_models, self.seed)
+            chosen = chosen_positions(problem, self.n_models, self.seed)
             return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, chosen)
         form = self.form_for(problem.linearised)
         out = alo_change(problem.linearised, problem.field, problem.damping, form=form, forward=self.forward)

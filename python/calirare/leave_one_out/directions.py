@@ -25,7 +25,7 @@ from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
 from calirare._util.torch_state import threads_for
-from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, places_of_rows
+from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, match_rows
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.result import LooResult, Size
 from calirare_ext import (
@@ -248,7 +248,7 @@ def _kernel_of_messages(
 ) -> tuple[Tensor, Seen | None]:
     """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
     own = linearised.field
-    place = None if at is None or _too_large(at, directions) else places_of_rows(at, own)
+    place = None if at is None or _too_large(at, directions) else match_rows(at, own)
     field = own if place is None or at is None else at
     z = pre_activation(linearised.layers, field.features)
     sent = loo_messages(readable(field.features, directions), z, directions)

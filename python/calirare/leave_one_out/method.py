@@ -185,7 +185,7 @@ def drawn(m: int, n_models: int | None, seed: int | None) -> Tensor:
     return order[: m if n_models is None else min(n_models, m)].sort().values
 
 
-def chosen_places(problem: Problem, n_models: int | None, seed: int | None) -> Tensor:
+def chosen_positions(problem: Problem, n_models: int | None, seed: int | None) -> Tensor:
     """Returns the places of the labels to leave out, as chosen or drawn, int64 [s].
 
     Raises:

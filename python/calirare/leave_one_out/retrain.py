@@ -18,7 +18,7 @@ from calirare._util.memory import BLOCK_BYTES
 from calirare._util.processes import workers
 from calirare._util.store import Store, key_of
 from calirare.curvature import logit_differences
-from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_places
+from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_positions
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.training import FittedNetwork, minimise
 
@@ -69,7 +69,7 @@ class Retrain(LeaveOneOutMethod):
         return retrain(
             problem.fitted,
             problem.field,
-            chosen_places(problem, self.n_models, self.seed),
+            chosen_positions(problem, self.n_models, self.seed),
             jobs=self.jobs,
             folder=self.folder,
             tolerance=self.tolerance,

@@ -137,7 +137,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) ->
     if told is not None:
         scored = logits[job.user_graph.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
-        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", used_up(job.graph, told))
+        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", remaining_rare_note(job.graph, told))
         return _doubted(job, Maps(maps, notes))
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
@@ -220,7 +220,7 @@ def rare_left(graph: Graph, prevalence: float | None) -> Left | None:
     return None if odds > MOSTLY else Left(rare, stands_for, without, max(odds, 0.0))
 
 
-def used_up(graph: Graph, prevalence: float) -> str:
+def remaining_rare_note(graph: Graph, prevalence: float) -> str:
     """Returns a note on what is left, see `rare_left`, else ""."""
     left = rare_left(graph, prevalence)
     if left is None:
@@ -319,7 +319,7 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
     )
 
 
-def unlearnt(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels) -> Tensor:
+def out_of_fold_logits(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels) -> Tensor:
     """Returns every node's logits [n, k], of drawn nodes those by models that did not learn them as the rest.
 
     Args:

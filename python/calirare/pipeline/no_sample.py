@@ -6,7 +6,16 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.calibration import NO_DOUBT, Calibrator, Doubt, Together, Unseen, exchangeable, giveaway, unseen
+from calirare.calibration import (
+    NO_DOUBT,
+    Calibrator,
+    Doubt,
+    LabelClustering,
+    UnseenValues,
+    exchangeable,
+    find_leakage,
+    unseen_values,
+)
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.pipeline.job import Job
 from calirare.training import Fitted
@@ -84,12 +93,12 @@ def _given_away(job: Job, k: int, kind: str) -> str:
     rare = (job.graph.y[nodes] == k).cpu().numpy()
     for i in range(graph.n_features) if _looked_at(graph) else ():
         names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
-        found = giveaway(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
+        found = find_leakage(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
         if found is not None:
             return found.sentence(f"the column {_name(graph, i)!r}", "leave the column out (--leave-out)", kind)
     own, rest = _neighbours(graph, nodes), _neighbours(graph, others)
     for what, numbers in own.items():
-        found = giveaway(numbers, rare, rest[what], ())
+        found = find_leakage(numbers, rare, rest[what], ())
         if found is not None:
             return found.sentence(f"the {what}", "leave the edges out that came or went with it", kind)
     return ""
@@ -150,7 +159,7 @@ def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor
     return scored or _together(job.user_graph, nodes, others).sentence(job.kind) or of_columns
 
 
-def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
+def _together(graph: Graph, nodes: Tensor, others: Tensor) -> LabelClustering:
     """Returns the ends of edges at labelled nodes and at some without a label, edges to other labels left out."""
     known = nodes_not_to_review(graph)
     is_labelled, counts = (torch.zeros(graph.n_nodes, dtype=torch.bool, device=graph.device) for _ in range(2))
@@ -164,16 +173,18 @@ def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
         ends = near.indices.long()
         ends = ends[ends != some.to(ends.device)[near.rows()]]
         found += [int(is_labelled[ends].sum()), int(counts[ends].sum())]
-    return Together(*found)
+    return LabelClustering(*found)
 
 
-def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> tuple[Unseen, str] | None:
+def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> tuple[UnseenValues, str] | None:
     """Returns what nodes without a label have in a column, or as degree, that no labelled node has, and its name."""
     degrees = graph.adjacency.indptr.diff()
     own, rest = (degrees[some.to(degrees.device)].double().cpu().numpy() for some in (nodes, others))
-    found = [(unseen(own, rest, named=False), DEGREE)]
+    found = [(unseen_values(own, rest, named=False), DEGREE)]
     for i in range(graph.n_features) if _looked_at(graph) else ():
         named = bool(graph.columns) and graph.columns[i].kind == "categorical"
-        found.append((unseen(_column_at(graph, i, nodes), _column_at(graph, i, others), named=named), _name(graph, i)))
+        found.append(
+            (unseen_values(_column_at(graph, i, nodes), _column_at(graph, i, others), named=named), _name(graph, i))
+        )
     doubtful = [pair for pair in found if pair[0].doubtful(len(found))]
     return max(doubtful, key=lambda pair: pair[0].beyond_chance, default=None)

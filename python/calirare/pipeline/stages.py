@@ -17,7 +17,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
 from calirare._util.tracing import named
-from calirare.calibration import AWAY, Calibrator, Target
+from calirare.calibration import LEAKS, Calibrator, Target
 from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task
 from calirare.features import FeatureMap
@@ -31,7 +31,15 @@ from calirare.pipeline.auto import fit_auto, tree_weights
 from calirare.pipeline.classes import check_many, unjudged, with_neighbours
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.pipeline.maps import Maps, calibrate, calibrate_known, check_prevalence, rare_left, unlearnt, with_known
+from calirare.pipeline.maps import (
+    Maps,
+    calibrate,
+    calibrate_known,
+    check_prevalence,
+    out_of_fold_logits,
+    rare_left,
+    with_known,
+)
 from calirare.pipeline.no_sample import given_away_classes
 from calirare.run import Decided, Outcome, RareView, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted
@@ -190,9 +198,9 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
         if left_out.partial or many:  # a label without a model calibrates nothing
             job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
     maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out))
-    logits = unlearnt(job, fitted, logits, left_out)
+    logits = out_of_fold_logits(job, fitted, logits, left_out)
     rare = None if many else _of_rare(job, fitted, left_out, maps, logits, clock, evaluator)
-    of_maps = maps.notes if rare else (*(note for note in maps.notes if AWAY not in note), given_away_classes(job))
+    of_maps = maps.notes if rare else (*(note for note in maps.notes if LEAKS not in note), given_away_classes(job))
     said = [
         _split_note(job.graph) if rare else unjudged(graph),
         scale_note(graph),

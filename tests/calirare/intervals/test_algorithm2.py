@@ -10,8 +10,7 @@ from torch import Tensor
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.graph.splits import Split
-from calirare.intervals.eice import EiceRegulariser, EiceSettings, train_calirare
-from calirare.intervals.eice.together import together
+from calirare.intervals.eice import EiceRegulariser, EiceSettings, joint_field, train_calirare
 from calirare.leave_one_out import pre_activation
 from calirare.models import GcnTraining, fit
 from tests.calirare.leave_one_out.cases import words_graph
@@ -37,7 +36,7 @@ def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(
     graph = split_graph(n_classes)
     assert graph.split is not None
     trained = fit(graph, graph.split.train, SETTINGS).as_dtype(graph, torch.float64)
-    both = together(propagation(graph).to(torch.float64), trained.field, graph.split.val)
+    both = joint_field(propagation(graph).to(torch.float64), trained.field, graph.split.val)
     regulariser = EiceRegulariser(both, trained, EiceSettings())
     regulariser.refresh()
     values = list(trained.model.parameters())
@@ -60,7 +59,7 @@ def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
     graph = split_graph(n_classes)
     assert graph.split is not None
     trained = fit(graph, graph.split.train, SETTINGS)
-    both = together(propagation(graph), trained.field, graph.split.val)
+    both = joint_field(propagation(graph), trained.field, graph.split.val)
     known = pre_activation(trained.model.layers(), both.field.inputs)
     plain, shared = (EiceRegulariser(both, trained, EiceSettings()) for _ in range(2))
     plain.refresh()
@@ -92,7 +91,7 @@ def test_the_term_moves_the_network_and_lowers_eice() -> None:
     for weight in (0.0, 0.5):
         options = EiceSettings(weight=weight, start=20, refresh=5)
         trained = train_calirare(graph, SETTINGS, options)
-        both = together(propagation(graph), trained.field, graph.split.val)  # type: ignore[union-attr]
+        both = joint_field(propagation(graph), trained.field, graph.split.val)  # type: ignore[union-attr]
         eices[weight] = float(EiceRegulariser(both, trained, options)().detach())
     assert eices[0.5] < 0.95 * eices[0.0]
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.curvature import places_of_rows
+from calirare.curvature import match_rows
 from calirare.intervals import jackknife
 from calirare.intervals.fused import evaluate
 from calirare.leave_one_out import alo_change, fits, leave_one_out, left_out, messages
@@ -73,11 +73,11 @@ def test_messages_made_once_serve_the_kernel_and_the_evaluation() -> None:
 
 def test_rows_of_another_graph_are_not_taken_for_the_labelled_ones() -> None:
     fit, everywhere = sparse_case(2)
-    assert places_of_rows(everywhere, fit.field) is not None
+    assert match_rows(everywhere, fit.field) is not None
     inputs = everywhere.inputs
     assert isinstance(inputs, Csr)
     doubled = Csr(inputs.indptr, inputs.indices, inputs.values * 2, inputs.n_cols)
-    assert places_of_rows(ReceptiveField(everywhere.rows, doubled, everywhere.blocks), fit.field) is None
+    assert match_rows(ReceptiveField(everywhere.rows, doubled, everywhere.blocks), fit.field) is None
 
 
 @pytest.mark.slow

@@ -1,9 +1,19 @@
 """Decisions: from honest probabilities to alerts, with what they should hit, miss and cost."""
 
 from calirare.calibration.decisions.decision import Counted, Decision, decide
-from calirare.calibration.decisions.guarantees import fewest_rare, precision_threshold, recall_threshold
-from calirare.calibration.decisions.rule import Labelled, Rule, Tie
-from calirare.calibration.decisions.rules import NONE, RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
+from calirare.calibration.decisions.guarantees import Labelled, fewest_rare, precision_threshold, recall_threshold
+from calirare.calibration.decisions.rules import (
+    NONE,
+    RULES,
+    Balanced,
+    Budget,
+    Cost,
+    Precision,
+    Recall,
+    Rule,
+    Tie,
+    make_rule,
+)
 
 __all__ = [
     "NONE",

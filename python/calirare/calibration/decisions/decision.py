@@ -11,7 +11,8 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import APART, PriorPlattCalibrator, are_apart, count_draws
-from calirare.calibration.decisions.rule import Labelled, Rule, Tie
+from calirare.calibration.decisions.guarantees import Labelled
+from calirare.calibration.decisions.rules import Rule, Tie
 
 LEFT = "that of all nodes, of whose rare ones labels have used many up"
 

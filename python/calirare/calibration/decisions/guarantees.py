@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from calirare._util.arrays import brief, to_tensor
 from calirare._util.errors import InputError
-from calirare.calibration.decisions.rule import Labelled
 
 STARTS = 4  # of the sequence of tests, which share the error
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labels that a guarantee rests on: drawn at random from the population, their P(rare) made without them.
+
+    Attributes:
+        p: P(rare) by leave-one-out, cross-fitted or held-out logits, float64 [m], in [0, 1].
+        rare: which of them are rare, bool [m].
+
+    Raises:
+        InputError: shapes differ, a probability is out of range, or a label is neither 0 nor 1.
+        TypeError: these are no numbers.
+    """
+
+    p: np.ndarray
+    rare: np.ndarray
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Checks shapes and ranges."""
+        p = to_tensor("Labelled", "p", self.p).detach().double().cpu().numpy()
+        object.__setattr__(self, "p", p)
+        given = to_tensor("Labelled", "rare", self.rare).detach().cpu().numpy()
+        object.__setattr__(self, "rare", given == 1)
+        if self.p.ndim != 1 or self.p.shape != self.rare.shape:
+            raise InputError(f"Labelled: p and rare must have one shape [m], got {self.p.shape} and {self.rare.shape}")
+        if not bool(((self.p >= 0) & (self.p <= 1)).all()):
+            raise InputError("Labelled: p must lie in [0, 1]")
+        if not bool(((given == 0) | (given == 1)).all()):
+            raise InputError("Labelled: rare must hold 0 and 1 or false and true: leave nodes without a label out")
 
 
 def fewest_rare(what: str, at_least: float, confidence: float) -> int:

@@ -1,8 +1,9 @@
-"""The rules: balanced accuracy, cost, budget, precision, recall."""
+"""Decision rules: from probabilities to the threshold from which a node is an alert."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -11,8 +12,76 @@ import numpy as np
 from calirare._util.amounts import amount
 from calirare._util.arrays import equal_to
 from calirare._util.errors import InputError
-from calirare.calibration.decisions.guarantees import precision_threshold, recall_threshold
-from calirare.calibration.decisions.rule import Labelled, Rule
+from calirare.calibration.decisions.guarantees import Labelled, precision_threshold, recall_threshold
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Nodes of one P(rare) of which a rule takes some and not all: none of them is an alert.
+
+    Attributes:
+        nodes: how many share it.
+        p: their P(rare).
+        wanted: how many alerts the rule would make if no two P(rare) were equal.
+        alerts: how many it makes.
+    """
+
+    nodes: int
+    p: float
+    wanted: int
+    alerts: int
+
+    @property
+    def sentence(self) -> str:
+        """How many nodes share which P(rare), and what becomes of them."""
+        return (
+            f"{amount(self.nodes, 'node')} share P(rare) {self.p:.3g} at the cut and only "
+            f"{self.wanted - self.alerts:,} of them would fit: none of them is an alert; "
+            f"{amount(self.alerts + self.nodes, 'alert')} would include them all"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """Says which nodes are alerts: those whose P(rare) is at least the threshold.
+
+    Attributes:
+        name: in `RULES`.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the threshold for nodes with P(rare) = p, float64 [n], n >= 1; above 1 where none is an alert.
+
+        `labelled` is what a guarantee rests on; a rule without one does not look at it.
+        """
+
+    def wanted(self, p: np.ndarray) -> int | None:
+        """Returns how many alerts there would be if no two P were equal; None: the rule asks for no number."""
+        return None
+
+    def tie(self, p: np.ndarray, threshold: float) -> Tie | None:
+        """Returns the nodes that are no alerts since only some of them could be; None where there are none.
+
+        `threshold` is that of the rule for nodes with P(rare) = p, [n].
+        """
+        wanted, below = self.wanted(p), p[p < threshold]
+        alerts = len(p) - len(below)
+        if wanted is None or wanted <= alerts or not len(below):
+            return None
+        return Tie(int((below >= below.max() - equal_to(below.max())).sum()), float(below.max()), wanted, alerts)
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """What was asked for."""
+
+    def costs(self) -> tuple[float, float]:
+        """Returns what a missed rare node and a false alarm cost."""
+        return 1.0, 1.0
+
 
 NONE = math.nextafter(1.0, 2.0)  # no node is an alert
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.calibration import Together, exchangeable
+from calirare.calibration import LabelClustering, exchangeable
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, Split
 from calirare.pipeline import no_sample
@@ -124,7 +124,7 @@ def test_of_two_classes_as_they_are_it_names_the_second_and_asks_for_no_prevalen
 @pytest.mark.parametrize("model", ["hops", "trees"])
 def test_labels_of_the_nodes_with_most_neighbours_are_no_random_sample(model, monkeypatch):
     monkeypatch.setattr(no_sample, "exchangeable", lambda *scores, **rest: None)  # whatever the scores tell
-    monkeypatch.setattr(no_sample, "_together", lambda *where: Together(0, 0, 0, 0))
+    monkeypatch.setattr(no_sample, "_together", lambda *where: LabelClustering(0, 0, 0, 0))
     degrees = every().adjacency.indptr.diff().numpy()
     hubs = np.argsort(-degrees, kind="stable")[:300]
     with rough_runs():

@@ -9,12 +9,12 @@ from calirare._util.torch_state import threads_for
 from calirare_ext import Csr, ReceptiveField, as_matrix, rows_of_inputs
 
 
-def places_of_nodes(field: ReceptiveField, own: ReceptiveField) -> Tensor | None:
+def match_nodes(field: ReceptiveField, own: ReceptiveField) -> Tensor | None:
     """Returns where each node of `own` stands among those of `field`, int64 [m]; None where one is missing.
 
     None also for the field of another graph, where the same numbers mean other nodes: their inputs and neighbours tell.
     """
-    place, below = _find(field.nodes, own.nodes), places_of_rows(field, own)
+    place, below = _find(field.nodes, own.nodes), match_rows(field, own)
     if place is None or below is None:
         return None
     for block, own_block in zip(field.blocks, own.blocks, strict=True):
@@ -25,7 +25,7 @@ def places_of_nodes(field: ReceptiveField, own: ReceptiveField) -> Tensor | None
     return place
 
 
-def places_of_rows(field: ReceptiveField, own: ReceptiveField) -> Tensor | None:
+def match_rows(field: ReceptiveField, own: ReceptiveField) -> Tensor | None:
     """Returns where the rows of the inputs of `own` stand in those of `field`, int64 [r]; None where one is missing."""
     inputs = own.inputs
     with threads_for(inputs.nnz if isinstance(inputs, Csr) else inputs.numel()):

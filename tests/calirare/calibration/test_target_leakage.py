@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.calibration import giveaway
+from calirare.calibration import find_leakage
 from calirare.graph import Column, Graph
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -46,7 +46,7 @@ def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
     rng = np.random.default_rng(1)
     rare, known = drawn(rng)
     column, names, words = leaks(rng, rare & known)[name]
-    found = giveaway(column[known], rare[known], column[~known], names)
+    found = find_leakage(column[known], rare[known], column[~known], names)
     assert found is not None
     assert words in found.values
     assert (found.labelled, found.rare, found.others) == (int((rare & known).sum()), int((rare & known).sum()), 0)
@@ -55,9 +55,9 @@ def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
     said = found.sentence("the column 'c'", "leave it out")
     assert said.startswith("the column 'c' gives the labels away: where it is ")
     assert said.endswith("P(rare) of nodes without a label is too low: leave it out")
-    assert giveaway(column[known], rare[known], column[:0], names) is None
+    assert find_leakage(column[known], rare[known], column[:0], names) is None
     everywhere = leaks(rng, rare)[name][0]  # of all rare nodes: a feature
-    assert giveaway(everywhere[known], rare[known], everywhere[~known], names) is None
+    assert find_leakage(everywhere[known], rare[known], everywhere[~known], names) is None
 
 
 COPIES = {
@@ -75,13 +75,13 @@ def test_a_copy_of_the_labels_is_named_whatever_nodes_without_one_have(name):
     for seed in range(5):
         rare, known = drawn(np.random.default_rng(seed))
         column = np.where(known, np.where(rare, hit, rest), unknown)
-        found = giveaway(column[known], rare[known], column[~known], names)
+        found = find_leakage(column[known], rare[known], column[~known], names)
         assert found is not None
         assert found.covered == 1
         assert found.labelled == int((rare & known).sum())
         assert "P(rare) of nodes without a label is wrong" in found.sentence("the column 'c'", "leave it out")
         column = np.where(rare, hit, rest)  # of all nodes: a feature
-        assert giveaway(column[known], rare[known], column[~known], names) is None
+        assert find_leakage(column[known], rare[known], column[~known], names) is None
 
 
 @pytest.mark.parametrize("drawn_as", ["at random", "more of the rare ones", "by the column"])
@@ -96,7 +96,7 @@ def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as)
             known |= rare & (rng.random(n) < 0.7)
         if drawn_as == "by the column":
             known |= column > np.quantile(column, 0.8)
-        assert giveaway(column[known], rare[known], column[~known], NONE) is None
+        assert find_leakage(column[known], rare[known], column[~known], NONE) is None
 
 
 @pytest.mark.parametrize("n_names", [50, 15_000])
@@ -107,7 +107,7 @@ def test_names_that_hardly_any_two_nodes_share_give_nothing_away(n_names):
         rare, known = rng.random(20_000) < 0.1, rng.permutation(20_000)[:2_500]  # as many without a label are looked at
         column = rng.integers(n_names, size=20_000).astype(float)
         labelled, others = known[:500], known[500:]
-        assert giveaway(column[labelled], rare[labelled], column[others], names) is None
+        assert find_leakage(column[labelled], rare[labelled], column[others], names) is None
 
 
 def case_numbers(task: Graph, known: torch.Tensor) -> Graph:

@@ -10,7 +10,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.pipeline.maps import check_prevalence, used_up
+from calirare.pipeline.maps import check_prevalence, remaining_rare_note
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -29,7 +29,7 @@ def with_labels(task: calirare.Graph, rare: int, rest: int) -> calirare.Graph:
 def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
     graph = with_labels(rare_task(1000), rare, rest)
     share = 100 / 1000
-    note = used_up(graph, share)
+    note = remaining_rare_note(graph, share)
     assert bool(note) is said
     if said:
         odds = (1 - 40 / 100) / (1 - 40 / 900)
@@ -39,11 +39,11 @@ def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
 def test_most_labels_leave_no_room_for_an_error_of_the_prevalence():
     task = rare_task(1000)
     rare = int((task.y == 1).sum())
-    assert used_up(with_labels(task, rare, 500), rare / 1000) == ""
+    assert remaining_rare_note(with_labels(task, rare, 500), rare / 1000) == ""
 
 
 def test_labels_that_are_more_than_the_prevalence_allows():
-    assert "0 times as high: expect 0 rare ones" in used_up(with_labels(rare_task(1000), 40, 40), 0.03)
+    assert "0 times as high: expect 0 rare ones" in remaining_rare_note(with_labels(rare_task(1000), 40, 40), 0.03)
 
 
 @pytest.mark.slow
@@ -56,8 +56,8 @@ def test_a_run_says_so():
 
 
 def test_a_rest_that_is_labelled_to_the_last_node_says_nothing_of_the_odds():
-    assert used_up(with_labels(rare_task(1000), 0, 400), 0.6) == ""
-    assert used_up(with_labels(rare_task(1000), 0, 450), 0.6) == ""
+    assert remaining_rare_note(with_labels(rare_task(1000), 0, 400), 0.6) == ""
+    assert remaining_rare_note(with_labels(rare_task(1000), 0, 450), 0.6) == ""
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 PURE = 0.95  # share of labelled nodes with such a value that are rare, at least
 COVERED = 0.5  # of the rare labels that have such a value, at least
 FEWEST = 10  # of these
-AWAY = "gives the labels away"
+LEAKS = "gives the labels away"
 OF_A_KIND = 5  # labelled nodes of a category, at least: of one alone nearly every category is of one class
 BESIDE = 0.1  # of as many nodes without a label as have one, at most, also where all rare nodes are labelled
 LEVEL = 1e-6  # that chance leaves so few without a label
@@ -19,7 +19,7 @@ FAR, ALIKE = 0.1, 0.001  # distance of the rest, and its chance, from which on l
 
 
 @dataclass(frozen=True)
-class Giveaway:
+class Leakage:
     """Values of a column that labelled rare nodes have and nearly no other node.
 
     Attributes:
@@ -45,14 +45,14 @@ class Giveaway:
         few = "none" if not self.others else f"{self.others}"
         side = "wrong" if self.copied else "too low"
         return (
-            f"{what} {AWAY}: where it is {self.values}, {self.rare} of {self.labelled} labelled nodes are {kind}, "
+            f"{what} {LEAKS}: where it is {self.values}, {self.rare} of {self.labelled} labelled nodes are {kind}, "
             f"{self.covered:.0%} of all {kind} labels, and {few} of the nodes without a label that were looked at have "
             f"such a value, where a random sample would leave {self.by_chance:.0f}. If it is known only after the "
             f"case, P({kind}) of nodes without a label is {side}: {mend}"
         )
 
 
-def giveaway(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]) -> Giveaway | None:
+def find_leakage(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]) -> Leakage | None:
     """Returns whether values of a column give labels away, else None.
 
     The values are those above or below some number, the categories of which nearly all labelled nodes are rare, or that
@@ -73,7 +73,7 @@ def giveaway(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: 
     kinds = _of_categories(labelled, rare, others, names) if names else _of_numbers(labelled, rare, others)
     found = [each for each in (_there(labelled, rare, others), *kinds) if each is not None]
     m, n = len(labelled), len(others)
-    given = list[Giveaway]()
+    given = list[Leakage]()
     for values, own, beside in found:
         with_it, hits, outside = int(own.sum()), int(rare[own].sum()), int(beside.sum())
         if hits < max(FEWEST, COVERED * rare.sum(), PURE * with_it) or outside > BESIDE * with_it:
@@ -82,7 +82,7 @@ def giveaway(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: 
         copied = _copied(*rest, named=bool(names))
         if _chance(with_it, outside, m, n) < LEVEL and (copied or _alike(*rest)):
             share = hits / int(rare.sum())
-            given.append(Giveaway(values, with_it, hits, share, outside, with_it * n / m, copied))
+            given.append(Leakage(values, with_it, hits, share, outside, with_it * n / m, copied))
     return max(given, key=lambda each: each.covered, default=None)
 
 

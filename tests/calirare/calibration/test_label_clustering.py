@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 import calirare
-from calirare.calibration import Together, unseen
+from calirare.calibration import LabelClustering, unseen_values
 from calirare.graph import Graph, Split, share_split
 from tests.helpers.command import rough_runs
 
@@ -36,7 +36,7 @@ def counted(edges, nodes):
     has = np.zeros(N, bool)
     has[nodes] = True
     start, end = has[both].T
-    return Together(int((start & end).sum()), int(start.sum()), int((~start & end).sum()), int((~start).sum()))
+    return LabelClustering(int((start & end).sum()), int(start.sum()), int((~start & end).sum()), int((~start).sum()))
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
@@ -60,9 +60,9 @@ def test_labels_of_some_regions_are_found_out(labels):
 
 
 def test_few_edges_between_labels_say_nothing():
-    assert not Together(18, 40, 1, 4000).doubtful
-    assert not Together(40, 60, 0, 0).doubtful  # all nodes have a label
-    assert Together(40, 60, 1, 4000).doubtful
+    assert not LabelClustering(18, 40, 1, 4000).doubtful
+    assert not LabelClustering(40, 60, 0, 0).doubtful  # all nodes have a label
+    assert LabelClustering(40, 60, 1, 4000).doubtful
 
 
 def graph_labelled_at(nodes):
@@ -98,7 +98,7 @@ def test_values_that_no_label_has_are_found_in_categories_numbers_and_gaps():
     gaps = np.where(rng.random(3000) < 0.4, np.nan, age)
     for column, named, chosen in ((branch, True, branch < 5), (age, False, age < 0.3), (gaps, False, ~np.isnan(gaps))):
         own = rng.choice(np.flatnonzero(chosen), 200, replace=False)
-        found = unseen(column[own], np.delete(column, own), named=named)
+        found = unseen_values(column[own], np.delete(column, own), named=named)
         assert found.doubtful(1000)
         assert found.share == pytest.approx(np.delete(~chosen, own).mean(), abs=0.02)
         assert found.gap == (column is gaps)
@@ -113,7 +113,7 @@ def test_columns_of_random_labels_are_seen(labels):
         for _ in range(15):
             column = rng.integers(0, values, 2000).astype(float) if values else rng.standard_cauchy(2000)
             column[rng.random(2000) < 0.1] = np.nan
-            found = unseen(column[:labels], column[labels:], named=bool(values))
+            found = unseen_values(column[:labels], column[labels:], named=bool(values))
             assert not found.doubtful(1)
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from calirare.graph import Propagation, propagation
-from calirare.intervals.eice import change_together
-from calirare.intervals.eice.together import together
+from calirare.intervals.eice import joint_change, joint_field
 from calirare.leave_one_out import alo_change, pre_activation
 from calirare_ext import Csr
 from tests.calirare.leave_one_out.cases import trained
@@ -34,7 +33,7 @@ def test_changes_are_those_of_two_fields(nodes: str, sparse: bool, n_classes: in
         known = Propagation(known.a_hat, Csr.from_dense(known.inputs))
         fit = dataclasses.replace(fit, field=known.field(fit.nodes, n_layers))
     judged = fit.nodes if NODES[nodes] is None else NODES[nodes]
-    both = together(known, fit.field, judged)
+    both = joint_field(known, fit.field, judged)
     assert torch.equal(both.field.nodes[both.evaluated], judged)
     assert torch.equal(both.field.nodes[both.labelled], fit.nodes)
     assert torch.equal(both.field.rows[0][both.rows], fit.field.rows[0])
@@ -42,8 +41,8 @@ def test_changes_are_those_of_two_fields(nodes: str, sparse: bool, n_classes: in
     wanted = alo_change(fit.linearisation, known.field(judged, n_layers), fit.weight_decay)
     first = pre_activation(fit.model.layers(), both.field.inputs).detach()
     for found in (
-        change_together(fit.linearisation, both, fit.weight_decay),
-        change_together(fit.linearise(first[both.rows]), both, fit.weight_decay, first),
+        joint_change(fit.linearisation, both, fit.weight_decay),
+        joint_change(fit.linearise(first[both.rows]), both, fit.weight_decay, first),
     ):
         for a, b in ((found.change, wanted.change), (found.own, wanted.own), (found.leverage, wanted.leverage)):
             assert a.shape == b.shape
