@@ -9,7 +9,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -na
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .DEFAULT_GOAL := setup
 
-.PHONY: setup demo check test fast-tests all-tests test-portable fuzz sanitize kill lint format docs options bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests release-tests test-portable fuzz sanitize kill lint format docs options bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
 # lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
@@ -49,16 +49,20 @@ test: setup
 	$(MAKE) --no-print-directory -j2 lint all-tests
 
 fast-tests: setup
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not release"
 
 all-tests: setup
-	$(PYTEST)
+	$(PYTEST) -m "not release"
+
+# What `make test` leaves out and `.ci/run` does: builds, warnings of compilers, fresh processes, the guide to the letter.
+release-tests: setup
+	$(PYTEST) -m release
 
 # The whole suite as other processors run it: instruction sets of torch, MKL, OpenBLAS and numpy, one and two threads, in
 # random order. PORTABLE="default tests/ext" runs one of them on some folders; see .ci/portable.
 PORTABLE ?= all
 test-portable: setup
-	PYTEST="$(PYTEST)" .ci/portable $(PORTABLE)
+	PYTEST="$(PYTEST) -m 'not release'" .ci/portable $(PORTABLE)
 
 # Damaged and hostile files, settings and matrices; another SEED gives other cases. The tests run a short turn of it.
 MINUTES ?= 10

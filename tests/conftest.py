@@ -42,6 +42,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the variants on CUDA of tests that take a `device`, where there is no GPU and none is required."""
+    if config.getoption("--require-cuda") or why_no_cuda() is None:
+        return
+    on_cuda = [item for item in items if getattr(getattr(item, "callspec", None), "params", {}).get("device") == "cuda"]
+    if on_cuda:
+        config.hook.pytest_deselected(items=on_cuda)
+        items[:] = [item for item in items if item not in set(on_cuda)]
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: the garbage collector need not look through it ever again."""
     gc.freeze()

@@ -67,7 +67,7 @@ def assert_the_embedded_digits_improve(metrics: dict) -> None:
     assert metrics["eice"]["population"] < metrics["eice"]["raw"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: None) -> None:
     names, shown = dict[str, Any](), (DOCS / "guide.md").read_text(encoding="utf-8")
     for language, text in fences(DOCS / "guide.md"):

@@ -364,7 +364,7 @@ def test_no_header_of_ours_is_called_like_one_of_the_cuda_toolkit():
     assert [path.name for path in sources(*MAY_INCLUDE) if CUDA.fullmatch(path.name)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to compile with")
 def test_nvcc_and_its_host_compiler_have_nothing_to_warn_of(tmp_path):
     """All kernels at once, and no machine code: what warns is the reading of the source."""
@@ -385,7 +385,7 @@ def test_cpu_sources_need_neither_torch_nor_python():
         assert dependency_faults(path.parent.name, headers) == [], path.name
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to list the headers")
 def test_cuda_sources_need_neither_torch_nor_python():
     for path, headers in dependencies(

@@ -56,7 +56,7 @@ class TestImport:
         "print(sorted({name.split('.')[0] for name in sys.modules}))"
     )
 
-    @pytest.mark.slow  # a fresh interpreter imports torch
+    @pytest.mark.release  # a fresh interpreter imports torch
     def test_it_works_without_a_gpu_and_loads_nothing_heavy(self, tmp_path):
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         found = run([sys.executable, "-W", "error", "-c", self.CODE], cwd=tmp_path, env=environment)
@@ -185,7 +185,7 @@ def build_script(monkeypatch):
 
 
 class TestTorchOfTheBuild:
-    @pytest.mark.slow  # a fresh interpreter imports torch
+    @pytest.mark.release  # a fresh interpreter imports torch
     def test_it_is_the_one_of_the_interpreter(self, build_script):
         import torch
 
@@ -272,7 +272,7 @@ def configure(tmp_path_factory):
     return run_cmake
 
 
-@pytest.mark.slow
+@pytest.mark.release
 class TestBuildWithoutNvcc:
     def test_auto_says_in_one_line_that_the_build_is_for_the_cpu(self, configure):
         found = configure("AUTO")
@@ -334,7 +334,7 @@ class TestArchitectures:
         done = run([build_tools()[0], "-P", script])
         assert done.stderr.strip() == f"found {expected}"
 
-    @pytest.mark.slow
+    @pytest.mark.release
     @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to build with")
     def test_an_older_compiler_builds_for_what_it_knows(self, tmp_path):
         """nvcc of this machine, which is told to know no more than one of 2023."""

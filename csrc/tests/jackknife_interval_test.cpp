@@ -64,12 +64,11 @@ void check(Checks& checks, int64_t n, int64_t m, const double (&q)[2], int64_t p
 
 template <typename T>
 void tests_of(Checks& checks) {
-  for (int64_t m : {1, 2, 31, 32, 33, 128, 129, 255, 257, 1000}) check<T>(checks, 8, m, {0.05, 0.95}, 0, {1, 2});
+  for (int64_t m : {1, 2, 31, 32, 33, 129, 257}) check<T>(checks, 8, m, {0.05, 0.95}, 0, {1, 2});
   check<T>(checks, 4, 256, {0.0, 1.0}, 3, {3});
   check<T>(checks, 8, 5, {0.5, 0.25}, 2, {3});
   for (int64_t m : {kShortRow, kShortRow + 1, kShortRow + 257}) check<T>(checks, 8, m, {0.05, 0.95}, 1, {4, 5});
-  check<T>(checks, 8, 2000, {0.0, 1.0}, 0, {6});
-  check<T>(checks, 2, 3001, {0.5, 0.5}, 0, {6});
+  check<T>(checks, 2, 2000, {0.0, 1.0}, 0, {6});
   const GridLimits few_blocks{2, 1};  // the kernels have to come back for more rows
   check<T>(checks, 20, 7, {0.1, 0.9}, 0, {7}, few_blocks);
   check<T>(checks, 8, kShortRow + 40, {0.1, 0.9}, 0, {7, 8}, few_blocks);

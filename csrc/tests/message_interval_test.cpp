@@ -67,18 +67,18 @@ void check(Checks& checks, int64_t n, int64_t m, const double (&q)[2], int64_t p
 
 template <typename T>
 void tests_of(Checks& checks) {
-  for (int64_t m : {1, 2, 3, 31, 32, 33, 64, 80, 128, 129, 256, 257, 500}) {
-    check<T>(checks, 19, m, {0.05, 0.95}, 0, {1, 2});
+  for (int64_t m : {1, 2, 31, 32, 33, 80, 129, 257}) {
+    check<T>(checks, 12, m, {0.05, 0.95}, 0, {1});
     check<T>(checks, 8, m, {0.5, 0.25}, 3, {3});
-    check<T>(checks, 8, m, {0.0, 1.0}, 1, {3});
   }
-  for (int64_t m : {kShortRow, kShortRow + 1, kShortRow + 300}) check<T>(checks, 9, m, {0.05, 0.95}, 1, {4, 5});
+  check<T>(checks, 8, 40, {0.0, 1.0}, 1, {3});
+  for (int64_t m : {kShortRow, kShortRow + 1, kShortRow + 300}) check<T>(checks, 4, m, {0.05, 0.95}, 1, {4});
   for (int64_t n : {1, 15, 16, 17, 33}) check<T>(checks, n, 40, {0.1, 0.9}, 0, {6});
   const GridLimits few_blocks{2, 1};  // the kernels have to come back for more nodes
-  check<T>(checks, 40, 12, {0.1, 0.9}, 0, {7, 8}, few_blocks);
-  check<T>(checks, 12, kShortRow + 40, {0.1, 0.9}, 0, {7, 8}, few_blocks);
+  check<T>(checks, 40, 12, {0.1, 0.9}, 0, {7}, few_blocks);
+  check<T>(checks, 5, kShortRow + 40, {0.1, 0.9}, 0, {7}, few_blocks);
   check<T>(checks, 0, 7, {0.1, 0.9}, 0, {7});
-  for (int64_t m : {int64_t(12), kShortRow + 40}) check<T>(checks, 19, m, {0.1, 0.9}, 0, {9}, {}, 5);  // nodes by fives
+  for (int64_t m : {int64_t(12), kShortRow + 40}) check<T>(checks, 9, m, {0.1, 0.9}, 0, {9}, {}, 4);  // nodes by fours
 }
 
 void tests(Checks& checks) {

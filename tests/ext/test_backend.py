@@ -52,7 +52,7 @@ def test_with_a_gpu_the_kernels_were_built(cuda_device):
     assert cuda_device.type == "cuda"
 
 
-@pytest.mark.slow  # a fresh interpreter imports torch
+@pytest.mark.release  # a fresh interpreter imports torch
 def test_require_cuda_turns_the_skip_into_a_failure():
     if _C.cuda_status()[1]:
         pytest.skip("there is a GPU, so nothing is skipped")
@@ -80,7 +80,7 @@ first_line_of(None)
 """
 
 
-@pytest.mark.slow  # a fresh interpreter imports torch
+@pytest.mark.release  # a fresh interpreter imports torch
 def test_a_module_that_does_not_fit_says_how_to_mend_it():
     found = python(BROKEN)
     assert found.returncode == 0, found.stderr
@@ -134,7 +134,7 @@ for threads in (1, 2):
 """
 
 
-@pytest.mark.slow  # a fresh interpreter imports torch
+@pytest.mark.release  # a fresh interpreter imports torch
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_one_openmp_runtime_with_as_many_threads_as_torch_was_told():
     """A module built without OpenMP runs serially and does not say so; a second runtime would double the threads."""

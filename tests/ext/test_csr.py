@@ -63,17 +63,6 @@ def test_from_coo_sorts_and_adds_like_scipy(data):
         assert bool((a.rows() * n_cols + a.indices).diff().ge(0).all())
 
 
-def test_from_coo_keeps_the_order_of_equal_places():
-    a = Csr.from_coo(torch.tensor([1, 0, 1]), torch.tensor([0, 0, 0]), torch.tensor([3.0, 1.0, 2.0]), (2, 1))
-    assert a.values.tolist() == [1.0, 3.0, 2.0]
-
-
-def test_from_coo_without_values_has_ones():
-    a = Csr.from_coo(torch.tensor([1]), torch.tensor([0]), None, (2, 2))
-    assert a.to_dense().tolist() == [[0.0, 0.0], [1.0, 0.0]]
-    assert a.dtype == torch.float32
-
-
 def test_keys_of_a_matrix_with_more_than_2_to_the_31_places():
     """Rows and columns are sorted by one key, row * n_cols + column, that must not wrap."""
     rows, cols = torch.tensor([99_999, 70_000, 70_000]), torch.tensor([1, 2**31 - 2, 3])
@@ -132,17 +121,12 @@ INDPTR, INDICES, VALUES = torch.tensor([0, 1, 2]), torch.tensor([1, 0], dtype=to
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        ({"indptr": [0, 1, 2]}, TypeError, "Csr: indptr must be a tensor, got list"),
         ({"indptr": INDPTR.int()}, TypeError, "Csr: indptr must be int64, got int32"),
         ({"indices": INDICES.long()}, TypeError, "Csr: indices must be int32, got int64"),
         ({"values": VALUES.half()}, TypeError, "Csr: values must be float32 or float64, got float16"),
-        ({"values": VALUES.int()}, TypeError, "Csr: values must be float32 or float64, got int32"),
         ({"values": VALUES[:, None]}, ValueError, r"Csr: values must be a contiguous vector, got shape \(2, 1\)"),
-        ({"values": torch.ones(4)[::2]}, ValueError, r"Csr: values must be a contiguous vector, got shape \(2,\)"),
-        ({"values": VALUES.to("meta")}, ValueError, "Csr: values must be on cpu, got meta"),
         ({"values": VALUES[:1]}, ValueError, "Csr: values must have one entry per index, got 1 for 2"),
         ({"indptr": INDPTR[:0]}, ValueError, r"Csr: indptr must have n_rows \+ 1 entries, got none"),
-        ({"n_cols": -1}, ValueError, r"Csr: n_cols must be in \[0, 2147483647\], got -1"),
         ({"n_cols": 2**31}, ValueError, r"Csr: n_cols must be in \[0, 2147483647\], got 2147483648"),
     ],
 )
@@ -157,16 +141,12 @@ def test_constructor_refuses(parts, error, message):
     ("parts", "message"),
     [
         ({"indptr": torch.tensor([1, 1, 2])}, "a: indptr must run from 0 to 2, got 1 to 2"),
-        ({"indptr": torch.tensor([0, 1, 3])}, "a: indptr must run from 0 to 2, got 0 to 3"),
-        ({"indptr": torch.tensor([0, 3, 2])}, "a: indptr must not fall, got a fall after row 1"),
-        ({"indices": torch.tensor([-1, 0], dtype=torch.int32)}, r"a: indices must be in \[0, 2\), got values from -1"),
         (
             {"indices": torch.tensor([1, 2], dtype=torch.int32)},
             r"a: indices must be in \[0, 2\), got values from 1 to 2",
         ),
         ({"indptr": torch.tensor([0, 2, 2])}, "a: columns must be ascending and unique within a row, row 0 is not"),
         ({"values": torch.tensor([1.0, float("nan")])}, "a: values must be finite, got nan in row 1"),
-        ({"values": torch.tensor([float("inf"), 1.0])}, "a: values must be finite, got inf in row 0"),
     ],
 )
 def test_check_structure_refuses(parts, message):
@@ -217,14 +197,6 @@ def test_indices_changed_in_place_are_looked_at_again(name, copied):
         propagate(a, torch.ones(2, 3))
 
 
-def test_the_order_of_columns_in_a_row_is_told():
-    """Row 0 is empty, row 1 repeats a column, row 2 begins below where row 1 ends, row 3 falls."""
-    indptr, indices = torch.tensor([0, 0, 3, 5, 7]), torch.tensor([2, 2, 7, 2, 6, 5, 1], dtype=torch.int32)
-    for rows, expected in ((4, 3), (3, None), (1, None)):
-        end = int(indptr[rows])
-        assert Csr(indptr[: rows + 1], indices[:end], torch.ones(end), 9).disordered_row() == expected
-
-
 def test_a_shape_whose_places_have_no_number_is_refused():
     rows = torch.zeros(1, dtype=torch.int64)
     for shape in ((2**40, 2**30), (2, 2**62), (-1, 2)):
@@ -268,22 +240,13 @@ def test_check_structure_finds_a_fault_wherever_a_step_ends(step, monkeypatch):
                     Csr.unchecked(indptr, wrong, good, 5).check_structure()
 
 
-def test_check_structure_refuses_repeated_columns():
-    repeated = matrix("repeated entries", torch.float64, torch.device("cpu"))
-    with pytest.raises(ValueError, match="Csr: columns must be ascending and unique within a row, row 0 is not"):
-        repeated.check_structure()
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"rows": torch.tensor([0, 2])}, ValueError, r"Csr: rows must be in \[0, 2\), got values from 0 to 2"),
-        ({"cols": torch.tensor([-1, 0])}, ValueError, r"Csr: cols must be in \[0, 3\), got values from -1 to 0"),
         ({"rows": torch.tensor([0])}, ValueError, "Csr: rows and cols must be vectors of one length"),
         ({"values": torch.ones(3)}, ValueError, r"Csr: values must have shape \(2,\), got \(3,\)"),
         ({"rows": torch.tensor([0.0, 1.5])}, TypeError, "Csr: rows must be integers, got float32"),
-        ({"cols": torch.tensor([True, False])}, TypeError, "Csr: cols must be integers, got bool"),
-        ({"values": torch.ones(2, dtype=torch.int64)}, TypeError, "Csr: values must be float32 or float64, got int64"),
     ],
 )
 def test_from_coo_refuses(change, error, message):

@@ -80,7 +80,7 @@ def cases(output: str) -> int:
 @pytest.mark.parametrize("name", ["emulator", *OPS])
 def test_kernels_agree_with_the_cpu_twins(built, name):
     done = run(built / f"{name}_test")
-    assert (done.returncode, cases(done.stdout) > 100) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, cases(done.stdout) > 50) == (0, True), done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare_ext import hessian_product, move_logits, node_gradients, receptive_field, record
-from tests.helpers.compare import exact_network, hessian_product_matches, move_logits_matches
-from tests.helpers.problems import LAYOUTS, NETWORKS, network, normal
-from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
+from calirare_ext import hessian_product, move_logits, receptive_field, record
+from tests.helpers.compare import hessian_product_matches, move_logits_matches
+from tests.helpers.problems import NETWORKS, network, normal
+from tests.helpers.tolerance import assert_identical
 
 CURVATURES = ["exact", "ggn"]
 
@@ -23,46 +23,6 @@ def test_explicit_matrix(name, curvature, dtype, device):
         hessian_product_matches(product, tape, vectors, curvature, damping)
 
 
-@pytest.mark.parametrize("curvature", CURVATURES)
-@pytest.mark.parametrize("name", NETWORKS)
-def test_symmetric(name, curvature, device):
-    """The whole matrix, column by column, equals its transpose within the rounding of its entries."""
-    tape = network(name, torch.float64, device).tape
-    exact = exact_network(tape)
-    identity = torch.eye(tape.n_parameters, dtype=torch.float64, device=device)
-    matrix = hessian_product(tape, identity, curvature=curvature)
-    bound = sum_bound(exact.matrix(curvature), exact.terms, exact.absolute_matrix(curvature), out=torch.float64)
-    assert_within(matrix, matrix.T.cpu(), bound + bound.T, "symmetry")
-    assert_within(matrix, exact.matrix(curvature), bound, "matrix")
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_gauss_newton_is_never_indefinite(name):
-    tape = network(name).tape
-    matrix = hessian_product(tape, torch.eye(tape.n_parameters, dtype=torch.float64), curvature="ggn")
-    eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
-    rounding = exact_network(tape).terms * torch.finfo(torch.float64).eps * exact_network(tape).absolute_ggn.norm()
-    assert eigenvalues[0] >= -rounding
-    assert eigenvalues[-1] > rounding
-
-
-@pytest.mark.parametrize("name", ["one layer", "sparse inputs, one layer"])
-def test_one_layer_has_no_indefinite_part(name):
-    tape = network(name).tape
-    v = normal(2, tape.n_parameters, seed=1)
-    hessian_product_matches(hessian_product(tape, v, curvature="ggn"), tape, v, "exact", 0.0)
-
-
-@pytest.mark.parametrize(
-    "name", sorted(set(NETWORKS) - {"one layer", "sparse inputs, one layer", "inputs in factors, one layer"})
-)
-def test_exact_and_gauss_newton_differ_where_there_is_a_hidden_layer(name):
-    tape = network(name).tape
-    v = normal(1, tape.n_parameters, seed=1)
-    with pytest.raises(AssertionError, match="hessian_product"):
-        hessian_product_matches(hessian_product(tape, v, curvature="ggn"), tape, v, "exact", 0.0)
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_moved_logits(name, dtype, device):
     tape = network(name, dtype, device).tape
@@ -70,29 +30,6 @@ def test_moved_logits(name, dtype, device):
     moved = move_logits(tape, vectors)
     assert moved.shape == (tape.n_nodes, 3, tape.n_classes)
     move_logits_matches(moved, tape, vectors)
-
-
-@pytest.mark.parametrize("name", ["three classes", "sparse inputs", "three layers, four classes"])
-def test_moving_logits_is_the_transpose_of_pulling_seeds_back(name, dtype):
-    """<seeds, J v> = <J^T seeds, v>, through two kernels that share no code."""
-    tape = network(name, dtype).tape
-    v = normal(1, tape.n_parameters, seed=5).to(dtype)
-    seeds = normal(tape.n_nodes, 1, tape.n_classes, seed=6).to(dtype)
-    one_way = (move_logits(tape, v)[:, 0].double() * seeds[:, 0].double()).sum(1)
-    other_way = node_gradients(tape, seeds).dense().double() @ v[0].double()
-    exact = exact_network(tape)
-    magnitude = torch.einsum("msk,mkp,p->m", seeds.double().abs(), exact.absolute_jacobian(), v[0].double().abs())
-    bound = sum_bound(other_way, 2 * (exact.terms + tape.n_parameters), magnitude, out=dtype)
-    assert_within(one_way, other_way, bound, "transpose")
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides_of_the_vectors_do_not_matter(layout, device):
-    tape = network("three classes", torch.float64, device).tape
-    vectors = normal(4, tape.n_parameters, seed=1).to(device)
-    laid_out = LAYOUTS[layout](vectors)
-    assert_identical(hessian_product(tape, laid_out), hessian_product(tape, vectors), "hessian_product")
-    assert_identical(move_logits(tape, laid_out), move_logits(tape, vectors), "move_logits")
 
 
 @pytest.mark.parametrize("name", ["one layer", "three layers, four classes", "sparse inputs"])
@@ -115,14 +52,6 @@ def test_without_labelled_nodes_only_the_damping_is_left(n_layers, device):
     for curvature in CURVATURES:
         assert_identical(hessian_product(tape, v, curvature=curvature, damping=0.5), 0.5 * v, "damping")
     assert move_logits(tape, v).shape == (0, 2, tape.n_classes)
-
-
-@pytest.mark.parametrize("name", ["three layers, four classes", "sparse inputs"])
-def test_two_runs_agree_bit_for_bit(name, dtype, device):
-    tape = network(name, dtype, device).tape
-    v = normal(5, tape.n_parameters, seed=1).to(dtype).to(device)
-    assert_identical(hessian_product(tape, v), hessian_product(tape, v), "hessian_product")
-    assert_identical(move_logits(tape, v), move_logits(tape, v), "move_logits")
 
 
 def test_a_bad_number_stays_in_its_row(device):
@@ -148,10 +77,7 @@ def test_no_half_tracked_derivative():
     ("vectors", "curvature", "error", "message"),
     [
         (torch.ones(1, 46), "exact", ValueError, r"vectors must have shape \[any, 47\], got \[1, 46\]"),
-        (torch.ones(47), "exact", ValueError, r"vectors must have shape \[any, 47\], got \[47\]"),
         (torch.ones(1, 47).double(), "exact", TypeError, "vectors must be float32 as the tape is, got float64"),
-        (torch.ones(1, 47).long(), "exact", TypeError, "vectors must be float32 or float64, got int64"),
-        (torch.ones(1, 47, device="meta"), "exact", ValueError, "vectors must be on cpu as the tape is, got meta"),
         (torch.ones(1, 47), "fisher", ValueError, "curvature must be one of exact, ggn, got 'fisher'"),
     ],
 )

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calirare_ext import SolverResult, SolverStatus, block_cg, hessian_product, node_gradients, solve_inverse_hvp
+from calirare_ext import SolverResult, SolverStatus, block_cg, node_gradients, solve_inverse_hvp
 from tests.helpers.compare import exact_network, exactly, solution_matches
-from tests.helpers.problems import LAYOUTS, NETWORKS, network, normal, with_spectrum
+from tests.helpers.problems import NETWORKS, network, normal, with_spectrum
 from tests.helpers.tolerance import assert_identical, assert_within, unit_roundoff
 
 CONVERGED, MAX_ITERATIONS, NEGATIVE_CURVATURE, NON_FINITE = SolverStatus
@@ -21,7 +21,7 @@ def product_with(matrix: torch.Tensor, like: torch.Tensor):
     return lambda v: v @ matrix
 
 
-@pytest.mark.parametrize("condition", [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6])
+@pytest.mark.parametrize("condition", [1.0, 1e2, 1e4, 1e6])
 @pytest.mark.parametrize("b", [1, 4])
 def test_prescribed_condition_numbers(condition, b, device):
     p, tolerance = 40, 1e-9
@@ -83,21 +83,6 @@ class TestStopping:
         for name in SolverResult._fields:
             assert_identical(getattr(result, name), getattr(expected, name), name)
 
-    def test_it_stops_asking_for_products_when_all_are_done(self):
-        calls = []
-        block_cg(lambda v: calls.append(1) or 2 * v, torch.ones(3, 4), tolerance=1e-6, max_iterations=100)
-        assert len(calls) == 2, "one iteration and one product for the residual"
-
-    def test_a_looser_tolerance_takes_fewer_iterations(self):
-        matrix, rhs = with_spectrum(torch.logspace(0, 4, 60), seed=5), normal(2, 60, seed=6)
-        counts = []
-        for tolerance in (1e-1, 1e-3, 1e-6, 1e-9):
-            result = block_cg(product_with(matrix, rhs), rhs, tolerance=tolerance, max_iterations=1000)
-            solution_matches(result, matrix, rhs, tolerance)
-            counts.append(int(result.iterations.sum()))
-        assert counts == sorted(counts)
-        assert counts[0] < counts[-1] // 3
-
 
 class TestStatus:
     """What each right-hand side reports; none is silent about a fault."""
@@ -118,10 +103,6 @@ class TestStatus:
         assert result.x.tolist() == [[0.0, 0.0], [1.0, 0.0]]
         assert result.iterations.tolist() == [0, 1]
         assert result.residual_norm.tolist() == [1.0, 0.0]
-
-    def test_a_flat_direction_is_no_direction_of_positive_curvature(self):
-        result = block_cg(lambda v: v * torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1.0]]))
-        assert result.status.tolist() == [NEGATIVE_CURVATURE]
 
     def test_negative_curvature_later_keeps_the_last_good_iterate(self):
         eigenvalues = torch.tensor([4.0, 3.0, 2.0, 1.0, -0.1], dtype=torch.float64)
@@ -153,11 +134,6 @@ class TestStatus:
         assert result.x[1].tolist() == [0.0] * 6
         assert bool(result.residual_norm[1].isnan())
         assert_identical(result.x[[0, 2]], rhs[[0, 2]] / 2, "the others")
-
-    @pytest.mark.parametrize("value", [float("inf"), -float("inf")])
-    def test_an_infinite_right_hand_side(self, value, device):
-        result = block_cg(lambda v: 2 * v, torch.tensor([[1.0, value]], device=device))
-        assert result.status.tolist() == [NON_FINITE]
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
     def test_a_product_that_breaks_down(self, bad):
@@ -200,7 +176,7 @@ class TestStatus:
         assert block_cg(lambda v: v, rhs[:0]).summary() == "no right-hand side; largest relative residual 0"
 
 
-@pytest.mark.parametrize("exponent", [-1000, -600, -100, 100, 600, 1000])
+@pytest.mark.parametrize("exponent", [-1000, -100, 600, 1000])
 def test_scaling_the_right_hand_side_scales_the_solution(exponent, device):
     """A confident node's gradient can be tiny: its squared norm must not underflow into "solved by zero"."""
     power = 2.0**exponent
@@ -210,14 +186,6 @@ def test_scaling_the_right_hand_side_scales_the_solution(exponent, device):
     assert_identical(scaled.x, power * plain.x, "x")
     assert_identical(scaled.status, plain.status, "status")
     assert_identical(scaled.iterations, plain.iterations, "iterations")
-
-
-def test_tiny_right_hand_sides_in_float32(device):
-    matrix, rhs = (
-        with_spectrum(torch.logspace(0, 2, 12), seed=14),
-        2.0**-110 * normal(2, 12, seed=15).float().to(device),
-    )
-    solution_matches(block_cg(product_with(matrix, rhs), rhs, tolerance=1e-5), matrix.float().double(), rhs, 1e-5)
 
 
 class TestPreconditioner:
@@ -240,29 +208,9 @@ class TestPreconditioner:
         solution_matches(better, matrix, rhs, 1e-6)
         assert int(better.iterations.max()) * 4 < int(plain.iterations.min())
 
-    def test_the_inverse_itself_takes_one_iteration(self):
-        matrix, rhs = with_spectrum(torch.logspace(0, 3, 20), seed=18), normal(2, 20, seed=19)
-        inverse = torch.linalg.inv(matrix)
-        result = block_cg(product_with(matrix, rhs), rhs, tolerance=1e-8, precondition=lambda r: r @ inverse)
-        assert result.iterations.tolist() == [1, 1]
-        solution_matches(result, matrix, rhs, 1e-8)
-
     def test_one_that_is_not_positive_definite_is_reported(self):
         result = block_cg(lambda v: 2 * v, torch.ones(1, 3), precondition=lambda r: -r)
         assert result.status.tolist() == [NEGATIVE_CURVATURE]
-
-    def test_it_sees_no_gradients_being_recorded(self):
-        seen = []
-        block_cg(lambda v: seen.append(torch.is_grad_enabled()) or v, torch.ones(1, 3, requires_grad=True))
-        assert seen
-        assert not any(seen)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides_of_the_right_hand_sides_do_not_matter(layout, device):
-    matrix, rhs = with_spectrum(torch.linspace(1, 5, 9), seed=20), normal(4, 9, seed=21).to(device)
-    result = block_cg(product_with(matrix, rhs), LAYOUTS[layout](rhs), tolerance=1e-8)
-    assert_identical(result.x, block_cg(product_with(matrix, rhs), rhs, tolerance=1e-8).x, layout)
 
 
 def test_the_right_hand_sides_are_left_alone(device):
@@ -270,25 +218,6 @@ def test_the_right_hand_sides_are_left_alone(device):
     before = rhs.clone()
     block_cg(lambda v: 2 * v, rhs)
     assert_identical(rhs, before, "rhs")
-
-
-def test_two_runs_agree_bit_for_bit(dtype, device):
-    tape = network("three classes", dtype, device).tape
-    rhs = node_gradients(tape).dense()
-    first, second = (solve_inverse_hvp(tape, rhs, curvature="ggn", damping=0.01, tolerance=1e-4) for _ in range(2))
-    for name in SolverResult._fields:
-        assert_identical(getattr(second, name), getattr(first, name), name)
-
-
-def test_threads_agree_bit_for_bit(dtype, threads):
-    """With an elementwise product, all that is left is the solver's own vector work."""
-    diagonal = torch.linspace(1, 30, 700, dtype=torch.float64).to(dtype)
-    rhs, results = normal(7, 700, seed=23).to(dtype), []
-    for count in (1, 2, 3):
-        with threads(count):
-            results.append(block_cg(lambda v: v * diagonal, rhs, tolerance=1e-5).x)
-    assert_identical(results[1], results[0], "2 threads")
-    assert_identical(results[2], results[0], "3 threads")
 
 
 @pytest.mark.parametrize("curvature", ["exact", "ggn"])
@@ -318,23 +247,6 @@ def test_a_tape_with_an_indefinite_hessian_reports_it(device):
     assert safe.status.tolist() == [CONVERGED] * 3
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_bad_damping_is_reported(bad):
-    tape = network("two layers").tape
-    assert solve_inverse_hvp(tape, node_gradients(tape).dense(), damping=bad).status.tolist() == [NON_FINITE] * 5
-
-
-def test_preconditioning_the_networks_matrix(device):
-    tape = network("every node", torch.float64, device).tape
-    identity = torch.eye(tape.n_parameters, dtype=torch.float64, device=device)
-    inverse = torch.linalg.inv(hessian_product(tape, identity, curvature="ggn", damping=0.5))
-    inverse = (inverse + inverse.T) / 2
-    rhs, options = node_gradients(tape).dense(), {"damping": 0.5, "curvature": "ggn", "tolerance": 1e-8}
-    plain = solve_inverse_hvp(tape, rhs, **options)
-    better = solve_inverse_hvp(tape, rhs, precondition=lambda r: r @ inverse, **options)
-    assert int(better.iterations.max()) == 1 < int(plain.iterations.min())
-
-
 TAPE_RHS = torch.ones(2, 47, dtype=torch.float64)
 
 
@@ -342,15 +254,10 @@ TAPE_RHS = torch.ones(2, 47, dtype=torch.float64)
     ("change", "error", "message"),
     [
         ({"rhs": TAPE_RHS[:, :46]}, ValueError, r"rhs must have shape \[any, 47\], got \[2, 46\]"),
-        ({"rhs": TAPE_RHS[0]}, ValueError, r"rhs must have shape \[any, 47\], got \[47\]"),
-        ({"rhs": TAPE_RHS.float()}, TypeError, "rhs must be float64 as the tape is, got float32"),
         ({"curvature": "hessian"}, ValueError, "curvature must be one of exact, ggn, got 'hessian'"),
-        ({"tolerance": 0.0}, ValueError, r"tolerance must be in \(0.0, 1.0\), got 0.0"),
         ({"tolerance": 1.0}, ValueError, r"tolerance must be in \(0.0, 1.0\), got 1.0"),
-        ({"tolerance": float("nan")}, ValueError, r"tolerance must be in \(0.0, 1.0\), got nan"),
         ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
         ({"check_every": -1}, ValueError, "check_every must be at least 0, got -1"),
-        ({"check_every": 0.5}, TypeError, "check_every must be a whole number, got 0.5"),
     ],
 )
 def test_solve_inverse_hvp_refuses(change, error, message):
@@ -362,15 +269,11 @@ def test_solve_inverse_hvp_refuses(change, error, message):
     ("change", "error", "message"),
     [
         ({"rhs": torch.ones(3)}, ValueError, r"rhs must have shape \[any, any\], got \[3\]"),
-        ({"rhs": torch.ones(1, 3).int()}, TypeError, "rhs must be float32 or float64, got int32"),
-        ({"tolerance": 2.0}, ValueError, r"tolerance must be in \(0.0, 1.0\), got 2.0"),
         ({"max_iterations": 2.5}, TypeError, "max_iterations must be a whole number, got 2.5"),
         ({"product": lambda v: None}, TypeError, "product must return a tensor, got NoneType"),
         ({"precondition": lambda v: v.tolist()}, TypeError, "precondition must return a tensor, got list"),
         ({"product": lambda v: v[:, :2]}, ValueError, r"product must return shape \[1, 3\] on cpu, got \[1, 2\]"),
         ({"product": lambda v: v.double()}, TypeError, "product must return Float, got Double"),
-        ({"precondition": lambda r: r[0]}, ValueError, r"precondition must return shape \[1, 3\] on cpu, got \[3\]"),
-        ({"precondition": lambda r: r.double()}, TypeError, "precondition must return Float, got Double"),
     ],
 )
 def test_block_cg_refuses(change, error, message):

@@ -122,14 +122,6 @@ def test_candidates_by_width_size_and_order(monkeypatch):
     assert layouts.candidates(a, 1) == ["plain"]
 
 
-def test_prepare():
-    a = random_matrix(200, 200, 2000, seed=4)
-    for width in (0, 1, 16, 100):
-        assert prepare(a, width) in layouts.candidates(a, width)
-    with pytest.raises(ValueError, match="prepare: width must be >= 0, got -1"):
-        prepare(a, -1)
-
-
 def test_derivatives_through_tiles(monkeypatch):
     a = random_matrix(60, 60, 500, seed=6)
     x = normal(60, 3, seed=1).requires_grad_()

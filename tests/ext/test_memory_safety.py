@@ -33,18 +33,13 @@ def as_int32(*values: int) -> Tensor:
     ("changes", "error", "message"),
     [
         ({"nodes": as_int32(0, 4, 1)}, ValueError, r"nodes must be in \[0, 4\), got 0 to 4"),
-        ({"nodes": as_int32(0, -1, 1)}, ValueError, r"nodes must be in \[0, 4\), got -1 to 1"),
         ({"nodes": as_int32(0, 1)}, ValueError, r"delta must have shape \[2, any, any\]"),
         ({"nodes": torch.tensor([0, 3, 1])}, TypeError, "nodes must be int32, got int64"),
         ({"entry_ptr": torch.tensor([0, 1, 4])}, ValueError, "entry_ptr must rise from 0 to 3"),
-        ({"entry_ptr": torch.tensor([1, 1, 3])}, ValueError, "entry_ptr must rise from 0 to 3"),
         ({"entry_ptr": torch.tensor([0, 9, 3])}, ValueError, "entry_ptr must rise from 0 to 3"),
         ({"entry_ptr": torch.tensor([0, 1, 3] * 2)[::2]}, ValueError, "entry_ptr must be a contiguous vector"),
         ({"entry_ptr": torch.empty(0, dtype=torch.int64)}, ValueError, "entry_ptr must rise from 0 to 3"),
-        ({"entry_ptr": [0, 1, 3]}, TypeError, "entry_ptr must be a tensor, got list"),
-        ({"delta": normal(3, 2, seed=1)}, ValueError, r"delta must have shape \[3, any, any\]"),
         ({"delta": normal(3, 1, 2, seed=1).float()}, TypeError, "delta must be float64 as inputs is"),
-        ({"inputs": torch.ones(4)}, ValueError, r"inputs must have shape \[any, any\]"),
         ({"inputs": "x"}, TypeError, "inputs must be a tensor, got str"),
     ],
 )

@@ -142,15 +142,15 @@ def test_is_the_loss_and_its_gradient(shape, composed, dtype):
 
 
 @pytest.mark.parametrize("shape", SHAPES[2:6], ids=lambda shape: "-".join(map(str, shape)))
-def test_is_the_same_on_every_device(shape, dtype, device):
+def test_is_the_same_on_a_gpu(shape, dtype, cuda_device):
     case = case_of(*shape, dtype)
     wanted = case.wanted()
     rows, x, blocks = case.field.rows, case.field.features, case.field.blocks
-    moved = (tuple(part.to(device) for part in parts) for parts in (rows, blocks))
-    case.field = ReceptiveField(next(moved), x.to(device), next(moved))
+    moved = (tuple(part.to(cuda_device) for part in parts) for parts in (rows, blocks))
+    case.field = ReceptiveField(next(moved), x.to(cuda_device), next(moved))
     for name in ("parameters", "targets", "weights"):
-        setattr(case, name, getattr(case, name).to(device))
-    case.factors = [factors.to(device) for factors in case.factors]
+        setattr(case, name, getattr(case, name).to(cuda_device))
+    case.factors = [factors.to(cuda_device) for factors in case.factors]
     losses, gradients = case.found(composed=False)
     assert losses.device == gradients.device == case.parameters.device
     matches((losses.cpu(), gradients.cpu()), case_of(*shape, dtype), wanted)
@@ -284,12 +284,9 @@ def test_no_labels_and_no_rows():
     ("change", "error", "message"),
     [
         ({"targets": torch.full((12,), 2)}, ValueError, r"targets must be in \[0, 2\)"),
-        ({"targets": torch.zeros(12)}, TypeError, "targets must be int64"),
         ({"targets": torch.zeros(3, dtype=torch.int64)}, ValueError, "one entry per row"),
         ({"weights": torch.ones(1, 12)}, ValueError, r"weights must be contiguous, \[2, 12\]"),
-        ({"weights": torch.ones(2, 12).double()}, TypeError, "weights must be"),
         ({"parameters": torch.ones(2, 5)}, ValueError, "parameters must be contiguous"),
-        ({"factors": [torch.ones(3)]}, ValueError, "factors must be contiguous"),
         ({"factors": [torch.ones(5, 4)]}, ValueError, "factors must be"),
         ({"factors": [torch.ones(700, 4)] * 2}, ValueError, "one for each hidden layer"),
     ],

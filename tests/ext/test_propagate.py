@@ -13,7 +13,7 @@ from calirare_ext import Csr, propagate, reference
 from calirare_ext._backend import _C
 from calirare_ext.propagate import compiled
 from tests.helpers.compare import exact_csr, exactly, propagate_matches
-from tests.helpers.problems import LAYOUTS, MATRICES, WIDTHS, far_apart, matrix, normal, random_matrix
+from tests.helpers.problems import MATRICES, WIDTHS, far_apart, matrix, normal, random_matrix
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
 SQUARE_X = torch.ones(3, 2)
@@ -36,61 +36,12 @@ def test_reference_matches_too(name, dtype, device):
     propagate_matches(reference.propagate(a, x), a, x)
 
 
-# torch-sparse 0.6.18 divides by the number of rows or entries: a matrix without any ends the process.
-@pytest.mark.parametrize("name", [name for name, make in MATRICES.items() if make().nnz and make().n_rows])
-def test_torch_sparse_says_the_same(name, dtype):
-    torch_sparse = pytest.importorskip("torch_sparse")
-    a = matrix(name, dtype, torch.device("cpu"))
-    x = normal(a.n_cols, 9, seed=2).to(dtype)
-    theirs = torch_sparse.SparseTensor(
-        rowptr=a.indptr, col=a.indices.long(), value=a.values, sparse_sizes=a.shape, is_sorted=True
-    )
-    propagate_matches(torch_sparse.matmul(theirs, x), a, x)
-
-
-@pytest.mark.parametrize("width", [80, 144, 272, 400])
-def test_tiles_of_unequal_width(width, dtype, device):
-    """5 to 25 registers in float32, twice that in float64: tiles of every width from 1 to 8 registers."""
-    a = matrix("directed weights", dtype, device)
-    x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
-    propagate_matches(propagate(a, x), a, x)
-
-
-@pytest.mark.parametrize("width", [512, 1023, 1024, 1039, 2048])
-def test_rows_read_from_end_to_end(width, dtype, device):
-    """From 4 KB on, a row takes up to 8 entries in one sweep: rows of 0 to 25 entries are 0 to 4 batches."""
-    lengths = torch.arange(26)
-    cols = torch.cat([torch.arange(int(n)) for n in lengths])
-    weights = normal(1, len(cols), seed=3)[0].to(dtype)
-    a = Csr.from_coo(torch.repeat_interleave(lengths, lengths), cols, weights, (26, 26)).to(device)
-    x = normal(26, width, seed=width).to(dtype).to(device)
-    propagate_matches(propagate(a, x), a, x)
-
-
-def test_an_output_too_large_for_the_cache(dtype, device):
-    """Above 512 KB rows of the product are fetched before they are written, the last eight excepted."""
-    a = random_matrix(1500, 300, 4_000, seed=12).to(dtype).to(device)
-    x = normal(a.n_cols, 99, seed=2).to(dtype).to(device)
-    propagate_matches(propagate(a, x), a, x)
-
-
 @pytest.mark.slow
 def test_an_input_too_large_for_the_cache(dtype, device):
     """Above 8 MB rows are fetched ahead, beyond the ends of rows and never beyond the last entry."""
     a = random_matrix(300, 40_000, 2_000, seed=11).to(dtype).to(device)
-    for width in (53, 67):
-        x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
-        propagate_matches(propagate(a, x), a, x)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("width", [1, 5, 16, 33, 130])
-def test_strides_do_not_matter(layout, width, dtype, device):
-    a = matrix("directed weights", dtype, device)
-    x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
-    laid_out = LAYOUTS[layout](x)
-    assert_identical(laid_out, x, layout)
-    propagate_matches(propagate(a, laid_out), a, x)
+    x = normal(a.n_cols, 67, seed=1).to(dtype).to(device)
+    propagate_matches(propagate(a, x), a, x)
 
 
 def test_a_row_that_stands_for_all_rows(dtype, device):
@@ -125,23 +76,13 @@ def test_output_further_apart_than_2_to_the_31_elements(device):
     assert not bool(out[0].any())
 
 
-def test_out_keeps_what_lies_between_its_rows(dtype, device):
-    a = matrix("directed weights", dtype, device)
-    x = normal(a.n_cols, 7, seed=1).to(dtype).to(device)
-    buffer = torch.full((a.n_rows, 12), 9.0, dtype=dtype, device=device)
-    _C.propagate_out(compiled(a), x, buffer[:, 3:10])
-    assert_identical(buffer[:, 3:10], propagate(a, x), "inside")
-    assert bool((buffer[:, :3] == 9.0).all())
-    assert bool((buffer[:, 10:] == 9.0).all())
-
-
-def test_writes_where_it_is_told(dtype, device):
-    a = matrix("directed weights", dtype, device)
-    x = normal(a.n_cols, 7, seed=1).to(dtype).to(device)
-    out = torch.full((a.n_rows, 7), 9.0, dtype=dtype, device=device)
+def test_writes_where_it_is_told(device):
+    a = matrix("directed weights", torch.float32, device)
+    x = normal(a.n_cols, 7, seed=1).float().to(device)
+    out = torch.full((a.n_rows, 7), 9.0, device=device)
     assert propagate(a, x, out=out) is out
     assert_identical(out, propagate(a, x), "out")
-    traced = torch.full((a.n_rows, 7), 9.0, dtype=dtype, device=device)
+    traced = torch.full((a.n_rows, 7), 9.0, device=device)
     torch.compile(lambda x, out: propagate(a, x, out=out), backend="eager", fullgraph=True)(x, traced)
     assert_identical(traced, out, "traced")
 
@@ -150,8 +91,6 @@ def test_writes_where_it_is_told(dtype, device):
     ("out", "grad", "error", "message"),
     [
         (torch.ones(2, 2), False, ValueError, r"out must have shape \[3, 2\], got \[2, 2\]"),
-        (torch.ones(3, 2).double(), False, TypeError, "out must be float32 as a is, got float64"),
-        (torch.ones(2, 3).T, False, ValueError, "out must be contiguous and share no memory"),
         (SQUARE_X[:, :2], False, ValueError, "out must be contiguous and share no memory"),
         (torch.ones(3, 2), True, ValueError, "out must be left out where a derivative is wanted"),
     ],
@@ -159,22 +98,6 @@ def test_writes_where_it_is_told(dtype, device):
 def test_refuses_to_write(out, grad, error, message):
     with pytest.raises(error, match=message):
         propagate(GOOD, SQUARE_X.clone().requires_grad_() if grad else SQUARE_X, out=out)
-
-
-def test_two_runs_agree_bit_for_bit(dtype, device):
-    a = matrix("hub", dtype, device)
-    x = normal(a.n_cols, 129, seed=1).to(dtype).to(device)
-    assert_identical(propagate(a, x), propagate(a, x), "second run")
-
-
-def test_threads_agree_bit_for_bit(dtype, threads):
-    a = random_matrix(500, 500, 9000, seed=7).to(dtype)
-    x = normal(500, 67, seed=8).to(dtype)
-    with threads(1):
-        one = propagate(a, x)
-    for count in (2, 3):
-        with threads(count):
-            assert_identical(propagate(a, x), one, f"{count} threads")
 
 
 def test_nan_and_infinity_pass_through(dtype, device):
@@ -212,19 +135,13 @@ class TestFunctorch:
         propagate_matches(value, a, x)
         propagate_matches(moved, a, tangent)
 
-    def test_grad(self, problem):
-        a, _, x = problem
-        seed = normal(a.n_rows, 3, seed=3).to(x)
-        propagate_matches(torch.func.grad(lambda x: (propagate(a, x) * seed).sum())(x), a.transpose(), seed)
-
     @pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
     def test_jacobian_is_the_matrix(self, problem, transform):
         a, dense, x = problem
         jacobian = transform(lambda column: propagate(a, column[:, None])[:, 0])(x[:, 0])
         assert_identical(jacobian.cpu(), dense, "jacobian")
 
-    @pytest.mark.parametrize("in_dim", [0, 1, 2, -1])
-    @pytest.mark.parametrize("batch", [0, 1, 4])
+    @pytest.mark.parametrize(("in_dim", "batch"), [(0, 0), (1, 4), (2, 1), (-1, 4)])
     def test_vmap(self, problem, in_dim, batch):
         a, _, x = problem
         many = (
@@ -234,17 +151,6 @@ class TestFunctorch:
         assert out.shape == (batch, a.n_rows, 3)
         for one, x_one in zip(out, many.movedim(in_dim, 0), strict=True):
             propagate_matches(one, a, x_one)
-
-    def test_vmap_over_something_else(self, problem):
-        a, _, x = problem
-        out = torch.func.vmap(lambda scale: scale * propagate(a, x))(torch.tensor([1.0, 2.0], device=x.device))
-        assert_identical(out[1], 2 * out[0], "scaled")
-
-    def test_hessian(self, problem):
-        a, dense, x = problem
-        hessian = torch.func.hessian(lambda column: (propagate(a, column[:, None]) ** 2).sum() / 2)(x[:, 0])
-        normal_matrix = Csr.from_dense(dense.T).to(x.device)
-        propagate_matches(hessian, normal_matrix, exactly(a.to_dense()).to(x.device))
 
     def test_per_sample_gradients(self, problem):
         """vmap of grad, what per-node gradients are made of."""

@@ -60,17 +60,6 @@ def test_random_graphs(n, nnz, n_layers, random):
     assert_field(field, a, inputs, nodes, n_layers)
 
 
-def test_only_the_rows_that_are_needed_are_read():
-    """Whatever stands at the other rows cannot reach the field: they hold NaN here."""
-    a_hat = gcn_norm(graph(directed=True))
-    needed = torch.tensor(reachable(a_hat, [4], 1))
-    inputs = torch.full((N_NODES, 2), float("nan"), dtype=torch.float64)
-    inputs[needed] = 1.0
-    field = receptive_field(a_hat, inputs, torch.tensor([4]), 2)
-    assert needed.numel() < N_NODES
-    assert bool(torch.isfinite(field.inputs).all())
-
-
 @pytest.mark.parametrize("nodes", [[0, 2], list(range(N_NODES))], ids=["some", "all"])
 def test_inputs_of_any_strides_are_kept_by_rows(nodes):
     """The kernels read rows; a transposed feature matrix must not reach them as it is."""
@@ -91,13 +80,9 @@ def test_all_rows_in_order_are_not_copied():
         ({"n_layers": 0}, ValueError, "n_layers must be at least 1, got 0"),
         ({"a_hat": random_matrix(4, 5, 6, seed=1)}, ValueError, r"a_hat must be square, got shape \[4, 5\]"),
         ({"inputs": torch.ones(3, 2)}, ValueError, "inputs must have 4 rows, one per node, got 3"),
-        ({"inputs": random_matrix(5, 2, 3, seed=1)}, ValueError, "inputs must have 4 rows, one per node, got 5"),
         ({"nodes": torch.tensor([0, 4])}, ValueError, r"nodes must be in \[0, 4\), got 0 to 4"),
-        ({"nodes": torch.tensor([-1, 0])}, ValueError, r"nodes must be in \[0, 4\), got -1 to 0"),
         ({"nodes": torch.tensor([2, 2])}, ValueError, "nodes must be distinct, got 2 ids with repetitions"),
-        ({"nodes": torch.tensor([0.0, 1.0])}, TypeError, "nodes must be int64, got float32"),
         ({"nodes": torch.tensor([True, False, True, False])}, TypeError, "nodes must be int64, got bool"),
-        ({"nodes": torch.tensor([[0, 1]])}, ValueError, r"nodes must have shape \[any\], got \[1, 2\]"),
     ],
 )
 def test_refuses(change, error, message):

@@ -80,13 +80,10 @@ def test_the_operators_are_both_products(name, dtype, device):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", [FORWARD, TURNED])
-@pytest.mark.parametrize("tracked", [False, True])
-def test_torch_finds_the_registration_sound(operator, tracked, dtype, device):
-    a = random_matrix(6, 4, 12, seed=1).to(dtype).to(device)
-    rows = a.n_cols if operator is FORWARD else a.n_rows
-    x = normal(rows, 3, seed=2).to(device, dtype)
-    for operand in (x, x.T.contiguous().T, x[:, :1]):
-        torch.library.opcheck(operator.default, (*parts(a), operand.detach().requires_grad_(tracked)))
+def test_torch_finds_the_registration_sound(operator, device):
+    a = random_matrix(6, 4, 12, seed=1).to(device)
+    x = normal(a.n_cols if operator is FORWARD else a.n_rows, 3, seed=2).to(device)
+    torch.library.opcheck(operator.default, (*parts(a), x.T.contiguous().T.detach().requires_grad_()))
 
 
 @pytest.mark.parametrize("operator", [FORWARD, TURNED])
@@ -97,13 +94,12 @@ def test_derivatives_of_first_and_second_order(operator, device):
     assert gradgradcheck(lambda x: operator(*parts(a), x).sin(), x)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_network_compiles_without_a_graph_break(backend, network):
+def test_a_network_compiles_without_a_graph_break(network):
     model, x = network
-    same_as_eager(torch.compile(model, fullgraph=True, backend=backend), model, x)
+    same_as_eager(torch.compile(model, fullgraph=True, backend="aot_eager"), model, x)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # a GPU's, which `cuda_device` turns off
 @pytest.mark.parametrize("dtype", [torch.float32], ids=["float32"])  # the backends above take both
 def test_a_network_compiles_by_inductor(network, monkeypatch):
@@ -128,14 +124,13 @@ def test_a_network_is_exported(strict, network):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", ["dense", "sparse", "factored"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_our_own_network_compiles_on_a_receptive_field(backend, stored):
+def test_our_own_network_compiles_on_a_receptive_field(stored):
     a = square(torch.float32, torch.device("cpu"))
     x = random_matrix(30, 7, 60, seed=4).to(torch.float32)
     inputs = {"dense": propagate(a, x.to_dense()), "sparse": x, "factored": Factored(a, x)}[stored]
     field = receptive_field(a, inputs, torch.arange(0, 30, 2), 2)
     model = GCN(7, generator=torch.Generator().manual_seed(0))
-    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     same_as_eager(compiled.eval(), model.eval(), field)
     torch.manual_seed(1)
     dropped = compiled.train()(field)

@@ -18,8 +18,9 @@ from calirare_ext import Csr, Factored, GcnTape, Inputs, ReceptiveField, gcn_nor
 from calirare_ext.reference import gcn
 from calirare_ext.tape import Layer
 
-# Around every vector width, tile and warp size in use; 0 and the widest of the specification at the ends.
-WIDTHS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129, 2048)
+# Around every vector width, tile and warp size in use, tiles of 1 to 8 registers, rows that are read from end to end
+# (4 KB and more); 0 and the widest of the specification at the ends.
+WIDTHS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 80, 100, 127, 129, 144, 272, 400, 1023, 1039, 2048)
 
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named by Python from 3.13 on
@@ -53,6 +54,12 @@ def _repeated() -> Csr:
     return Csr.from_coo(rows, cols, torch.full((5,), 0.1, dtype=torch.float64), (3, 3))
 
 
+def _staircase() -> Csr:
+    """Rows of 0 to 25 entries: 0 to 4 batches of 8 entries."""
+    rows, cols = torch.tril_indices(26, 26, -1)
+    return Csr.from_coo(rows, cols, normal(rows.numel(), seed=3), (26, 26))
+
+
 def _no_entries(n_rows: int, n_cols: int) -> Csr:
     none = torch.empty(0, dtype=torch.int64)
     return Csr.from_coo(none, none, none.double(), (n_rows, n_cols))
@@ -68,6 +75,7 @@ MATRICES: dict[str, Callable[[], Csr]] = {
     "repeated entries": _repeated,
     "directed weights": lambda: random_matrix(23, 23, 120, seed=2),
     "wide": lambda: random_matrix(5, 70, 130, seed=3),
+    "rows of every length": _staircase,
     "tall with empty rows": lambda: random_matrix(90, 4, 40, seed=4),
 }
 
