@@ -135,7 +135,6 @@ OPEN_MODULES = {
     "calirare.intervals.eice",
     "calirare.metrics.binning",
     "calirare.metrics.inputs",
-    "calirare.metrics.predictions",
 }
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from calirare._util.arrays import Array
-from calirare._util.keywords import known_keywords
 from calirare_multilabel.families import Conditional, CopulaOptions, fit_conditional
 from calirare_multilabel.inputs import check_norm, read
 from calirare_multilabel.margins import pseudo_observations
@@ -70,7 +69,6 @@ class CanonicalError:
         return float(self.per_label.mean())
 
 
-@known_keywords
 def canonical_calibration_error(
     y_true: Array, p: Array, *, norm: float = 1, options: CopulaOptions | None = None
 ) -> CanonicalError:
@@ -113,7 +111,6 @@ def canonical_calibration_error(
     return CanonicalError(norm, total / len(f), _diagnostics(conditional, hot, tied))
 
 
-@known_keywords
 def conditional_expectation(y_true: Array, p: Array, *, options: CopulaOptions | None = None) -> Tensor:
     """Estimates E[y | f(x)] at every row, the first half of `canonical_calibration_error` with the same arguments.
 

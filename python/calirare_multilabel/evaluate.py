@@ -12,7 +12,6 @@ from torch import Tensor
 
 from calirare._util.arrays import Array, check_count
 from calirare._util.errors import shown
-from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
 from calirare_multilabel.estimator import canonical_calibration_error
 from calirare_multilabel.families import CopulaOptions
@@ -24,7 +23,6 @@ SMALLEST_PROBABILITY = 1e-12
 KDE_ROWS, KDE_FLOOR_ROWS = 5_000, 1_000
 
 
-@known_keywords
 def marginal_ece(y_true: Array, p: Array, *, n_bins: int = 15) -> float:
     """Returns the expected calibration error of each label by itself, averaged over the labels.
 
@@ -47,7 +45,6 @@ def marginal_ece(y_true: Array, p: Array, *, n_bins: int = 15) -> float:
     return float(bin_sums(equal_width_bins(f, n_bins), f, hot, n_bins).error().mean())
 
 
-@known_keywords
 def accuracy_measures(y_true: Array, p: Array, *, threshold: float = 0.5) -> dict[str, float]:
     """Returns Hamming loss, subset accuracy, macro and micro F1, negative log-likelihood and Brier score.
 
@@ -109,7 +106,6 @@ def calibration_measures(n_rows: int, *, norm: float = 1, max_kde_rows: int = KD
     return measures
 
 
-@known_keywords
 def noise_floor(measure: Measure, p: Array, *, repeats: int = 20, seed: int = 0) -> tuple[float, float]:
     """Returns what a calibration error reads for a model that is perfectly calibrated.
 
@@ -140,7 +136,6 @@ def noise_floor(measure: Measure, p: Array, *, repeats: int = 20, seed: int = 0)
     return float(values.mean()), float(values.std())
 
 
-@known_keywords
 def multilabel_report(
     y_true: Array, p: Array, *, norm: float = 1, floors: int = 0, seed: int = 0, max_kde_rows: int = KDE_ROWS
 ) -> dict[str, float]:
@@ -203,7 +198,6 @@ class KernelError:
         return float(self.per_label.mean())
 
 
-@known_keywords
 def kde_calibration_error(
     y_true: Array,
     p: Array,

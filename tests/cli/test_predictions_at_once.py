@@ -11,7 +11,7 @@ import pytest
 
 from calirare._util import output
 from calirare._util.blocks import BlockFiles
-from calirare._util.file_locks import claimed, is_left_lock
+from calirare._util.file_locks import is_left_lock, locked
 from tests.cli.test_classes import tables
 from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
@@ -35,7 +35,7 @@ def test_a_second_prediction_at_one_place_is_refused_and_touches_nothing(run, fo
     monkeypatch.chdir(tmp_path)
     blocks = BlockFiles(tmp_path / ".s.blocks")
     blocks.start("the first")
-    with claimed(tmp_path / how[-1], "predict"):
+    with locked(tmp_path / how[-1], "predict"):
         said = call("predict", "--run", run, "--graph", folder, *how, "--overwrite")
         assert f"another process is writing there (process {os.getpid()} on " in assert_refused(said)
         assert how[-1] in said.err
@@ -46,7 +46,7 @@ def test_a_second_prediction_at_one_place_is_refused_and_touches_nothing(run, fo
 
 
 def test_scores_and_intervals_of_one_name_are_not_written_at_once(run, folder, tmp_path):
-    with claimed(tmp_path / "s.csv", "predict"), claimed(tmp_path / "s.json", "predict"):
+    with locked(tmp_path / "s.csv", "predict"), locked(tmp_path / "s.json", "predict"):
         said = call("predict", "--run", run, "--graph", folder, "--scores-only", "--out", tmp_path / "s.parquet")
     assert "another process is writing there" in assert_refused(said)
 
@@ -58,7 +58,7 @@ def test_nor_are_two_predictions_of_every_class(tmp_path, monkeypatch):
     quick = ("--task", "classes", "--label-rate", 5, "--model", "gcn", "--epochs", 5, "--folds", 0, "--symmetrize")
     assert call("train", *edges[:2], "--dataset", edges[2], *quick, "--out", tmp_path / "run").code == 0
     for how in (("--scores-only", "--out", "s.parquet"), ("--out", "t.csv")):
-        with claimed(tmp_path / how[-1], "predict"):
+        with locked(tmp_path / how[-1], "predict"):
             said = call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how)
             assert "another process is writing there" in assert_refused(said)
         assert call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how).code == 0
@@ -66,13 +66,13 @@ def test_nor_are_two_predictions_of_every_class(tmp_path, monkeypatch):
 
 def test_what_appeared_before_the_place_was_free_is_not_replaced(run, folder, tmp_path, monkeypatch):
     """The other one ended between the first look and the claim."""
-    original = output.claimed
+    original = output.locked
 
     def late(path, what):
         (tmp_path / "s.parquet").write_text("theirs")
         return original(path, what)
 
-    monkeypatch.setattr(output, "claimed", late)
+    monkeypatch.setattr(output, "locked", late)
     said = call("predict", "--run", run, "--graph", folder, "--scores-only", "--out", tmp_path / "s.parquet")
     assert "exists already" in assert_refused(said)
     assert (tmp_path / "s.parquet").read_text() == "theirs"

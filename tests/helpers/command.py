@@ -69,7 +69,7 @@ def rough_runs(pictures: bool = False) -> Iterator[None]:
     """Meanwhile runs take noise floors and intervals from the fewest draws; without `pictures` none is drawn."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
-        stack.enter_context(mock.patch.multiple("calirare._util.draws", RESAMPLES=0, DRAWS=0, LEAST=3))
+        stack.enter_context(mock.patch.multiple("calirare._util.memory", RESAMPLES=0, DRAWS=0, LEAST=3))
         if not pictures:
             stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
             stack.enter_context(mock.patch("calirare.run.class_judging.Judged.draw", _no_pictures_of_classes))

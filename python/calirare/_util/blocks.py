@@ -42,7 +42,7 @@ class BlockFiles:
         return BlockFiles(self.folder / name)
 
     @contextmanager
-    def told_of(self) -> Iterator[None]:
+    def resumable(self) -> Iterator[None]:
         """Says that finished blocks are kept where what is within is stopped and there are some."""
         try:
             yield

@@ -11,7 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from calirare._util.steps import listening
+from calirare._util.steps import step_listener
 
 PLAIN_STEPS = 4  # lines per stage when piped
 PLAIN_SECONDS = 60.0  # and one more after such a silence
@@ -53,7 +53,7 @@ class Reporter:
         if sys.stderr.isatty():
             columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._progress = Progress(*columns, console=self._console)
-        self._open.enter_context(listening(self.part))
+        self._open.enter_context(step_listener(self.part))
         return self
 
     def __exit__(
@@ -80,7 +80,7 @@ class Reporter:
         self._line(stage, done, total)
 
     def part(self, stage: str, done: int, total: int) -> None:
-        """Shows how far a part of a stage is, see `calirare._util.steps.tell`."""
+        """Shows how far a part of a stage is, see `calirare._util.steps.report_step`."""
         now = time.perf_counter()
         if done == 0 or stage not in self._began:
             self._began[stage] = now

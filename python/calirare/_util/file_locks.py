@@ -22,7 +22,7 @@ RANDOM = "[a-z0-9_]{8}"  # what `tempfile` puts into a name
 
 
 @contextmanager
-def claimed(where: Path, what: str) -> Iterator[None]:
+def locked(where: Path, what: str) -> Iterator[None]:
     """Holds a place for this process; another one that wants it is told who has it.
 
     Args:
@@ -49,7 +49,7 @@ def claimed(where: Path, what: str) -> Iterator[None]:
 
 
 def is_left_lock(path: Path) -> bool:
-    """Returns whether a file is what a killed process left of a `claimed` place."""
+    """Returns whether a file is what a killed process left of a `locked` place."""
     return bool(re.fullmatch(r"\..+\.lock", path.name)) and path.is_file() and not _is_locked(path)
 
 

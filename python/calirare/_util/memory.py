@@ -1,4 +1,4 @@
-"""What fits into memory, said before it is taken."""
+"""What is affordable: memory, and how many resamples of data."""
 
 from __future__ import annotations
 
@@ -95,3 +95,16 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+WORK, RESAMPLES, DRAWS, LEAST = 20_000_000, 1000, 200, 50
+
+
+def resamples_for(samples: int) -> int:
+    """Returns how many resamples of an interval take about a second."""
+    return max(LEAST, min(RESAMPLES, WORK // max(samples, 1)))
+
+
+def draws_for(samples: int) -> int:
+    """Returns how many draws of a noise floor take about a second; of k classes a row counts as k samples."""
+    return max(LEAST, min(DRAWS, WORK // max(samples, 1)))

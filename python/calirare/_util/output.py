@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from calirare._util.errors import InputError
-from calirare._util.file_locks import RANDOM, claimed, is_left_lock, is_part, part_folder
+from calirare._util.file_locks import RANDOM, is_left_lock, is_part, locked, part_folder
 from calirare._util.files import exchange, sync, sync_folder
 from calirare._util.run_files import LIST, PART, announce, arrived, changed_file, listed_files, own_files, seal
 from calirare._util.startup import end_if_stopped
@@ -37,7 +37,7 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
         _check_free(where, path, overwrite)
         made += [folder for folder in where.parents if not folder.exists()]
         where.parent.mkdir(parents=True, exist_ok=True)
-        with claimed(where, f"run {path}"):
+        with locked(where, f"run {path}"):
             _restore(where)
             _check_free(where, path, overwrite)
             with part_folder(where.parent, where.name) as partial, _kept_or_nothing(path):
@@ -201,7 +201,7 @@ def fresh_files(folder: Path, what: str, *, own: bool = False) -> Iterator[Path]
 
 
 @contextmanager
-def claimed_files(files: list[Path], what: str, *, overwrite: bool) -> Iterator[None]:
+def locked_files(files: list[Path], what: str, *, overwrite: bool) -> Iterator[None]:
     """Holds files of one folder for this process, from before the work that makes them until they are written.
 
     Args:
@@ -223,7 +223,7 @@ def claimed_files(files: list[Path], what: str, *, overwrite: bool) -> Iterator[
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 for file in files:
-                    held.enter_context(claimed(file, f"{what}: {file}"))
+                    held.enter_context(locked(file, f"{what}: {file}"))
             except OSError as error:
                 raise InputError(f"{what}: {files[0]} cannot be written: {error.strerror or error}") from error
             check_free(files, what, overwrite=overwrite)  # another process may have written them meanwhile

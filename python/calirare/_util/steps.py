@@ -17,7 +17,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def step_listener(listener: Listener) -> Iterator[None]:
     """Hears of the steps of a block's work, on this thread."""
     token = _listener.set(listener)
     try:
@@ -26,7 +26,7 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(stage: str, done: int, total: int) -> None:
+def report_step(stage: str, done: int, total: int) -> None:
     """Says how many steps of a stage are done; 0 begins it, all of them end it."""
     listener = _listener.get()
     if listener is not None:
@@ -34,24 +34,24 @@ def tell(stage: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def during(stage: str) -> Iterator[None]:
+def one_step(stage: str) -> Iterator[None]:
     """Tells of a block's work as a stage of one step."""
-    tell(stage, 0, 1)
+    report_step(stage, 0, 1)
     yield
-    tell(stage, 1, 1)
+    report_step(stage, 1, 1)
 
 
 def progress(stage: str, items: Sequence[T]) -> Iterator[T]:
     """Yields items, each a step of a stage."""
     for done, item in enumerate(items):
-        tell(stage, done, len(items))
+        report_step(stage, done, len(items))
         yield item
-    tell(stage, len(items), len(items))
+    report_step(stage, len(items), len(items))
 
 
-def made(stage: str, items: Iterable[T], total: int) -> Iterator[T]:
+def counted(stage: str, items: Iterable[T], total: int) -> Iterator[T]:
     """Yields items as they are made, each a step of a stage of so many."""
-    tell(stage, 0, total)
+    report_step(stage, 0, total)
     for done, item in enumerate(items, 1):
-        tell(stage, done, total)
+        report_step(stage, done, total)
         yield item

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from calirare._util.errors import InputError, one_line
-from calirare._util.plain_letters import PLAIN
-from calirare._util.startup import INTERRUPTED, STOPPED, handle, is_command
+from calirare._util.startup import INTERRUPTED, PLAIN, STOPPED, handle, is_command
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
 from calirare.cli.parser import COMMANDS, parser_of, unknown

@@ -10,7 +10,7 @@ from pathlib import Path
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
-from calirare._util.steps import during
+from calirare._util.steps import one_step
 from calirare.explain import Explanations, Group, Subject, draw, picture_name, text_of
 from calirare.graph import Graph
 from calirare.pipeline import retrained
@@ -114,7 +114,7 @@ class Wanted:
 
 def _found(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
     """Returns what the run says, with runs trained anew where they are asked for."""
-    with during(READING):
+    with one_step(READING):
         saved = load(folder)
         made = saved.explainer(wanted.graph)
     graph = made.subject.graph

@@ -9,7 +9,7 @@ from typing import Any
 from calirare._util.blocks import BlockFiles
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
-from calirare._util.output import check_free, claimed_files, fresh_files
+from calirare._util.output import check_free, fresh_files, locked_files
 from calirare.datasets import read_graph
 from calirare.graph import Graph, GraphOnDisk
 from calirare.graph.matching import note_weights
@@ -90,8 +90,8 @@ def run(
         )
     blocks = BlockFiles(path.parent / f".{path.stem}.blocks")
     scored: Scored | ClassScored
-    with claimed_files(files, "predict", overwrite=overwrite):
-        with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
+    with locked_files(files, "predict", overwrite=overwrite):
+        with Reporter() as reporter, blocks.resumable(), fresh_files(path.parent, f"predict: {path}") as partial:
             source = _source(saved, graph, settings, blocks if scores_only else None, reporter)
             if many:
                 scored = score_classes(source, partial / path.name, reporter)

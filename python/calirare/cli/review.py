@@ -10,7 +10,7 @@ import pandas as pd
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare._util.file_locks import claimed
+from calirare._util.file_locks import locked
 from calirare._util.output import check_free
 from calirare.page import Desk, ReviewServer, Verdicts, export, labels_met, other_nodes
 from calirare.run import load
@@ -58,7 +58,7 @@ def run(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = path, saved.fingerprint, saved.scorer.class_names, lambda: saved.to_frame()["node"]
-        with claimed(path, f"review: {path}"), Verdicts(*facts) as verdicts:
+        with locked(path, f"review: {path}"), Verdicts(*facts) as verdicts:
             _note(verdicts.note)
             _serve(Desk(saved, verdicts, explainer, why), port, path)
     except OSError as error:

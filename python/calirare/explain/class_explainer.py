@@ -11,7 +11,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from calirare._util.steps import made
+from calirare._util.steps import counted
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.class_voice import ClassVoice, probabilities
 from calirare.explain.explainer import EVERY, SHOWN, Explainer
@@ -135,7 +135,7 @@ class ClassExplainer:
             self.of(c).each_of(nodes[classes == c], shown, group) for c in classes.unique().tolist()
         )
         with self.turn:
-            for each in made("reasons", every, nodes.numel()):
+            for each in counted("reasons", every, nodes.numel()):
                 of_each = dict(zip(names, rows[each.node], strict=True))
                 found[each.node] = replace(each, probabilities=of_each)
         return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare._util.steps import made
+from calirare._util.steps import counted
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
 from calirare.explain.label_reasons import LabelReasons
@@ -106,7 +106,7 @@ class Explainer:
             InputError: there is no such column, or it has too many values.
         """
         with self.turn:
-            each = tuple(made("reasons", self.each_of(nodes, shown, group), nodes.numel()))
+            each = tuple(counted("reasons", self.each_of(nodes, shown, group), nodes.numel()))
         return Explanations(each, self.notes)
 
     def each_of(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Iterator[Explanation]:

@@ -22,7 +22,7 @@ from calirare._util.array_files import IN_MEMORY, release
 from calirare._util.blocks import BlockFiles
 from calirare._util.memory import check_memory, free_bytes
 from calirare._util.store import key_of
-from calirare._util.tracing import named
+from calirare._util.torch_state import named
 from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
 from calirare.graph.arrays import rows_of
 from calirare.leave_one_out import LeftOut, messages, pre_activation

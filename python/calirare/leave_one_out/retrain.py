@@ -15,8 +15,8 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.memory import BLOCK_BYTES
-from calirare._util.processes import workers
 from calirare._util.store import Store, key_of
+from calirare._util.torch_state import workers
 from calirare.curvature import logit_differences
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_positions
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of

@@ -1,19 +1,27 @@
 """Measures of calibration and of prediction, for numpy and torch; all take the true labels first, then `p`."""
 
 from calirare._util.arrays import Array
-from calirare.metrics.adaptive_error import ace, class_ace, macro_ace
-from calirare.metrics.binned_error import (
+from calirare.metrics.binning import BinStatistics
+from calirare.metrics.calibration_errors import (
+    ace,
     calibration_error,
+    class_ace,
     class_statistics,
     classwise_ece,
     confidence_statistics,
     ece,
+    macro_ace,
     mce,
 )
-from calirare.metrics.binning import BinStatistics
-from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition
-from calirare.metrics.detection import auprc, auroc, lift_at, precision_at, recall_at
-from calirare.metrics.detection_curve import PrecisionRecall, precision_recall_curve
+from calirare.metrics.detection import (
+    PrecisionRecall,
+    auprc,
+    auroc,
+    lift_at,
+    precision_at,
+    precision_recall_curve,
+    recall_at,
+)
 from calirare.metrics.event_calibration import (
     InTheLarge,
     calibration_in_the_large,
@@ -22,9 +30,8 @@ from calirare.metrics.event_calibration import (
 )
 from calirare.metrics.in_the_large import PopulationCheck, population_check
 from calirare.metrics.intervals import coverage, eice
-from calirare.metrics.proper_scores import brier, nll
-from calirare.metrics.rare_reports import BUDGETS, detection_report, rare_report
-from calirare.metrics.reports import calibration_report, marginal_report
+from calirare.metrics.proper_scores import BrierDecomposition, brier, brier_decomposition, nll
+from calirare.metrics.reports import BUDGETS, calibration_report, detection_report, marginal_report, rare_report
 from calirare.metrics.resampling import (
     Interval,
     NoiseFloor,

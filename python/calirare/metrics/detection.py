@@ -1,29 +1,36 @@
-"""How well a score finds a class: areas under curves, and what the highest scores hold.
+"""How well a score finds a class: areas under curves, the curve itself, and what the highest scores hold.
 
-With two classes the class is class 1 unless `cls` says otherwise. With more classes, or labels, and no `cls` a measure
-is the mean over those that occur, each against the rest.
+With two classes the class is class 1 unless `cls` is given. With more classes, or labels, and no `cls` a measure is
+the mean over those that occur, each against the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from calirare._util.arrays import Array
+from calirare._util.arrays import Array, check_count
 from calirare._util.errors import shown
-from calirare._util.keywords import known_keywords
-from calirare.metrics.inputs import Scalar, read
-from calirare.metrics.predictions import Predictions, class_members, class_task, present_classes, single_label_tasks
-from calirare.metrics.ranked import Ranked, Ranking
+from calirare.metrics.inputs import (
+    Predictions,
+    Scalar,
+    class_members,
+    class_task,
+    present_classes,
+    read,
+    refuse_multilabel,
+    single_label_tasks,
+)
+from calirare.metrics.ranked import Ranked, Ranking, expanded_tails, worth_of
 
 # Which samples are positives, their scores and their weights (above zero) or None.
 Event = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 Budget = int | float
 
 
-@known_keywords
 def auprc(y_true: Array, p: Array, cls: int | None = None, *, weights: Array | None = None) -> Scalar:
     """Area under the curve of precision over recall, as average precision (scikit-learn's).
 
@@ -56,7 +63,6 @@ def auprc(y_true: Array, p: Array, cls: int | None = None, *, weights: Array | N
     return _mean_over_events("auprc", y_true, p, cls, weights, of_event)
 
 
-@known_keywords
 def auroc(y_true: Array, p: Array, cls: int | None = None, *, weights: Array | None = None) -> Scalar:
     """Area under the receiver operating characteristic (scikit-learn's).
 
@@ -74,7 +80,6 @@ def auroc(y_true: Array, p: Array, cls: int | None = None, *, weights: Array | N
     return _mean_over_events("auroc", y_true, p, cls, weights, of_event, rest=True)
 
 
-@known_keywords
 def precision_at(
     y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, weights: Array | None = None
 ) -> Scalar:
@@ -108,7 +113,6 @@ def precision_at(
     return _mean_over_events("precision_at", y_true, p, cls, weights, of_event)
 
 
-@known_keywords
 def recall_at(
     y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, weights: Array | None = None
 ) -> Scalar:
@@ -124,7 +128,6 @@ def recall_at(
     return _mean_over_events("recall_at", y_true, p, cls, weights, of_event)
 
 
-@known_keywords
 def lift_at(y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, weights: Array | None = None) -> Scalar:
     """How many times as many hits the highest scores hold as a random choice: precision over prevalence.
 
@@ -214,3 +217,84 @@ def _events(function: str, data: Predictions, cls: int | None) -> list[Event]:
     if data.n_classes == 2:
         return [event_of(function, data, 1, order=True)]
     return [event_of(function, data, k, order=True) for k in present_classes(data)]
+
+
+GRID = 101  # recalls at which the band is drawn
+
+
+class PrecisionRecall(NamedTuple):
+    """Precision over recall.
+
+    Attributes:
+        recall: after each distinct score, from the highest down, float64 [m], ascending.
+        precision: among the samples of at least that score, [m].
+        threshold: the score, [m].
+        band_recall: where the band is known, [101] from 0 to 1.
+        band_lower: lower end of the precision at that recall, [101].
+        band_upper: upper end, [101].
+        prevalence: what a score that knows nothing reads everywhere.
+    """
+
+    recall: np.ndarray
+    precision: np.ndarray
+    threshold: np.ndarray
+    band_recall: np.ndarray
+    band_lower: np.ndarray
+    band_upper: np.ndarray
+    prevalence: float
+
+
+def precision_recall_curve(
+    y_true: Array,
+    p: Array,
+    *,
+    cls: int = 1,
+    level: float = 0.95,
+    n_draws: int = 200,
+    seed: int = 0,
+    weights: Array | None = None,
+) -> PrecisionRecall:
+    """Precision over recall of one class (scikit-learn's), and the band that resampling gives the precision.
+
+    Args:
+        y_true: int [n]; class `cls` must occur.
+        p: [n, C] with rows that sum to one, or [n] = P(class 1).
+        cls: the class, against the rest.
+        level: of the band, at each recall on its own, in (0, 1).
+        n_draws: data sets drawn, with as many of the class and of the rest as there are.
+        seed: seed of the draws.
+        weights: sample weights [n] >= 0, or None.
+
+    Returns:
+        Curve and band, as numpy arrays.
+
+    Raises:
+        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
+        ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
+    """
+    from sklearn.metrics import precision_recall_curve as of_scores
+
+    name = "precision_recall_curve"
+    check_count(name, "n_draws", n_draws)
+    if not 0 < level < 1:
+        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
+    event = event_of(name, refuse_multilabel(name, read(name, y_true, p, weights).on_cpu()), cls)
+    precision, recall, threshold = of_scores(event[0], event[1], sample_weight=event[2])
+    ranked, grid = Ranked.of(*event), np.linspace(0, 1, GRID)
+    drawn = np.array([_precision_at_recall(r, grid) for r in ranked.resampled(n_draws, seed, stratify=True)])
+    lower, upper = np.quantile(drawn, expanded_tails(level, _worth(event)), axis=0)
+    ends = (grid, lower, upper, ranked.ranking().prevalence)
+    # scikit-learn's go up with the threshold and end in a point at recall 0 that belongs to no score.
+    return PrecisionRecall(recall[-2::-1], precision[-2::-1], threshold[::-1].astype(np.float64), *ends)
+
+
+def _precision_at_recall(ranking: Ranking, recall: np.ndarray) -> np.ndarray:
+    """Returns the precision where each recall is first reached."""
+    reached, precision = ranking.curve()
+    return precision[np.searchsorted(reached, np.minimum(recall, reached[-1]))]
+
+
+def _worth(event: Event) -> float:
+    """Returns how many equal samples the class's are worth."""
+    happened, _, weights = event
+    return worth_of(None if weights is None else weights[happened], int(happened.sum()))

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from calirare._util.arrays import Array, as_scores, as_weights, check_count
-from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
-from calirare.metrics.detection_intervals import worth_of
 from calirare.metrics.inputs import Scalar, check_norm, read_event
+from calirare.metrics.ranked import worth_of
 from calirare.metrics.resampling import NoiseFloor
 
 
@@ -33,7 +32,6 @@ class InTheLarge(NamedTuple):
     upper: float
 
 
-@known_keywords
 def equal_mass_ece(
     y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
 ) -> Scalar:
@@ -54,7 +52,6 @@ def equal_mass_ece(
     return data.result(statistics.error(norm).mean())
 
 
-@known_keywords
 def equal_mass_noise_floor(
     p: Array, n_bins: int = 15, *, n_draws: int = 200, seed: int = 0, weights: Array | None = None
 ) -> NoiseFloor:
@@ -92,7 +89,6 @@ def equal_mass_noise_floor(
     return NoiseFloor(float(values.mean()), float(values.std(ddof=1)) if n_draws > 1 else 0.0)
 
 
-@known_keywords
 def calibration_in_the_large(
     y_true: Array, p: Array, *, level: float = 0.95, weights: Array | None = None
 ) -> InTheLarge:

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from calirare._util.arrays import Array
-from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import read_event
 
 Verdict = Literal["trust", "caution", "do not trust"]
@@ -87,7 +86,6 @@ class PopulationCheck(NamedTuple):
         return f"{times}: {labels} cannot tell whether it is right"
 
 
-@known_keywords
 def population_check(
     y_true: Array, p: Array, *, weights: Array | None = None, coverage: float = 0.95
 ) -> PopulationCheck:

@@ -1,20 +1,21 @@
 """What every measure does first: bring labels and probabilities into one checked form.
 
-`function` is the measure that asks, for the messages: TypeError where a dtype is wrong or the two are exchanged,
-ValueError where a shape or range is wrong.
+`function` is the measure and `name` its argument, for the messages: TypeError where a dtype is wrong or the two are
+exchanged, ValueError where a shape or range is wrong.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Real
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 
 from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_order, to_tensor
 from calirare._util.errors import shown
-from calirare.metrics.predictions import ROW_SUM_SLACK, Kind, Predictions
 
 Scalar: TypeAlias = float | torch.Tensor
 Metric: TypeAlias = Callable[..., Scalar]
@@ -77,3 +78,148 @@ def check_norm(function: str, norm: float) -> None:
         raise TypeError(f"{function}: norm must be a number, 2 for the l2 norm, got {shown(norm)}")
     if not norm >= 1:
         raise ValueError(f"{function}: norm must be at least 1, got {norm}")
+
+
+Kind = Literal["binary", "multiclass", "multilabel"]
+
+# Softmax rows in float32 sum to one within a few 1e-7; a table rounded to three digits still holds probabilities.
+ROW_SUM_SLACK = 1e-2
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Checked input of a measure.
+
+    Attributes:
+        kind: "binary" (probabilities were [n]), "multiclass" ([n, C], rows sum to one) or "multilabel" (labels were
+            [n, K]).
+        probabilities: float32/float64, [n] if binary, otherwise [n, C].
+        labels: int64, [n], or [n, K] if multilabel.
+        weights: float64 [n], or None if every sample counts the same.
+        is_torch: whether the caller gave tensors, and so gets one back.
+    """
+
+    kind: Kind
+    probabilities: torch.Tensor
+    labels: torch.Tensor
+    weights: torch.Tensor | None
+    is_torch: bool
+
+    @property
+    def n_classes(self) -> int:
+        """Classes (two if binary) or labels."""
+        return 2 if self.kind == "binary" else self.probabilities.shape[1]
+
+    def on_cpu(self) -> Predictions:
+        """The same without derivatives on the CPU, where the device does not change a digit of the sums."""
+        weights = None if self.weights is None else self.weights.cpu()
+        return Predictions(self.kind, self.probabilities.detach().cpu(), self.labels.cpu(), weights, self.is_torch)
+
+    def result(self, value: torch.Tensor) -> float | torch.Tensor:
+        """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype and device, or a float."""
+        return value.to(self.probabilities) if self.is_torch else float(value)
+
+    def class_probabilities(self) -> torch.Tensor:
+        """[n, C], with the column of class 0 written out if binary."""
+        if self.kind != "binary":
+            return self.probabilities
+        return torch.stack((1 - self.probabilities, self.probabilities), 1)
+
+    def one_hot(self) -> torch.Tensor:
+        """Bool [n, C]: the labels themselves if multilabel."""
+        if self.kind == "multilabel":
+            return self.labels.bool()
+        return self.labels[:, None] == torch.arange(self.n_classes, device=self.labels.device)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Weighted mean of `values`, float64 [n] or [n, K], over samples; then the mean over labels."""
+        if self.weights is None:
+            return values.mean()
+        return (self.weights / self.weights.sum() @ values).mean()
+
+
+def predicted_classes(data: Predictions) -> torch.Tensor:
+    """Returns the most probable class, of equals the first: int64 [n], or [n, K] of 0 and 1 if multilabel."""
+    p = data.probabilities.detach()
+    return p.argmax(1) if data.kind == "multiclass" else (p > 0.5).long()
+
+
+def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the probability of the predicted class, differentiable, and whether it is the true one.
+
+    Both [n], or [n, K] if multilabel.
+    """
+    p = data.probabilities
+    if data.kind != "multiclass":
+        positive = p.detach() > 0.5
+        return torch.where(positive, p, 1 - p), positive == data.labels.bool()
+    if p.requires_grad:
+        confidence, prediction = p.max(1)
+        return confidence, prediction == data.labels
+    # argmax costs several times amax. The label is predicted if its probability is the largest, unless a class before
+    # it has the same one, and two classes can only share the largest when it is at most one half.
+    label = data.labels[:, None]
+    confidence = p.amax(1)
+    correct = p.gather(1, label)[:, 0] == confidence
+    may_tie = torch.nonzero(correct & (confidence <= 0.5 + ROW_SUM_SLACK))[:, 0]
+    others = p.index_select(0, may_tie).scatter_(1, label.index_select(0, may_tie), -1.0)
+    tied = may_tie[others.amax(1) == confidence.index_select(0, may_tie)]
+    correct[tied] = p[tied].argmax(1) == data.labels[tied]
+    return confidence, correct
+
+
+def refuse_multilabel(function: str, data: Predictions) -> Predictions:
+    """Passes single-label predictions on; ValueError where the labels are [n, K]."""
+    if data.kind == "multilabel":
+        raise ValueError(f"{function}: y_true must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
+    return data
+
+
+def single_label_tasks(data: Predictions) -> list[Predictions]:
+    """Returns the predictions themselves, or the K binary tasks of the labels if multilabel."""
+    if data.kind != "multilabel":
+        return [data]
+    columns = zip(data.probabilities.unbind(1), data.labels.unbind(1), strict=True)
+    return [Predictions("binary", p, y, data.weights, data.is_torch) for p, y in columns]
+
+
+def check_class(function: str, cls: int, name: str = "cls") -> None:
+    """Refuses a number of a class that is no integer (TypeError)."""
+    try:
+        operator.index(cls)
+    except TypeError:
+        raise TypeError(f"{function}: {name} must be an integer, got {shown(cls)}") from None
+
+
+def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:
+    """Returns the single-label task that class or label `cls` belongs to, and its number there (1 for a label).
+
+    TypeError where `cls` is no integer, ValueError where there is no such label.
+    """
+    check_class(function, cls)
+    if data.kind != "multilabel":
+        return data, cls
+    if not 0 <= cls < data.n_classes:
+        raise ValueError(f"{function}: cls must lie in 0..{data.n_classes - 1}, got {cls}")
+    return single_label_tasks(data)[cls], 1
+
+
+def present_classes(data: Predictions) -> list[int]:
+    """Returns the classes with at least one sample of positive weight, ascending."""
+    labels = data.labels if data.weights is None else data.labels[data.weights > 0]
+    return [int(c) for c in torch.unique(labels)]
+
+
+def class_members(function: str, data: Predictions, cls: int, name: str = "cls") -> torch.Tensor:
+    """Returns which samples have true class `cls`, bool [n] with at least one True.
+
+    TypeError where `cls` is no integer, ValueError where there is no such class, or no sample of positive weight of it.
+    """
+    check_class(function, cls, name)
+    if not 0 <= cls < data.n_classes:
+        raise ValueError(f"{function}: {name} must lie in 0..{data.n_classes - 1}, got {cls}")
+    members = data.labels == cls
+    counted = members if data.weights is None else members & (data.weights > 0)
+    if not bool(counted.any()):
+        raise ValueError(f"{function}: y_true must contain class {cls}, got none of it among {len(members)} samples")
+    return members

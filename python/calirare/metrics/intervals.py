@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 
 from calirare._util.arrays import Array, as_scores, as_weights, to_tensor
-from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import Scalar
 
 
-@known_keywords
 def eice(uncertainty: Array, confidence: Array, *, weights: Array | None = None) -> Scalar:
     """Expected individual calibration error: the mean of |uncertainty - confidence| (paper, Eq. 10).
 
@@ -36,7 +34,6 @@ def eice(uncertainty: Array, confidence: Array, *, weights: Array | None = None)
     return value.to(conf.dtype) if isinstance(confidence, torch.Tensor) else float(value)
 
 
-@known_keywords
 def coverage(y_true: Array, lower: Array, upper: Array, *, weights: Array | None = None) -> Scalar:
     """Share of true values inside their closed interval [lower, upper].
 

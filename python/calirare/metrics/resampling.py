@@ -1,4 +1,4 @@
-"""How sure a measure is: noise floors of a perfectly calibrated model, and bootstrap intervals."""
+"""How certain a measure is: noise floors of a perfectly calibrated model, and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 import torch
 
 from calirare._util.arrays import Array, as_scores, as_weights, check_count, check_order, to_tensor
-from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import equal_frequency_bins
-from calirare.metrics.inputs import Metric, check_rows, read
-from calirare.metrics.predictions import (
+from calirare.metrics.inputs import (
+    Metric,
     Predictions,
+    check_rows,
     class_members,
     class_task,
     confidence_and_correct,
     present_classes,
+    read,
     single_label_tasks,
 )
 
@@ -35,7 +36,6 @@ class Interval(NamedTuple):
     upper: float
 
 
-@known_keywords
 def noise_floor(
     metric: Metric,
     p: Array,
@@ -87,7 +87,6 @@ def noise_floor(
     return _floor(values)
 
 
-@known_keywords
 def class_ace_noise_floor(
     y_true: Array,
     p: Array,
@@ -113,7 +112,6 @@ def class_ace_noise_floor(
     return _floor(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
 
 
-@known_keywords
 def macro_ace_noise_floor(
     y_true: Array,
     p: Array,
@@ -138,7 +136,6 @@ def macro_ace_noise_floor(
     return _floor(np.mean(tasks, axis=0))
 
 
-@known_keywords
 def bootstrap_interval(
     metric: Metric,
     y_true: Array,

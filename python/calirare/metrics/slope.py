@@ -9,9 +9,7 @@ import torch
 
 from calirare._util.arrays import EQUAL, Array
 from calirare._util.errors import NotConvergedError
-from calirare._util.keywords import known_keywords
-from calirare.metrics.inputs import read_event
-from calirare.metrics.predictions import Predictions
+from calirare.metrics.inputs import Predictions, read_event
 
 # Newton decrement (twice the loss still to gain) below which steps need no line search.
 CLOSE = 1e-12
@@ -31,7 +29,6 @@ class CalibrationLine(NamedTuple):
     in_the_large: float
 
 
-@known_keywords
 def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -> CalibrationLine:
     """Calibration slope and intercept of one event's probabilities.
 

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor
 
-from calirare._util.steps import tell
+from calirare._util.steps import report_step
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
 from calirare.models.gcn import GCN
@@ -148,9 +148,9 @@ def train_folds(detector: GcnTraining, graph: Graph, nodes: Tensor, sample_weigh
     """
     assert graph.y is not None
     fold = fold_of(graph.y[nodes], n_folds, detector.seed)
-    tell("folds", 0, n_folds)
+    report_step("folds", 0, n_folds)
     theta, own = detector.without_folds(
-        graph, nodes, fold, sample_weights, progress=lambda done: tell("folds", done, n_folds)
+        graph, nodes, fold, sample_weights, progress=lambda done: report_step("folds", done, n_folds)
     )
     return Folds(detector, fold, theta, own.double())
 

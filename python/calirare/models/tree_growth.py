@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
-from calirare._util.steps import progress, tell
+from calirare._util.steps import progress, report_step
 from calirare.features import together
 from calirare.models.column_screen import screened
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
@@ -241,9 +241,9 @@ def boost_side_by_side(boostings: list[Boosting], most: int, patience: int, pool
     losses: list[float] = []
     total = sum(boosting.weight for boosting in boostings)
     while len(losses) < most and not (patience and len(losses) - int(np.argmin(losses or [0])) > patience):
-        tell("boosting", len(losses), most)
+        report_step("boosting", len(losses), most)
         losses.append(sum(pool.map(Boosting.step, boostings)) / total)
-    tell("boosting", most, most)
+    report_step("boosting", most, most)
     return losses
 
 

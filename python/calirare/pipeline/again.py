@@ -9,7 +9,7 @@ import torch
 
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
-from calirare._util.steps import made
+from calirare._util.steps import counted
 from calirare.explain import Explanation, Explanations
 from calirare.graph import Graph, check_trainable
 from calirare.graph.labelled import NO_PART
@@ -92,7 +92,7 @@ def retrained(saved: SavedRun, graph: Graph, found: Explanations, labels: int) -
         raise InputError(POSITIVE_ONLY)
     graph = graph.to("cpu")
     asked = dict.fromkeys(effect.node for each in found for effect in each.labels[:labels])
-    new = dict(made(TRAINED, _without_each(saved, graph, found, list(asked)), len(asked)))
+    new = dict(counted(TRAINED, _without_each(saved, graph, found, list(asked)), len(asked)))
 
     def told(one: Explanation) -> Explanation:
         first = (replace(each, retrained=new[each.node][one.node]) for each in one.labels[:labels])

@@ -15,8 +15,7 @@ from torch import Tensor
 from calirare._util.arrays import all_finite
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
-from calirare._util.torch_state import plain_torch
-from calirare._util.tracing import named
+from calirare._util.torch_state import named, plain_torch
 from calirare.calibration import LEAKS, Calibrator, Target
 from calirare.calibration.decisions import fewest_rare
 from calirare.datasets import with_task

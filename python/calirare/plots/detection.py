@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calirare._util.amounts import amount
-from calirare._util.keywords import known_keywords
 from calirare.metrics import PrecisionRecall, auprc, precision_recall_curve
-from calirare.metrics.inputs import read_event
-from calirare.metrics.predictions import Predictions
+from calirare.metrics.inputs import Predictions, read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
 from calirare.plots.marks import Marks, evenly, marks_of, plain
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 STYLES = ((DARK, "-", "D"), (LIGHT, "--", "o"), (GAP, "-.", "s"))
 
 
-@known_keywords
 def precision_recall_diagram(
     panels: Sequence[Panel],
     path: str | Path,

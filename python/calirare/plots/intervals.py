@@ -10,7 +10,6 @@ import torch
 
 from calirare._util.amounts import amount
 from calirare._util.arrays import Array, as_integers, as_scores, check_count, check_order, to_tensor
-from calirare._util.keywords import known_keywords
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GREY, LIGHT
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@known_keywords
 def interval_diagram(
     y_true: Array,
     p: Array,

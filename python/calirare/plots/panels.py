@@ -8,9 +8,7 @@ from typing import NamedTuple
 import torch
 
 from calirare._util.arrays import Array
-from calirare._util.keywords import known_keywords
-from calirare.metrics.inputs import read
-from calirare.metrics.predictions import class_members, confidence_and_correct, refuse_multilabel
+from calirare.metrics.inputs import class_members, confidence_and_correct, read, refuse_multilabel
 
 
 class Panel(NamedTuple):
@@ -29,7 +27,6 @@ class Panel(NamedTuple):
     weights: Array | None = None
 
 
-@known_keywords
 def confidence_panel(
     title: str, y_true: Array, p: Array, *, cls: int | None = None, weights: Array | None = None
 ) -> Panel:
@@ -47,7 +44,6 @@ def confidence_panel(
     return Panel(title, correct[members], confidence[members].detach(), weights)
 
 
-@known_keywords
 def class_panels(
     y_true: Array,
     p: Array,

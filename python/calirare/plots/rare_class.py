@@ -11,7 +11,6 @@ import torch
 
 from calirare._util.amounts import shortened
 from calirare._util.arrays import check_count
-from calirare._util.keywords import known_keywords
 from calirare.metrics import InTheLarge, NoiseFloor, calibration_in_the_large, equal_mass_noise_floor
 from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
 from calirare.metrics.inputs import read_event
@@ -44,7 +43,6 @@ class _Bins(NamedTuple):
     large: InTheLarge
 
 
-@known_keywords
 def rare_reliability_diagram(
     panels: Sequence[Panel],
     path: str | Path,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare._util.draws import draws_for
+from calirare._util.memory import draws_for
 from calirare.metrics import (
     auprc,
     calibration_error,

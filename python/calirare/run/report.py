@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare._util.draws import draws_for, resamples_for
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
+from calirare._util.memory import draws_for, resamples_for
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from calirare._util import store
-from calirare._util.processes import workers
+from calirare._util.torch_state import workers
 from calirare.metrics import bootstrap_interval, calibration_report, class_ace, ece, macro_ace
 from calirare_ext import __version__
 from calirare_lab.paper.context import Context

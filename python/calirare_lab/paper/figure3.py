@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.metrics import f1_score
 
-from calirare._util.processes import workers
+from calirare._util.torch_state import workers
 from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.metrics import macro_ace
 from calirare_lab.paper.cells import Progress, read_cell, write_cell

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
-from calirare._util.tracing import PREFIX
+from calirare._util.torch_state import PREFIX
 from calirare.graph import Graph
 from calirare.models import GcnFit
 from calirare.pipeline import train

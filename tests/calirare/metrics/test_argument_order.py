@@ -44,27 +44,6 @@ def test_no_measure_is_left_out():
     assert list(inspect.signature(plots.interval_diagram).parameters)[:4] == ["y_true", "p", "lower", "upper"]
 
 
-@pytest.mark.parametrize("name", sorted(PAIRS))
-def test_another_librarys_keyword_is_one_sentence(name):
-    for alias in ("y_pred", "y_score"):
-        sentence = f"^{name}: {alias} is not an argument, use y_true for the true labels, p for the probabilities"
-        with pytest.raises(TypeError, match=sentence):
-            getattr(metrics, name)(Y, **{alias: P})
-
-
-def test_keywords_of_the_others_too():
-    for call, sentence in (
-        (lambda: metrics.coverage(P, P, target=Y), "coverage: target is not an argument, use y_true .* lower, upper"),
-        (lambda: metrics.noise_floor(metrics.ece, probabilities=P), "noise_floor: probabilities is not"),
-        (lambda: metrics.bootstrap_interval(metrics.ece, labels=Y, p=P), "bootstrap_interval: labels is not"),
-        (lambda: metrics.ece(Y, P, bins=10), "ece: bins is not an argument, use .*, n_bins, norm, weights"),
-        (lambda: multilabel.marginal_ece(Y[:, None], scores=P[:, None]), "marginal_ece: scores is not"),
-        (lambda: plots.confidence_panel("t", probabilities=P, labels=Y), "confidence_panel: probabilities is not"),
-    ):
-        with pytest.raises(TypeError, match=sentence):
-            call()
-
-
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, lambda a: a.tolist()])
 @pytest.mark.parametrize("name", sorted(PAIRS))
 def test_the_two_in_each_others_place_are_told(name, kind):

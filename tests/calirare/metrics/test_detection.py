@@ -10,8 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import precision_recall_curve as sklearn_curve
 
 from calirare import metrics
-from calirare.metrics.detection_intervals import expanded_tails, share_interval, worth_of
-from calirare.metrics.ranked import Ranked
+from calirare.metrics.ranked import Ranked, expanded_tails, share_interval, worth_of
 
 AT = (metrics.precision_at, metrics.recall_at, metrics.lift_at)
 

@@ -25,8 +25,8 @@ NONE = torch.zeros(0, dtype=torch.int64)
 @pytest.fixture(autouse=True)
 def rough_floors(monkeypatch):
     monkeypatch.setattr("calirare.run.report.calibration_report", calibration_report)
-    monkeypatch.setattr("calirare._util.draws.RESAMPLES", 0)
-    monkeypatch.setattr("calirare._util.draws.DRAWS", 0)
+    monkeypatch.setattr("calirare._util.memory.RESAMPLES", 0)
+    monkeypatch.setattr("calirare._util.memory.DRAWS", 0)
 
 
 @pytest.fixture(scope="module")

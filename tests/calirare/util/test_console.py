@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from calirare._util.console import Reporter
-from calirare._util.steps import progress, tell
+from calirare._util.steps import progress, report_step
 
 
 class Terminal(io.StringIO):
@@ -119,5 +119,5 @@ def test_a_part_has_a_bar_while_it_lasts():
 
 def test_nobody_hears_of_parts_when_the_reporter_has_gone():
     _, reporter = piped(lambda reporter: None)
-    tell("part", 0, 4)
+    report_step("part", 0, 4)
     assert reporter._began == {}

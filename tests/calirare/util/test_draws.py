@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calirare._util.draws import DRAWS, LEAST, RESAMPLES, WORK, draws_for, resamples_for
+from calirare._util.memory import DRAWS, LEAST, RESAMPLES, WORK, draws_for, resamples_for
 
 
 @pytest.mark.parametrize(("of", "most"), [(resamples_for, RESAMPLES), (draws_for, DRAWS)])

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from calirare._util.plain_letters import PLAIN
+from calirare._util.startup import PLAIN
 
 
 def test_lines_of_tables_are_drawn_with_plain_letters():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calirare._util.processes import workers
+from calirare._util.torch_state import workers
 
 
 def late(begun: str, done: str) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from calirare._util.steps import listening, made, progress, tell
+from calirare._util.steps import counted, progress, report_step, step_listener
 
 
 def test_nobody_listens_and_nothing_is_lost():
     assert list(progress("stage", ["a", "b"])) == ["a", "b"]
-    assert list(made("stage", iter("ab"), 2)) == ["a", "b"]
-    tell("stage", 1, 2)
+    assert list(counted("stage", iter("ab"), 2)) == ["a", "b"]
+    report_step("stage", 1, 2)
 
 
 def test_items_are_told_before_they_are_worked_on_and_at_the_end():
     heard = []
-    with listening(lambda *step: heard.append(step)):
+    with step_listener(lambda *step: heard.append(step)):
         for item in progress("stage", ["a", "b"]):
             heard.append(item)
     assert heard == [("stage", 0, 2), "a", ("stage", 1, 2), "b", ("stage", 2, 2)]
@@ -29,21 +29,21 @@ def test_items_that_are_made_are_told_when_they_are_there():
             heard.append(item)
             yield item
 
-    with listening(lambda *step: heard.append(step)):
-        assert list(made("stage", items(), 2)) == ["a", "b"]
+    with step_listener(lambda *step: heard.append(step)):
+        assert list(counted("stage", items(), 2)) == ["a", "b"]
     assert heard == [("stage", 0, 2), "a", ("stage", 1, 2), "b", ("stage", 2, 2)]
 
 
 def stopped_after_a_step():
-    tell("inner", 1, 1)
+    report_step("inner", 1, 1)
     raise KeyError
 
 
 def test_the_inner_listener_hears_until_it_is_gone():
     outer, inner = [], []
-    with listening(lambda *step: outer.append(step)):
-        with pytest.raises(KeyError), listening(lambda *step: inner.append(step)):
+    with step_listener(lambda *step: outer.append(step)):
+        with pytest.raises(KeyError), step_listener(lambda *step: inner.append(step)):
             stopped_after_a_step()
-        tell("outer", 1, 1)
-    tell("nobody", 1, 1)
+        report_step("outer", 1, 1)
+    report_step("nobody", 1, 1)
     assert (outer, inner) == ([("outer", 1, 1)], [("inner", 1, 1)])

@@ -14,7 +14,7 @@ from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
 from calirare.graph.spelling import is_value
-from calirare.metrics.predictions import ROW_SUM_SLACK
+from calirare.metrics.inputs import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
     import pandas as pd

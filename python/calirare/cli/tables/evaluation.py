@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calirare._util.draws import draws_for, resamples_for
 from calirare._util.errors import InputError, NotConvergedError
+from calirare._util.memory import draws_for, resamples_for
 from calirare._util.output import fresh_files
 from calirare.cli.tables.columns import Table, TableColumns, load_table
 from calirare.metrics import (
