@@ -37,7 +37,7 @@ from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.datasets import synthetic_rare
 from calirare.models import HopColumns, Mixture, TreesDetector, TreesTraining
 from calirare.models import trees as tree_training
-from calirare.models.mixture import SMALLEST_P, opinion, spoken, stacking_weights
+from calirare.models.mixture import SMALLEST_P, calibrated_probabilities, pooled_probabilities, stacking_weights
 from calirare.models.tree_growth import settings_of
 
 PAGE = record.ROOT / "docs" / "detection.md"
@@ -111,8 +111,8 @@ class Cell:
         mapping = PriorPlattCalibrator(target="balanced", trained_shares=shares)
         mapping.fit(own[heard], self.targets[heard])
         test, without = fitted.all_logits_of(self.graph, self.test)
-        p = spoken(mapping, without.double().flatten(0, 1)).view(without.shape) if folds else None
-        return Said(spoken(mapping, own), spoken(mapping, test.double()), p)
+        p = calibrated_probabilities(mapping, without.double().flatten(0, 1)).view(without.shape) if folds else None
+        return Said(calibrated_probabilities(mapping, own), calibrated_probabilities(mapping, test.double()), p)
 
     def trees(self, hops: int, seed: int, weights: Tensor | None = None, **settings: Any) -> Said:
         """Returns what other boosted trees say; `weights`: of the labels, None: they weigh alike."""
@@ -131,7 +131,7 @@ class Cell:
         weights = stacking_weights(right, self.weights / self.weights.mean(), pseudo_labels).tolist()
         test = [m.bagged if name in bagged else m.test for name, m in members.items()]
         pairs = ([m.own for m in members.values()], test)
-        return tuple(opinion(p, weights).clamp(min=SMALLEST_P).log() for p in pairs)
+        return tuple(pooled_probabilities(p, weights).clamp(min=SMALLEST_P).log() for p in pairs)
 
     def of_log_odds(self, members: Members) -> tuple[Tensor, ...]:
         """Returns the same of averaged logarithms, their weights by maximum likelihood under the same prior."""

@@ -42,11 +42,11 @@ from calirare.models import (
     STEPS,
     FoldedNetwork,
     GcnFit,
-    SpreadingFit,
+    LabelPropagationFit,
     TreesDetector,
     TreesFit,
     TreesTraining,
-    spreading_step,
+    propagation_step,
 )
 from calirare.run import Outcome
 from calirare.training import converge
@@ -156,9 +156,9 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     return compared(base.mean(0), change[places], every_seed.mean(1)) | {"halves_of_truth": correlation(*halves)}
 
 
-def of_spreading(fitted: SpreadingFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, Any]:
+def of_spreading(fitted: LabelPropagationFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, Any]:
     """Returns the same of labels that are spread anew without each, reach and prior as they were; of nodes reached."""
-    voice, step = SpreadingVoice(fitted, graph), scipy_of_csr(spreading_step(graph)).astype(np.float64)
+    voice, step = SpreadingVoice(fitted, graph), scipy_of_csr(propagation_step(graph)).astype(np.float64)
     base = voice.log_odds(nodes)
     change = voice.without_each_label(nodes) - base
     lost = torch.sigmoid(base) - torch.sigmoid(base + change)
@@ -234,7 +234,7 @@ def run_set(name: str) -> Iterator[dict[str, Any]]:
         fitted = member.fitted
         if isinstance(fitted, FoldedNetwork):
             own = of_network(fitted.network, mapped, nodes, seed)
-        elif isinstance(fitted, SpreadingFit):
+        elif isinstance(fitted, LabelPropagationFit):
             own = of_spreading(fitted, mapped, nodes, seed)
         else:
             own = of_trees(fitted, mapped, nodes, seed)

@@ -22,7 +22,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from calirare.models import GcnFit, HopsFit
+from calirare.models import GcnFit, MlpFit
 from calirare_ext import ReceptiveField, as_dense
 
 RANK, PROJECTED, STEPS = 20, 512, 100  # of Arnoldi (with more that of dattri is no number), of TRAK, of CG
@@ -41,7 +41,7 @@ class Dense(nn.Module):
             layer.weight.data, layer.bias.data = weight.detach().T.float().contiguous(), bias.detach().float().clone()
         self.rows = field.blocks[0].to_dense().float()
         self.features = as_dense(field.features).float()
-        self.alone = isinstance(fitted, HopsFit)
+        self.alone = isinstance(fitted, MlpFit)
         if self.alone:  # the block is a permutation: a node reads its own row
             self.features = self.rows @ self.features
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calirare.models import GcnTraining, HopsTraining
+from calirare.models import GcnTraining, MlpTraining
 from tests.helpers.tasks import rare_task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +22,7 @@ def bench(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize("training", [GcnTraining(epochs=30), HopsTraining(epochs=30, hidden=8)])
+@pytest.mark.parametrize("training", [GcnTraining(epochs=30), MlpTraining(epochs=30, hidden=8)])
 def test_peers_read_the_network_that_is_explained(bench, training):
     task = rare_task()
     fitted, nodes = training.fit(task, task.split.train), task.split.test[[7, 0, 3]]

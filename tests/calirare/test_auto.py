@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.models import HopsTraining, train_folds
+from calirare.models import MlpTraining, train_folds
 from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run import Choice, Row
 from calirare.run.outcome import draw
@@ -50,7 +50,7 @@ def test_a_network_is_chosen_by_networks_that_have_not_seen_the_label(graph):
     nodes = graph.split.train
     task = Task(graph, nodes, class_weights(graph.y[nodes], 2)[graph.y[nodes]].float(), 0, lambda name: None)
     decays = (5e-4, 5e-2, 5.0)
-    detectors = [HopsTraining(weight_decay=decay, hidden=16, epochs=60) for decay in decays]
+    detectors = [MlpTraining(weight_decay=decay, hidden=16, epochs=60) for decay in decays]
     trials = [train_folds(each, graph, nodes, task.weights, task.n_folds) for each in detectors]
     losses = [mean_loss(trial.own_logits, task) for trial in trials]
     best = losses.index(min(losses))

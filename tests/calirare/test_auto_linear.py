@@ -12,7 +12,7 @@ import torch
 import calirare
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
-from calirare.models import GcnFit, GcnTraining, HopColumns, HopsFit, HopsTraining
+from calirare.models import GcnFit, GcnTraining, HopColumns, MlpFit, MlpTraining
 from calirare.pipeline import auto
 from calirare.training import class_weights
 from calirare_ext import Csr
@@ -74,7 +74,7 @@ def test_what_leave_one_out_prefers_is_taken(graph):
     columns = HopColumns.fit(graph, 2, 0, task.nodes)
     chosen = auto.linear(task, columns).network
     loss = auto.mean_loss(OwnLogits(chosen.linearisation)(chosen.weight_decay), task)
-    on_columns = [HopsTraining(n_layers=1, weight_decay=decay, columns=columns) for decay in auto.LINEAR_DECAYS]
+    on_columns = [MlpTraining(n_layers=1, weight_decay=decay, columns=columns) for decay in auto.LINEAR_DECAYS]
     decays = [share * length_of(graph) for share in auto.SHARES]
     propagated = [GcnTraining(n_layers=1, hops=hops, weight_decay=decay) for hops in (1, 2) for decay in decays]
     assert type(chosen) is GcnFit
@@ -94,11 +94,11 @@ def test_weight_decay_follows_the_scale_of_features(graph):
 
 def test_many_labels_columns_without_neighbours_and_numbers_do_not_ask_for_it(graph, monkeypatch):
     task, numbers = task_of(graph), rare_task()
-    assert type(auto.linear(task_of(numbers), HopColumns.fit(numbers, 2, 0)).network) is HopsFit
+    assert type(auto.linear(task_of(numbers), HopColumns.fit(numbers, 2, 0)).network) is MlpFit
     alone, near = HopColumns.fit(graph, 0, 0), HopColumns.fit(graph, 2, 0)
-    assert type(auto.linear(task, alone).network) is HopsFit
+    assert type(auto.linear(task, alone).network) is MlpFit
     monkeypatch.setattr(auto, "SCARCE", task.nodes.numel() - 1)
-    assert type(auto.linear(task, near).network) is HopsFit
+    assert type(auto.linear(task, near).network) is MlpFit
 
 
 def test_words_that_are_all_0_have_a_linear_member(graph):
@@ -111,7 +111,7 @@ def test_a_run_of_words_has_a_linear_convolution_and_a_linear_model_without_edge
     found = networks_of(outcome)
     assert type(found["linear"]) is GcnFit
     assert found["linear"].model.n_layers == 1
-    assert type(found[auto.NO_EDGES]) is HopsFit
+    assert type(found[auto.NO_EDGES]) is MlpFit
     assert next(row.weight for row in outcome.choice.rows if row.name == "linear") > 0.05
 
 

@@ -80,9 +80,9 @@ def _voice_of(
 # By the class of a detector; of it, the graph, the damping of a single network, columns that are shared, and its name.
 VOICES: dict[str, Callable[[Any, Graph, float | None, SharedColumns, str], Voice]] = {
     "GcnFit": lambda fitted, graph, damping, shared, name: NetworkVoice(fitted, graph, damping, shared),
-    "HopsFit": lambda fitted, graph, damping, shared, name: NetworkVoice(fitted, graph, damping, shared),
+    "MlpFit": lambda fitted, graph, damping, shared, name: NetworkVoice(fitted, graph, damping, shared),
     "FoldedNetwork": lambda fitted, graph, damping, shared, name: folded_voice(fitted, graph, name, shared),
     "TreesFit": lambda fitted, graph, damping, shared, name: TreesVoice(fitted, graph, shared),
-    "SpreadingFit": lambda fitted, graph, damping, shared, name: SpreadingVoice(fitted, graph),
+    "LabelPropagationFit": lambda fitted, graph, damping, shared, name: SpreadingVoice(fitted, graph),
     "LearnedColumns": lambda fitted, graph, damping, shared, name: ColumnVoice(fitted, graph, shared),
 }

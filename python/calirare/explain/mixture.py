@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calirare.explain.shares import added, completed, passed_on, stretched
 from calirare.explain.voice import Kept, Shares, Voice, two_columns
-from calirare.models import SMALLEST_P, Member, Mixture, opinion, spoken
+from calirare.models import SMALLEST_P, Member, Mixture, calibrated_probabilities, pooled_probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +29,17 @@ class Part:
     @cached_property
     def _line(self) -> tuple[float, float] | None:
         """Slope and intercept of its map of log-odds; None where it is no line."""
-        bias = self.member.spoken.bias_
-        return None if bias is None else (self.member.spoken.scale_, float(bias[1] - bias[0]))
+        bias = self.member.calibrator.bias_
+        return None if bias is None else (self.member.calibrator.scale_, float(bias[1] - bias[0]))
 
     def spoken(self, log_odds: Tensor) -> Tensor:
         """Returns its P(rare) at log-odds of its own, float64; NaN where these are."""
         if self._line is not None:
             slope, intercept = self._line
             return torch.sigmoid(slope * log_odds.double() + intercept)
-        return spoken(self.member.spoken, two_columns(log_odds.double().flatten()))[:, 1].reshape(log_odds.shape)
+        return calibrated_probabilities(self.member.calibrator, two_columns(log_odds.double().flatten()))[:, 1].reshape(
+            log_odds.shape
+        )
 
 
 class MixtureVoice(Voice):
@@ -135,10 +137,10 @@ class MixtureVoice(Voice):
             return self.mixture.pooled([said(part.voice) for part in self.parts])
         p = [part.spoken(said(part.voice)) for part in self.parts]
         silent = torch.stack(p).isnan().any(0)
-        return self._of_rest(_log_odds(opinion(p, [part.member.weight for part in self.parts])), silent)
+        return self._of_rest(_log_odds(pooled_probabilities(p, [part.member.weight for part in self.parts])), silent)
 
     def _of_rest(self, odds: Tensor, silent: Tensor) -> Tensor:
-        """Returns log-odds as the average tells them of nodes that a member is silent of, see `Rest`."""
+        """Returns log-odds as the average tells them of nodes that a member is silent of, see `FallbackScale`."""
         return odds if self.rest is None else torch.where(silent, self.rest.log_odds(odds), odds)
 
 

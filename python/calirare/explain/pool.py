@@ -18,7 +18,7 @@ from calirare.explain.removal import Propagator
 from calirare.explain.shares import added
 from calirare.explain.voice import Shares, Voice
 from calirare.graph import Graph
-from calirare.models import NeighbourPool, heard
+from calirare.models import NeighbourPool, aggregate_neighbours
 from calirare_ext import Csr, propagate
 
 REACH, PAIRS = 1_000, 30_000  # nodes nearby of which the detector is asked anew, and these for each edge
@@ -103,7 +103,7 @@ class PoolVoice(Voice):
     def _heard(self, mean: Tensor, nodes: Tensor) -> Tensor:
         """Returns e_t of means [.., n, k] at nodes."""
         degree = self.degree[nodes].expand(mean.shape[:-1])
-        return heard(mean.flatten(0, -2), degree.flatten(), self.pool.shares).view(mean.shape)
+        return aggregate_neighbours(mean.flatten(0, -2), degree.flatten(), self.pool.shares).view(mean.shape)
 
     def _walks(self, node: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
         """Returns nodes nearby, int64 [u], their parts in M^t at a node, [T, u], and M^t p there, [T, k].
@@ -141,7 +141,7 @@ class PoolVoice(Voice):
         degree = self.degree[node] - torch.cat([lost.new_zeros(1), lost])
         out = self._pooled[node] + self.pool.weights[0] * (own - self._every[node].log_softmax(-1))
         for weight, mean in zip(self.pool.weights[1:], means, strict=True):
-            said = heard(mean, degree, self.pool.shares)
+            said = aggregate_neighbours(mean, degree, self.pool.shares)
             out = out + weight * (said[1:] - said[0])
         return out
 

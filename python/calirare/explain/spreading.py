@@ -13,7 +13,7 @@ from calirare.explain.meeting import Meeting
 from calirare.explain.network_shares import made
 from calirare.explain.voice import Kept, Shares, Voice, said
 from calirare.graph import Graph, default_names
-from calirare.models import STEPS, SpreadingFit, spreading_step
+from calirare.models import STEPS, LabelPropagationFit, propagation_step
 from calirare_ext import Csr
 
 NEARBY = "labels nearby"
@@ -32,7 +32,7 @@ class SpreadingVoice(Voice):
 
     notes = (HELD,)
 
-    def __init__(self, fitted: SpreadingFit, graph: Graph) -> None:
+    def __init__(self, fitted: LabelPropagationFit, graph: Graph) -> None:
         self.fitted, self.graph = fitted, graph
         self._parts, self._expected = Kept[Tensor](), dict[int, Tensor]()
 
@@ -112,7 +112,7 @@ class SpreadingVoice(Voice):
     @cached_property
     def _step(self) -> Csr:
         """S."""
-        return spreading_step(self.graph)
+        return propagation_step(self.graph)
 
     @cached_property
     def _labels(self) -> Meeting:

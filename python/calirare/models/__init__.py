@@ -1,6 +1,5 @@
 """Networks and how each is trained (a `Detector`): graph convolution, perceptron on columns; and trees on columns."""
 
-from calirare.models.acquaintance import acquainted
 from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, train_folds
@@ -8,22 +7,31 @@ from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.given import Given, GivenFit
-from calirare.models.hops import HopsFit, HopsTraining, perceptron
-from calirare.models.joined import NewEdges
-from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, opinion, spoken, stacking_weights
+from calirare.models.graph_delta import NewEdges
+from calirare.models.label_propagation import STEPS, LabelPropagation, LabelPropagationFit, propagation_step
+from calirare.models.mixture import (
+    SMALLEST_P,
+    Member,
+    Mixture,
+    calibrated_probabilities,
+    mixture_of,
+    pooled_probabilities,
+    stacking_weights,
+)
+from calirare.models.mlp import MlpFit, MlpTraining, perceptron
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.neighbours import (
     NeighbourPool,
+    aggregate_neighbours,
     evidence,
-    heard,
     log_shares,
     own_evidence,
     pool_weights,
     pooled,
 )
 from calirare.models.new_nodes import KnownGraph
+from calirare.models.node_matching import match_nodes
 from calirare.models.registry import DETECTORS, Entry, model_names, networks, trained_here
-from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
@@ -49,45 +57,45 @@ __all__ = [
     "Given",
     "GivenFit",
     "HopColumns",
-    "HopsFit",
-    "HopsTraining",
     "KnownGraph",
+    "LabelPropagation",
+    "LabelPropagationFit",
     "LearnedColumns",
     "ManyGcns",
     "Member",
     "Mixture",
+    "MlpFit",
+    "MlpTraining",
     "ModuleFit",
     "NeighbourPool",
     "NewEdges",
     "OnDisk",
-    "SpreadingDetector",
-    "SpreadingFit",
     "Streams",
     "TreesDetector",
     "TreesFit",
     "TreesTraining",
-    "acquainted",
+    "aggregate_neighbours",
+    "calibrated_probabilities",
     "evidence",
     "fit",
     "fit_of",
     "fold_converged",
     "fold_network",
-    "heard",
     "log_shares",
     "logits_on_disk",
+    "match_nodes",
     "mixture_of",
     "model_names",
     "networks",
     "of_network",
-    "opinion",
     "own_evidence",
     "perceptron",
     "pool_weights",
     "pooled",
+    "pooled_probabilities",
+    "propagation_step",
     "pyg_inputs",
     "read_ahead",
-    "spoken",
-    "spreading_step",
     "stacking_weights",
     "step_work",
     "streams_of",

@@ -3,7 +3,7 @@
 A linear opinion pool p(v) = sum_j w_j p_j(v), its weights by stacking of predictive distributions (Yao, Vehtari,
 Simpson and Gelman 2018): they maximise the log likelihood of the labels under the members' predictions without each
 label. Every member speaks through an affine map of its logits fitted on the same predictions, so that a boaster and a
-doubter are heard alike; the map has a prior, or six labels that happen to lie apart would make a member all but sure.
+doubter count alike; the map has a prior, or six labels that happen to lie apart would make a member all but sure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.models.spreading import SpreadingFit
+from calirare.models.label_propagation import LabelPropagationFit
 from calirare.training import FoldFitted, Progress, State, class_weights, joined, prefixed, unprefixed
 
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
@@ -34,23 +34,23 @@ class Member:
     Attributes:
         name: such as "trees".
         fitted: the detector.
-        spoken: the map its logits go through.
+        calibrator: the map its logits go through.
         weight: its share, in [0, 1].
     """
 
     name: str
     fitted: FoldFitted
-    spoken: PriorPlattCalibrator
+    calibrator: PriorPlattCalibrator
     weight: float
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Returns its probabilities [.., k] of logits [.., k], float64; NaN where it has nothing to say."""
         flat = logits.double().reshape(-1, logits.shape[-1])
-        return spoken(self.spoken, flat).reshape(logits.shape)
+        return calibrated_probabilities(self.calibrator, flat).reshape(logits.shape)
 
 
 @dataclass(frozen=True)
-class Rest:
+class FallbackScale:
     """What the others say where a member is silent, as sure as all say it together: an affine map of their average.
 
     The average of few doubts more, or less, than that of all, and maps behind it are fitted on labels which nearly all
@@ -93,7 +93,7 @@ class Mixture(FoldFitted):
     """
 
     members: tuple[Member, ...]
-    rest: Rest | None = None
+    rest: FallbackScale | None = None
 
     def weight_of(self, name: str) -> float:
         """Returns the weight of a member, 0 where there is none of that name."""
@@ -104,10 +104,10 @@ class Mixture(FoldFitted):
         others = tuple(m for m in self.members if not isinstance(m.fitted, kind))
         return Mixture(others) if others else None
 
-    def knowing_nobody(self) -> Mixture:
+    def without_label_memory(self) -> Mixture:
         """Returns the same for a graph of strangers: no node is known by its name, and spread labels are silent."""
         members = (
-            replace(m, fitted=m.fitted.knowing_nobody()) if isinstance(m.fitted, SpreadingFit) else m
+            replace(m, fitted=m.fitted.without_label_memory()) if isinstance(m.fitted, LabelPropagationFit) else m
             for m in self.members
         )
         return replace(self, members=tuple(members))
@@ -202,7 +202,7 @@ class Mixture(FoldFitted):
     def pooled(self, logits: list[Tensor]) -> Tensor:
         """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
         said = [m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
-        together = opinion(said, [m.weight for m in self.members]).clamp(min=SMALLEST_P).log()
+        together = pooled_probabilities(said, [m.weight for m in self.members]).clamp(min=SMALLEST_P).log()
         if self.rest is None:
             return together
         silent = torch.stack([each.isnan().any(-1) for each in said]).any(0)
@@ -215,8 +215,10 @@ class Mixture(FoldFitted):
             own, how = member.fitted.state()
             tensors |= prefixed(str(i), own)
             kind = type(member.fitted).__name__
-            spoken = member.spoken.state()
-            facts.append({"name": member.name, "kind": kind, "fit": how, "weight": member.weight, "spoken": spoken})
+            calibrator = member.calibrator.state()
+            facts.append(
+                {"name": member.name, "kind": kind, "fit": how, "weight": member.weight, "calibrator": calibrator}
+            )
         rest = {} if self.rest is None else {"rest": {"scale": self.rest.scale, "shift": list(self.rest.shift)}}
         return tensors, {"members": facts} | rest
 
@@ -228,24 +230,24 @@ class Mixture(FoldFitted):
             fitted = cls.kinds[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"]).folded
             if fitted is None:
                 raise LookupError(f"a {each['kind']} is no member of an average")
-            spoken = PriorPlattCalibrator.from_state(each["spoken"])
-            members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
+            calibrator = PriorPlattCalibrator.from_state(each["calibrator"])
+            members.append(Member(each["name"], fitted, calibrator, float(each["weight"])))
         rest = facts.get("rest")  # a run of an earlier release has none
-        kept = None if rest is None else Rest(float(rest["scale"]), tuple(map(float, rest["shift"])))
+        kept = None if rest is None else FallbackScale(float(rest["scale"]), tuple(map(float, rest["shift"])))
         return cls(tuple(_sharing_columns(members)), kept)
 
 
-def spoken(mapping: PriorPlattCalibrator, logits: Tensor) -> Tensor:
+def calibrated_probabilities(mapping: PriorPlattCalibrator, logits: Tensor) -> Tensor:
     """Returns probabilities [n, k] of a member's logits [n, k] through its map, NaN where these are."""
-    heard = ~logits.isnan().any(1)
-    if bool(heard.all()):
+    with_logits = ~logits.isnan().any(1)
+    if bool(with_logits.all()):
         return mapping.transform(logits)
     out = torch.full_like(logits, torch.nan)
-    out[heard] = mapping.transform(logits[heard])
+    out[with_logits] = mapping.transform(logits[with_logits])
     return out
 
 
-def opinion(said: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+def pooled_probabilities(said: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Returns the weighted mean of the members' probabilities; one that says NaN leaves its weight to the others."""
     p = torch.stack([weight * each for weight, each in zip(weights, said, strict=True)])
     silent = p.isnan()
@@ -322,11 +324,11 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
     targets = next(iter(fits.values())).targets
     for name, fitted in fits.items():
         own = fitted.own_logits.double()
-        heard = ~own.isnan().any(1)
+        with_logits = ~own.isnan().any(1)
         shares = effective_shares(targets, fitted.sample_weights, fitted.n_classes)
         one = PriorPlattCalibrator(target="balanced", trained_shares=shares)
-        maps[name] = one.fit(own[heard], targets[heard])
-        said.append(spoken(maps[name], own).gather(1, targets[:, None]))
+        maps[name] = one.fit(own[with_logits], targets[with_logits])
+        said.append(calibrated_probabilities(maps[name], own).gather(1, targets[:, None]))
     p = torch.cat(said, 1)
     # Of a label that a member has nothing to say of it says what the others do on average: it neither earns nor loses.
     p = torch.where(p.isnan(), p.nanmean(1, keepdim=True), p).nan_to_num(nan=0.5)
@@ -336,14 +338,14 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
     return replace(mixture, rest=_rest_of(mixture))
 
 
-def _rest_of(mixture: Mixture) -> Rest | None:
-    """Returns `Rest` of members of which some may be silent, from each label's logits without itself."""
-    others = mixture.without(SpreadingFit)
+def _rest_of(mixture: Mixture) -> FallbackScale | None:
+    """Returns `FallbackScale` of members of which some may be silent, from each label's logits without itself."""
+    others = mixture.without(LabelPropagationFit)
     if others is None or len(others.members) == len(mixture.members):
         return None
     own, targets = [m.fitted.own_logits for m in mixture.members], mixture.targets
-    heard = ~torch.stack([z.isnan().any(1) for z in own]).any(0)
+    with_logits = ~torch.stack([z.isnan().any(1) for z in own]).any(0)
     every, alone = mixture.pooled(own), others.own_logits
     shares = effective_shares(targets, mixture.sample_weights, mixture.members[0].fitted.n_classes)
     one, all_of_them = (PriorPlattCalibrator(target="balanced", trained_shares=shares) for _ in range(2))
-    return Rest.of(one.fit(alone, targets), all_of_them.fit(every[heard], targets[heard]))
+    return FallbackScale.of(one.fit(alone, targets), all_of_them.fit(every[with_logits], targets[with_logits]))

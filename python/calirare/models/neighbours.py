@@ -53,7 +53,7 @@ def evidence(logits: Tensor, adjacency: Csr, shares: Tensor) -> Tensor:
     degree, said, out = adjacency.indptr.diff(), own.exp().float(), [own - shares]
     for _ in range(HOPS):
         said = neighbour_means(adjacency, said)
-        out.append(heard(said, degree, shares))
+        out.append(aggregate_neighbours(said, degree, shares))
     return torch.stack(out)
 
 
@@ -74,7 +74,7 @@ def own_evidence(without: Tensor, fold: Tensor, nodes: Tensor, adjacency: Csr, s
     return out
 
 
-def heard(mean: Tensor, degree: Tensor, shares: Tensor) -> Tensor:
+def aggregate_neighbours(mean: Tensor, degree: Tensor, shares: Tensor) -> Tensor:
     """Returns e_t of some nodes by M^t p and d of them, float64 [r, k]; see `evidence`."""
     d = degree.double()[:, None]
     return ((d * mean.double() + FLOOR * shares.exp()) / (d + FLOOR)).log() - shares

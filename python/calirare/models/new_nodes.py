@@ -20,10 +20,10 @@ from calirare.models.column_fit import ColumnFit
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
-from calirare.models.hops import HopsFit
-from calirare.models.joined import GraphDelta, KnownRows, Level, MadeLevel, NewEdges, product
+from calirare.models.graph_delta import GraphDelta, KnownRows, Level, MadeLevel, NewEdges, product
+from calirare.models.label_propagation import LabelPropagationFit
 from calirare.models.mixture import Mixture
-from calirare.models.spreading import SpreadingFit
+from calirare.models.mlp import MlpFit
 from calirare.training import Fitted
 from calirare_ext import Csr, propagate, times
 
@@ -58,11 +58,11 @@ class KnownGraph:
 
     def _part(self, fitted: Fitted) -> _Gcn | _Columns | _Spreading:
         network = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
-        if isinstance(network, HopsFit | ColumnFit):
+        if isinstance(network, MlpFit | ColumnFit):
             shared = (each.near for each in self.parts if isinstance(each, _Columns))
             known = next((near for near in shared if near.columns.same_as(network.columns)), None)
             return _Columns(network, known or NearColumns(network.columns, self.graph))
-        if isinstance(network, SpreadingFit):
+        if isinstance(network, LabelPropagationFit):
             return _Spreading(network, self.graph)
         if isinstance(network, GcnFit) and network.hops:
             return _Gcn(network, self.graph, self.rows)
@@ -143,7 +143,7 @@ def _mean(joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
 class _Columns:
     """A detector of hop columns."""
 
-    def __init__(self, fitted: HopsFit | ColumnFit, near: NearColumns) -> None:
+    def __init__(self, fitted: MlpFit | ColumnFit, near: NearColumns) -> None:
         self.fitted, self.near = fitted, near
 
     def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:
@@ -153,7 +153,7 @@ class _Columns:
 class _Spreading:
     """Labels around new nodes, as their known neighbours tell of them."""
 
-    def __init__(self, fitted: SpreadingFit, graph: Graph) -> None:
+    def __init__(self, fitted: LabelPropagationFit, graph: Graph) -> None:
         self.fitted, self.told = fitted, fitted.told_in(graph)[:, -fitted.n_classes :].numpy()
 
     def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:

@@ -20,7 +20,7 @@ from calirare.features import FeatureMap, Kept, RawTable
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
-from calirare.models.hops import HopsFit
+from calirare.models.mlp import MlpFit
 from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
 from calirare.training import Fitted
 from calirare_ext import Csr, propagate, row_sums
@@ -107,7 +107,7 @@ def passes_of(fitted: Fitted, features: FeatureMap) -> Passes | str:
         The passes, or why there are none, as a sentence goes on after "because".
     """
     network = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
-    if not isinstance(network, GcnFit) or isinstance(network, HopsFit):
+    if not isinstance(network, GcnFit) or isinstance(network, MlpFit):
         return "its detector is no graph convolution and reads no columns (train with --model gcn, hops, trees or auto)"
     layers = [(weight.detach().float(), bias.detach().float()) for weight, bias in network.model.layers()]
     later = [*(weight for weight, _ in layers[1:]), None]

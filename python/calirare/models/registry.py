@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from calirare.models.gcn_training import GcnTraining
-from calirare.models.hops import HopsTraining
+from calirare.models.mlp import MlpTraining
 from calirare.models.tree_fit import TreesDetector
 from calirare.models.trees import TreesTraining
 from calirare.training import Detector
@@ -38,7 +38,7 @@ def _trees(growing: Callable[..., TreesTraining], *, seed: int, hops: int) -> Tr
 
 DETECTORS: dict[str, Entry] = {
     "gcn": Entry(GcnTraining, hops=1, network=GcnTraining),  # hops and width of Kipf & Welling 2017
-    "hops": Entry(HopsTraining, network=HopsTraining, hidden=64),
+    "hops": Entry(MlpTraining, network=MlpTraining, hidden=64),
     "trees": Entry(partial(_trees, partial(TreesTraining, kind="boosting")), by_order=True),
     "forest": Entry(partial(_trees, partial(TreesTraining, kind="extra")), by_order=True),
 }

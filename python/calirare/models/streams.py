@@ -20,23 +20,23 @@ from calirare._util.errors import InputError
 from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import GraphOnDisk
-from calirare.models.acquaintance import UNSURE, Asked, Met, Say, spread_by_names
 from calirare.models.column_fit import ColumnFit
 from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
-from calirare.models.hops import HopsFit
 from calirare.models.known_nodes import KnownNodes, mark, sums_of
+from calirare.models.label_propagation import LabelPropagationFit
 from calirare.models.mixture import Mixture
-from calirare.models.neighbours import HOPS, NeighbourPool, heard, pooled
+from calirare.models.mlp import MlpFit
+from calirare.models.neighbours import HOPS, NeighbourPool, aggregate_neighbours, pooled
+from calirare.models.node_matching import UNSURE, MatchTest, NameMatches, Say, label_propagation_by_names
 from calirare.models.passes import Mapped, Passes, logits_of_passes, passes_of
-from calirare.models.spreading import SpreadingFit
 from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
 from calirare.training import Fitted
 from calirare_ext import neighbour_means
 
 COLUMNS = 16  # that are propagated together
-StreamedMember = Passes | ColumnFit | HopsFit | SpreadingFit
+StreamedMember = Passes | ColumnFit | MlpFit | LabelPropagationFit
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Streams:
         read: makes the features that are propagated.
     """
 
-    fitted: ColumnFit | HopsFit | Mixture
+    fitted: ColumnFit | MlpFit | Mixture
     features: FeatureMap
     members: tuple[StreamedMember, ...]
     columns: tuple[HopColumns, ...]
@@ -89,7 +89,7 @@ class Streams:
         """Returns logits of some nodes, float64 [r, k], from those of its networks and from columns of the nodes."""
         found = list[Tensor]()
         for member, z in zip(self.members, networks, strict=True):
-            if isinstance(member, ColumnFit | HopsFit):
+            if isinstance(member, ColumnFit | MlpFit):
                 z = member.logits_of_columns(columns[member.columns])
             assert z is not None
             found.append(z)
@@ -127,17 +127,17 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
         alone = streams_of(fitted.base, features)
         return Pooled(alone, fitted) if isinstance(alone, Passes | Streams) else str(alone)
     whole = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
-    if not isinstance(whole, ColumnFit | HopsFit | Mixture):
+    if not isinstance(whole, ColumnFit | MlpFit | Mixture):
         return passes_of(whole, features)
     members = list[StreamedMember]()
     for each in [member.fitted for member in whole.members] if isinstance(whole, Mixture) else [whole]:
         network = each.network if isinstance(each, FoldedNetwork) else each
-        direct = network if isinstance(network, ColumnFit | HopsFit | SpreadingFit) else None
+        direct = network if isinstance(network, ColumnFit | MlpFit | LabelPropagationFit) else None
         member = passes_of(network, features) if direct is None else direct
         if isinstance(member, str):
             return member
         members.append(member.side_by_side() if isinstance(member, ColumnFit) else member)
-    columns = tuple(dict.fromkeys(each.columns for each in members if isinstance(each, ColumnFit | HopsFit)))
+    columns = tuple(dict.fromkeys(each.columns for each in members if isinstance(each, ColumnFit | MlpFit)))
     owns = [each.own for each in columns]
     if len({key_of(() if own is None else tuple(own.state()[0].values())) for own in owns}) > 1:
         return "its detectors reduce the features in more than one way"
@@ -165,7 +165,7 @@ def logits_on_disk(
         graph: the graph.
         files: keeps finished blocks, so that the same call goes on where another one was stopped; None: none are kept.
         report: called after each block.
-        say: takes a note where names are those of other nodes, see `acquainted`.
+        say: takes a note where names are those of other nodes, see `match_nodes`.
 
     Raises:
         InputError: the graph cannot be read, its features are others, or the disk lacks room.
@@ -189,7 +189,7 @@ def logits_on_disk(
         if isinstance(each, Passes):
             networks.append(logits_of_passes(each, graph, files.inside(f"member{i}"), report))
         else:
-            networks.append(run.spread(each) if isinstance(each, SpreadingFit) else None)
+            networks.append(run.spread(each) if isinstance(each, LabelPropagationFit) else None)
     run.write_features()
     for hop in range(1, detector.hops + 1):
         for part in range(run.n_parts):
@@ -206,7 +206,7 @@ def _with_neighbours(pool: NeighbourPool, logits: Tensor, graph: GraphOnDisk, re
         read = read_ahead(lambda block: graph.edges(*block), blocks)
         for done, ((first, last), edges) in enumerate(read, start=1):
             said[first:last] = neighbour_means(edges, below)
-            out[first:last] += pool.weights[hop] * heard(said[first:last], edges.indptr.diff(), shares)
+            out[first:last] += pool.weights[hop] * aggregate_neighbours(said[first:last], edges.indptr.diff(), shares)
             if report is not None:
                 report(f"neighbours {hop}", done, len(blocks))
     return out
@@ -220,7 +220,7 @@ class _Run:
         self.report: Report = report or (lambda stage, done, total: None)
         self.blocks = block_ends(graph.n_nodes)
         self.n_parts = -(-detector.n_features // COLUMNS)  # files that the columns of a hop go into
-        self.met: Met | None = None  # by spread labels
+        self.met: NameMatches | None = None  # by spread labels
 
     def write_features(self) -> None:
         """Writes x."""
@@ -250,10 +250,10 @@ class _Run:
             self.files.keep(name, first, neighbour_means(edges, below))
             self.report(f"hop {hop}", done, self.n_parts * len(self.blocks))
 
-    def spread(self, fit: SpreadingFit) -> Tensor:
+    def spread(self, fit: LabelPropagationFit) -> Tensor:
         """Returns what labels around every node say of it, float64 [n, k]."""
         n, k = self.graph.n_nodes, fit.n_classes
-        told, known, met = room(n, k), self._known(fit.known), Met(fit)
+        told, known, met = room(n, k), self._known(fit.known), NameMatches(fit)
         for first, last in self.blocks:
             places = known(first, last)
             told[first:last] = fit.told_at(places, last - first)[:, -k:]
@@ -280,11 +280,11 @@ class _Run:
     def without_strangers(self, networks: list[Tensor | None], say: Say) -> list[Tensor | None]:
         """Returns what members say, spread labels nothing where names are those of others."""
         fitted, met = self.detector.fitted, self.met
-        spread = spread_by_names(fitted)
+        spread = label_propagation_by_names(fitted)
         if spread is None or met is None or not met.known:
             return networks
         assert isinstance(fitted, Mixture)
-        asked = Asked.of(fitted, met.labels_at >= 0)
+        asked = MatchTest.of(fitted, met.labels_at >= 0)
         if asked is None:
             say(UNSURE.format(met.known, met.n))
             return networks
@@ -300,9 +300,9 @@ class _Run:
         rows = nodes[order].numpy()
         columns = self._columns(lambda file: file.rows_at(rows), self.graph.degrees_at(rows))
         pairs = zip(self.detector.members, networks, strict=True)
-        heard = [(each, z) for each, z in pairs if not isinstance(each, SpreadingFit)]
-        detector = replace(self.detector, fitted=alone, members=tuple(each for each, _ in heard))
-        out = detector.logits([None if z is None else z[nodes[order]] for _, z in heard], columns)
+        others = [(each, z) for each, z in pairs if not isinstance(each, LabelPropagationFit)]
+        detector = replace(self.detector, fitted=alone, members=tuple(each for each, _ in others))
+        out = detector.logits([None if z is None else z[nodes[order]] for _, z in others], columns)
         return out[torch.argsort(order)]
 
     def logits(self, networks: list[Tensor | None]) -> Tensor:

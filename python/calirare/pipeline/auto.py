@@ -19,10 +19,10 @@ from calirare.models import (
     GcnFit,
     GcnTraining,
     HopColumns,
-    HopsTraining,
+    LabelPropagation,
     Member,
     Mixture,
-    SpreadingDetector,
+    MlpTraining,
     TreesDetector,
     TreesTraining,
     fold_converged,
@@ -133,7 +133,7 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
     yield "hops", perceptron(task, columns)
     task.say("gcn")
     yield "gcn", convolution(task)
-    spread = SpreadingDetector(task.n_folds, task.seed)
+    spread = LabelPropagation(task.n_folds, task.seed)
     if spread.kept_bytes(task.graph) <= MOST_KEPT:
         task.say(SPREADING)
         fitted = spread.fit(task.graph, task.nodes, sample_weights=task.weights)
@@ -164,7 +164,7 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
     one graph convolution or two propagate them (SGC, Wu et al. 2019). It is trained to its minimum, where leave-one-out
     in closed form holds for every weight decay.
     """
-    reading = HopsTraining(n_layers=1, seed=task.seed, columns=columns)
+    reading = MlpTraining(n_layers=1, seed=task.seed, columns=columns)
     readers: list[GcnTraining] = [dataclasses.replace(reading, weight_decay=decay) for decay in LINEAR_DECAYS]
     if columns.hops and columns.own is not None and task.scarce:
         length = _mean_squared_length(task)
@@ -197,7 +197,7 @@ def _mean_squared_length(task: Task) -> float:
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:
     """Returns a perceptron on columns."""
     every = HOPS_DECAYS if task.scarce else HOPS_DECAYS[:1]
-    common = HopsTraining(epochs=_epochs(task), columns=columns, seed=task.seed)
+    common = MlpTraining(epochs=_epochs(task), columns=columns, seed=task.seed)
     return lowest(task, [dataclasses.replace(common, weight_decay=decay) for decay in every])
 
 
@@ -242,7 +242,7 @@ def own_logits_of(member: Member) -> Tensor:
 
 def choice_of(mixture: Mixture, without: Mixture, task: Task) -> Choice:
     """Returns what was chosen and why: each member's loss without each label, and the paired effect of the graph."""
-    every = [(m.name, m.weight, m.spoken.calibrated_logits(own_logits_of(m))) for m in mixture.members]
+    every = [(m.name, m.weight, m.calibrator.calibrated_logits(own_logits_of(m))) for m in mixture.members]
     rows = [Row(name, weight, float(label_losses(own, task).mean())) for name, weight, own in every]
     together = label_losses(mixture.own_logits, task)
     effect = label_losses(without.own_logits, task) - together

@@ -27,10 +27,7 @@ from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jack
 from calirare.leave_one_out import ALO
 from calirare.models import DETECTORS, Given, GivenFit
 from calirare.pipeline.auto import fit_auto, tree_weights
-from calirare.pipeline.classes import check_many, unjudged, with_neighbours
-from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
-from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.pipeline.maps import (
+from calirare.pipeline.calibrators import (
     Maps,
     calibrate,
     calibrate_known,
@@ -39,6 +36,9 @@ from calirare.pipeline.maps import (
     rare_left,
     with_known,
 )
+from calirare.pipeline.classes import check_many, unjudged, with_neighbours
+from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
+from calirare.pipeline.left_out import fit_network, leave_labels_out
 from calirare.pipeline.no_sample import given_away_classes
 from calirare.run import Decided, Outcome, RareView, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted
@@ -188,8 +188,8 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     if many and settings.method == "jackknife" and graph.n_edges:
         trained = clock.time("neighbours", lambda: with_neighbours(trained, graph))
     fitted = trained.fitted
-    heard = partial(job.report, "predict")
-    logits = clock.time("predict", lambda: fitted.logits_of(job.graph, progress=heard))
+    progress = partial(job.report, "predict")
+    logits = clock.time("predict", lambda: fitted.logits_of(job.graph, progress=progress))
     _check_finite(graph, logits)
     left_out = LeftOutLabels(torch.empty(0, 0), None)
     if not many or settings.method == "jackknife":

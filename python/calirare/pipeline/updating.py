@@ -8,10 +8,10 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, probability
 from calirare.graph import Graph
-from calirare.pipeline.again import trained_again
 from calirare.pipeline.changes import Foreseen, Side, Updated
 from calirare.pipeline.class_changes import UpdatedClasses
 from calirare.pipeline.job import Report
+from calirare.pipeline.retrain import retrain
 from calirare.pipeline.split_assignment import changes_of
 from calirare.run import Labels, Outcome, SavedRun
 
@@ -42,7 +42,7 @@ def update(
         raise InputError(POSITIVE_ONLY)
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    again = trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
+    again = retrain(saved.settings, graph, changed, chosen=chosen, report=report)
     outcome = again.outcome
     outcome.notes += again.notes
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())

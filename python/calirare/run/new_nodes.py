@@ -19,7 +19,7 @@ from calirare.graph import Column, Graph
 from calirare.graph.arrays import as_features
 from calirare.graph.matching import features_by_name, has_column_names, is_single_node
 from calirare.graph.tables import why_unknown
-from calirare.models import KnownGraph, NewEdges, acquainted
+from calirare.models import KnownGraph, NewEdges, match_nodes
 from calirare.run.folder import SavedRun, load
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
@@ -59,7 +59,7 @@ class NodeScorer:
         if mapped is None or features is not scorer.features or scorer.features.how == "stored":
             mapped = self.scorer.prepared(self.graph, to_stderr)
         mapped = mapped.to("cpu")
-        self.known = KnownGraph(acquainted(scorer.fit, mapped, to_stderr), mapped)
+        self.known = KnownGraph(match_nodes(scorer.fit, mapped, to_stderr), mapped)
 
     @classmethod
     def open(cls, run: str | Path | SavedRun | Outcome, graph: Graph | str | Path | None = None) -> Self:

@@ -23,7 +23,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.drift import Reference
 from calirare.graph import Graph, find_name, same_but_labels
 from calirare.metrics import population_check
-from calirare.models import acquainted
+from calirare.models import match_nodes
 from calirare.run.class_judging import RAW
 from calirare.run.deciding import decided
 from calirare.run.folder import SavedRun
@@ -61,7 +61,7 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
     if own:
         told = amount(len(trained), "label")
         say(f"note: this is the graph the run was trained on: the {told} that trained are left out")
-    logits = acquainted(scorer.fit, prepared, say).logits_of(prepared).double()
+    logits = match_nodes(scorer.fit, prepared, say).logits_of(prepared).double()
     fresh, old = logits[nodes], scorer.calibrators
     maps: dict[Target, Calibrator] = {
         t: (type(c) if many else PriorPlattCalibrator)(**c.get_params()).fit(fresh, y) for t, c in old.items()

@@ -16,7 +16,7 @@ from calirare._util.blocks import BlockFiles
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import OnDisk, acquainted, logits_on_disk, read_ahead
+from calirare.models import OnDisk, logits_on_disk, match_nodes, read_ahead
 from calirare.run.deciding import budget_of
 from calirare.run.probabilities import (
     PrevalenceRequest,
@@ -53,7 +53,7 @@ class Loaded:
         """Returns the logits of every node, [n, k]."""
         progress = None if report is None else (lambda done, total: report("predict", done, total))
         prepared = self.scorer.prepared(self.graph, self.say)
-        return acquainted(self.scorer.fit, prepared, self.say).logits_of(prepared, progress=progress)
+        return match_nodes(self.scorer.fit, prepared, self.say).logits_of(prepared, progress=progress)
 
     def drift(self, logits: Tensor) -> Drift | None:
         """Returns how the graph differs from the run's, by the logits of every node; None without nodes."""

@@ -28,7 +28,7 @@ from calirare.graph import Graph, TableColumns, check_graph, find_name
 from calirare.graph.matching import has_weights, note_weights, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import acquainted
+from calirare.models import match_nodes
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, known_logits
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, Undecided, correct_prevalence, p_rare, standing
@@ -163,7 +163,7 @@ class Scorer:
         prepared = self.prepared(graph, say)
         self.note_on(say)
         progress = None if report is None else (lambda done, total: report("predict", done, total))
-        fit = acquainted(self.fit, prepared, say)
+        fit = match_nodes(self.fit, prepared, say)
         logits = fit.logits_of(prepared, progress=progress)
         drift = None
         if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift

@@ -10,7 +10,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.pipeline.maps import check_prevalence, remaining_rare_note
+from calirare.pipeline.calibrators import check_prevalence, remaining_rare_note
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 

@@ -8,7 +8,7 @@ import torch
 from calirare.curvature import OneLayerHat, OneLayerPreconditioner, inverse_ggn, is_one_layer
 from calirare.leave_one_out import OwnLogits
 from calirare.leave_one_out import own_logits as module
-from calirare.models import GcnTraining, HopsTraining
+from calirare.models import GcnTraining, MlpTraining
 from calirare.training import minimise
 from tests.helpers.tasks import rare_task
 
@@ -17,7 +17,7 @@ def trained(n_classes: int, n_layers: int = 1, epochs: int = 30, n_labels: int |
     graph = rare_task(n_classes=n_classes)
     nodes = graph.split.train[:n_labels]
     weights = torch.linspace(0.2, 2.0, nodes.numel())
-    training = HopsTraining(n_layers=n_layers, epochs=epochs, weight_decay=1e-2)
+    training = MlpTraining(n_layers=n_layers, epochs=epochs, weight_decay=1e-2)
     return training.fit(graph, nodes, sample_weights=weights).as_dtype(graph, torch.float64)
 
 

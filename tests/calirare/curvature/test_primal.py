@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calirare.curvature import GgnInverse, PrimalGgnInverse, distinct_columns, gauss_newton, inverse_ggn
-from calirare.models import GcnTraining, HopsTraining
+from calirare.models import GcnTraining, MlpTraining
 from tests.helpers.tasks import rare_task
 
 
@@ -44,6 +44,6 @@ def test_parameters_in_opposite_pairs_cost_a_quarter_and_change_nothing():
         torch.testing.assert_close((fewer := distinct_columns(j, curvature)) @ fewer.T, j @ j.T)
     assert distinct_columns(rows, curvature).shape == (40, 5)
     graph = rare_task()
-    fitted = HopsTraining(n_layers=1, epochs=3).fit(graph, graph.split.train)
+    fitted = MlpTraining(n_layers=1, epochs=3).fit(graph, graph.split.train)
     jacobian = fitted.linearisation.jacobian
     assert torch.equal(jacobian[:, ::2], -jacobian[:, 1::2])

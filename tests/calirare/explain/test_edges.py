@@ -13,7 +13,7 @@ from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.removal import Propagator, Rows
 from calirare.explain.trees import TreesVoice
 from calirare.graph import Graph, Relation
-from calirare.models import GcnTraining, HopsTraining, TreesDetector, TreesTraining
+from calirare.models import GcnTraining, MlpTraining, TreesDetector, TreesTraining
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 
@@ -173,7 +173,7 @@ def test_edges_farther_away_count_too():
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_a_perceptron_on_hop_columns_without_each_edge(graph, hops):
     task = with_relations(rare_task()) if graph == "relations" else GRAPHS[graph]()
-    fitted = HopsTraining(epochs=15, hops=hops).fit(task, task.split.train)
+    fitted = MlpTraining(epochs=15, hops=hops).fit(task, task.split.train)
     voice = NetworkVoice(fitted, task)
     for node in (a_leaf(task), 20):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
@@ -196,7 +196,7 @@ def test_what_is_expected_is_made_together_and_the_same(kind, monkeypatch):
         if kind == "trees":
             growing = TreesTraining(rounds=12, patience=0, folds=2)
             return TreesVoice(TreesDetector(growing).fit(task, task.split.train), task)
-        training = GcnTraining(epochs=15, hops=2) if kind == "convolution" else HopsTraining(epochs=15)
+        training = GcnTraining(epochs=15, hops=2) if kind == "convolution" else MlpTraining(epochs=15)
         return NetworkVoice(training.fit(task, task.split.train), task)
 
     known = [voice().without_edges(node, edges_of(task, node)) for node in nodes.tolist()]

@@ -20,7 +20,7 @@ from calirare.explain.network import NetworkVoice
 from calirare.explain.voice import Kept, Shares
 from calirare.explain.words import Values, neighbours, with_words
 from calirare.graph import Column, Relation, default_names
-from calirare.models import GcnTraining, HopsTraining
+from calirare.models import GcnTraining, MlpTraining
 from calirare.run.explaining import explained
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
@@ -34,7 +34,7 @@ FLOAT32 = 100 * float(np.finfo(np.float32).eps)  # a float32 network adds in ano
 @pytest.fixture(scope="module")
 def explainer() -> Explainer:
     task = rare_task()
-    voice = NetworkVoice(HopsTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
+    voice = NetworkVoice(MlpTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
     city = np.random.default_rng(0).integers(0, 3, task.n_nodes)
     days = np.arange(task.n_nodes) % 60
     x = torch.cat([task.x, torch.from_numpy(np.stack([city, days], 1)).float()], 1)

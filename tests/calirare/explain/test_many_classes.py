@@ -22,9 +22,9 @@ from calirare.graph import Graph
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import (
     GcnTraining,
-    HopsTraining,
+    LabelPropagation,
+    MlpTraining,
     NeighbourPool,
-    SpreadingDetector,
     TreesDetector,
     TreesTraining,
     fold_network,
@@ -62,11 +62,11 @@ def calibrator() -> PriorPlattCalibrator:
 @cache
 def mixture():
     graph, train = task(), task().split.train
-    hops = HopsTraining(epochs=30, hidden=8)
+    hops = MlpTraining(epochs=30, hidden=8)
     trees = [TreesTraining(kind=kind, rounds=8, patience=0, folds=2) for kind in ("boosting", "extra")]
     parts = {kind.kind: TreesDetector(kind).fit(graph, train) for kind in trees}
     parts["hops"] = fold_network(hops, graph, hops.fit(graph, train), 2)
-    parts["spreading"] = SpreadingDetector(2, 0).fit(graph, train)
+    parts["spreading"] = LabelPropagation(2, 0).fit(graph, train)
     return mixture_of(parts, torch.ones(len(train)))
 
 
@@ -75,7 +75,7 @@ NETWORKS = {
     "gcn of two hops": GcnTraining(epochs=30, hops=2),
     "gcn of three layers": GcnTraining(epochs=30, n_layers=3),
     "linear gcn": GcnTraining(epochs=30, n_layers=1),
-    "hops": HopsTraining(epochs=30, hidden=8),
+    "hops": MlpTraining(epochs=30, hidden=8),
 }
 TREES = {"trees": "boosting", "forest": "extra"}
 NAMES = (*NETWORKS, *TREES, "average", "pool of trees", "pool of average")
@@ -132,7 +132,7 @@ def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(
 def test_edges_of_weights_and_types_are_left_out_too(name, changed):
     graph, train = changed(task()), task().split.train
     trees = TreesDetector(TreesTraining(rounds=8, patience=0, folds=2))
-    kinds = {"gcn": GcnTraining(epochs=30), "hops": HopsTraining(epochs=30, hidden=8), "trees": trees}
+    kinds = {"gcn": GcnTraining(epochs=30), "hops": MlpTraining(epochs=30, hidden=8), "trees": trees}
     fitted = kinds[name].fit(graph, train)
     if name == "trees":
         weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()

@@ -7,8 +7,8 @@ import torch
 
 from calirare.explain import meeting
 from calirare.explain.meeting import Meeting
-from calirare.models import spreading_step
-from tests.calirare.models.test_spreading import close, reaching, weighted_task
+from calirare.models import propagation_step
+from tests.calirare.models.test_label_propagation import close, reaching, weighted_task
 
 REACH, STEPS = 0.8, 10
 SOURCES = torch.tensor([1, 7, 8, 30])  # 7 has no edge, 8 one
@@ -32,7 +32,7 @@ def test_wherever_they_meet(graph, monkeypatch, cheap, few, left):
     monkeypatch.setattr(meeting, "CHEAP", cheap)
     monkeypatch.setattr(meeting, "FEW", few)
     monkeypatch.setattr(meeting, "TOGETHER", 3)
-    walks, asked = Meeting(spreading_step(graph), SOURCES, REACH, STEPS), torch.tensor([1, 79, 8, 7, 30, 12, 79])
+    walks, asked = Meeting(propagation_step(graph), SOURCES, REACH, STEPS), torch.tensor([1, 79, 8, 7, 30, 12, 79])
     want = reaching(graph, REACH)[asked][:, SOURCES]
     got = walks.of(asked)
     assert walks.steps == left
@@ -51,7 +51,7 @@ def test_sources_walk_on_once_nodes_have_spent_as_much(graph, monkeypatch, kept,
     monkeypatch.setattr(meeting, "TOGETHER", 3)
     monkeypatch.setattr(meeting, "NARROW", 1)
     monkeypatch.setattr(meeting, "KEPT", kept)
-    walks, want = Meeting(spreading_step(graph), SOURCES, REACH, STEPS), reaching(graph, REACH)[:, SOURCES]
+    walks, want = Meeting(propagation_step(graph), SOURCES, REACH, STEPS), reaching(graph, REACH)[:, SOURCES]
     left = []
     for node in (12, 79, 1, 12, 8, 30, 7, 12):
         assert close(walks.of(torch.tensor([node])), want[[node]])
@@ -66,7 +66,7 @@ def test_memory_of_walks_is_used_again(graph, monkeypatch):
     monkeypatch.setattr(meeting, "CHEAP", -1)
     monkeypatch.setattr(meeting, "FEW", 1e9)
     monkeypatch.setattr(meeting, "TOGETHER", 3)
-    walks, rooms = Meeting(spreading_step(graph), SOURCES, REACH, STEPS), set()
+    walks, rooms = Meeting(propagation_step(graph), SOURCES, REACH, STEPS), set()
     taken = walks._room
     monkeypatch.setattr(walks, "_room", lambda *given: [room := taken(*given), rooms.add(room.data_ptr())][0])
     assert close(walks.of(torch.arange(80)), reaching(graph, REACH)[:, SOURCES])

@@ -19,7 +19,7 @@ from calirare.explain.network_labels import (
     pulled_together,
 )
 from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import HopsTraining
+from calirare.models import MlpTraining
 from calirare.models.gcn_fit import of_network
 from calirare.training import minimise
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
@@ -164,7 +164,7 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, voice, ever
 def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, nodes_at_once):
     """A perceptron on columns, whose nodes read nobody else: kernels cost the less."""
     task = rare_task()
-    voice = NetworkVoice(HopsTraining(epochs=15).fit(task, task.split.train), task)
+    voice = NetworkVoice(MlpTraining(epochs=15).fit(task, task.split.train), task)
     nodes, more = torch.arange(task.n_nodes).flip(0), torch.arange(20)
     fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (nodes, more)]
     labels, z, made = DualLabels(voice.fitted, voice.fitted.weight_decay), voice.log_odds(more), []

@@ -17,7 +17,7 @@ from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Shares, log_odds_of, probability
 from calirare.explain.words import Values
 from calirare.graph import propagated_features
-from calirare.models import GcnTraining, HopsTraining, Member, Mixture, TreesDetector, TreesTraining
+from calirare.models import GcnTraining, Member, Mixture, MlpTraining, TreesDetector, TreesTraining
 from calirare_ext import Csr
 from tests.calirare.explain.test_edges import with_relations
 from tests.helpers.tasks import rare_task
@@ -43,7 +43,7 @@ def voices(task):
     yield NetworkVoice(GcnTraining(epochs=20, hops=2).fit(task, train), task)
     yield NetworkVoice(GcnTraining(epochs=20, n_layers=1).fit(task, train), task)
     yield NetworkVoice(GcnTraining(epochs=20, hops=2).fit(words(task), train), words(task))
-    yield NetworkVoice(HopsTraining(epochs=20).fit(task, train), task)
+    yield NetworkVoice(MlpTraining(epochs=20).fit(task, train), task)
     for kind in ("boosting", "extra"):
         growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
         yield TreesVoice(TreesDetector(growing).fit(task, train), task)
@@ -60,7 +60,7 @@ def test_shares_add_up_to_the_log_odds(task, which):
 
 
 def test_of_a_linear_model_they_are_weights_times_deviations(task):
-    fitted = HopsTraining(epochs=20, n_layers=1).fit(task, task.split.train)
+    fitted = MlpTraining(epochs=20, n_layers=1).fit(task, task.split.train)
     voice = NetworkVoice(fitted, task)
     x = fitted.columns.of(task).x.double()
     weight = fitted.model.weights[0].detach().double()
@@ -123,7 +123,7 @@ def test_labels_and_edges_of_an_average_go_through_every_members_map(mixture):
     voice, _ = mixture
 
     def pooled(said):
-        return log_odds_of(sum(m.member.weight * probability(said(m.voice), m.member.spoken) for m in voice.parts))
+        return log_odds_of(sum(m.member.weight * probability(said(m.voice), m.member.calibrator) for m in voice.parts))
 
     ends = torch.tensor([[20, 7], [20, 30]])
     sets = [torch.tensor([2, 5])]
@@ -167,7 +167,7 @@ def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
     trained = named.split.train
     trees = TreesTraining(kind="extra", rounds=12, patience=0, folds=2)
     for voice in (
-        NetworkVoice(HopsTraining(epochs=2).fit(named, trained), named),
+        NetworkVoice(MlpTraining(epochs=2).fit(named, trained), named),
         TreesVoice(TreesDetector(trees).fit(named, trained), named),
         NetworkVoice(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
     ):
@@ -188,7 +188,7 @@ def test_a_column_that_the_detector_does_not_read_is_not_the_degree(task):
 def test_columns_of_typed_edges_are_told_in_words_with_their_values():
     task = with_relations(rare_task())
     task = dataclasses.replace(task, feature_names=tuple(f"f{i}" for i in range(task.n_features)))
-    voice = NetworkVoice(HopsTraining(epochs=20).fit(task, task.split.train), task)
+    voice = NetworkVoice(MlpTraining(epochs=20).fit(task, task.split.train), task)
     names, values = voice.shares(NODES[:1]).names, Values(task)
     assert {"number of neighbours, pays to", "mean of neighbours (calls from) of f1"} <= set(names)
     assert not [name for name in names if "log degree" in name or name.startswith(("pays", "calls"))]

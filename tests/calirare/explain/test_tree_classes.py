@@ -15,7 +15,7 @@ from calirare.explain.tree_classes import BoostedClasses
 from calirare.explain.tree_leaves import REPRODUCED, leaves_of
 from calirare.explain.trees import TreesVoice
 from calirare.graph import Graph
-from calirare.models import SpreadingDetector, TreesDetector, TreesTraining
+from calirare.models import LabelPropagation, TreesDetector, TreesTraining
 from tests.calirare.leave_one_out.cases import agreement
 from tests.helpers.tasks import rare_task
 
@@ -138,7 +138,7 @@ def test_rounds_that_found_nothing_to_split_drew_a_bag_and_left_no_tree():
 
 def test_spread_labels_of_many_classes_are_left_out_exactly():
     graph = rare_task(n_classes=K)
-    fitted = SpreadingDetector(2, 0).fit(graph, graph.split.train)
+    fitted = LabelPropagation(2, 0).fit(graph, graph.split.train)
     voice, step = SpreadingVoice(fitted, graph), graph.adjacency.to_dense().double()
     root = step.sum(1).clamp(min=1e-30).rsqrt()
     s, nodes = fitted.reach * root[:, None] * step * root, torch.arange(40, 60)

@@ -14,8 +14,8 @@ from calirare.graph import convolution as propagation_module
 from calirare.models import (
     GcnTraining,
     HopColumns,
-    HopsTraining,
     Mixture,
+    MlpTraining,
     TreesDetector,
     TreesTraining,
     column_rows,
@@ -51,7 +51,7 @@ def fits_of(graph) -> dict:
         "trees": TreesDetector(trees).fit(graph, nodes, sample_weights=weights),
         "forest": TreesDetector(dataclasses.replace(trees, kind="extra")).fit(graph, nodes, sample_weights=weights),
     }
-    for name, detector in (("hops", HopsTraining(epochs=15, hidden=4)), ("gcn", GcnTraining(epochs=15, hidden=4))):
+    for name, detector in (("hops", MlpTraining(epochs=15, hidden=4)), ("gcn", GcnTraining(epochs=15, hidden=4))):
         network = detector.fit(graph, nodes, sample_weights=weights)
         found[name] = fold_network(detector, graph, network, 3)
     return found | {"auto": mixture_of(found, weights)}

@@ -10,8 +10,8 @@ from calirare.intervals import jackknife
 from calirare.leave_one_out import from_folds
 from calirare.models import (
     FoldedNetwork,
-    HopsTraining,
     Mixture,
+    MlpTraining,
     TreesDetector,
     TreesTraining,
     fold_converged,
@@ -57,13 +57,13 @@ def mixture(graph):
     nodes = graph.split.train
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]].float()
     trees = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(graph, nodes, sample_weights=weights)
-    detector = HopsTraining(epochs=15, hidden=4)
+    detector = MlpTraining(epochs=15, hidden=4)
     network = fold_network(detector, graph, detector.fit(graph, nodes, sample_weights=weights), 3)
     return mixture_of({"trees": trees, "hops": network}, weights)
 
 
 def test_logits_are_the_logarithm_of_the_weighted_mean_of_the_members(mixture, graph):
-    mean = sum(m.weight * m.spoken.transform(m.fitted.logits_of(graph).double()) for m in mixture.members)
+    mean = sum(m.weight * m.calibrator.transform(m.fitted.logits_of(graph).double()) for m in mixture.members)
     got = torch.softmax(mixture.logits_of(graph), 1)
     assert float((got - mean).abs().max()) < 1e-8
     assert sum(m.weight for m in mixture.members) == pytest.approx(1, abs=1e-12)
@@ -86,7 +86,7 @@ def test_the_average_speaks_of_classes_of_equal_weight_whatever_its_members_lear
 
 def test_models_without_a_fold_have_not_seen_it(mixture, graph):
     nodes = graph.split.train
-    detector = HopsTraining(epochs=15, hidden=4, dropout=0.0)
+    detector = MlpTraining(epochs=15, hidden=4, dropout=0.0)
     network = fold_network(detector, graph, detector.fit(graph, nodes), 3)
     kept = network.fold != 1
     alone = detector.fit(graph, nodes[kept], sample_weights=network.sample_weights[kept])
@@ -96,7 +96,7 @@ def test_models_without_a_fold_have_not_seen_it(mixture, graph):
 
 
 def test_converged_folds_are_minima_without_their_labels(graph):
-    detector = HopsTraining(n_layers=1, weight_decay=0.05)
+    detector = MlpTraining(n_layers=1, weight_decay=0.05)
     fitted, _ = detector.fit_to_convergence(graph, graph.split.train)
     folded = fold_converged(detector, graph, fitted, 4)
     kept = folded.fold != 2

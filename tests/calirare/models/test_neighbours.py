@@ -24,7 +24,7 @@ from calirare.models import (
     streams_of,
 )
 from calirare.models.neighbours import FLOOR, HOPS, log_shares
-from tests.calirare.models.test_spreading import weighted_task
+from tests.calirare.models.test_label_propagation import weighted_task
 from tests.calirare.models.test_streams import mixture
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.models import HopColumns, HopsTraining, TreesDetector, TreesTraining, column_rows
+from calirare.models import HopColumns, MlpTraining, TreesDetector, TreesTraining, column_rows
 from calirare_ext import Csr, propagate, row_sums
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -59,7 +59,7 @@ def test_trees_say_the_same(graph, kind):
 
 
 def test_a_network_on_columns_says_the_same(graph):
-    fitted = HopsTraining(epochs=15, hidden=4).fit(graph, graph.split.train)
+    fitted = MlpTraining(epochs=15, hidden=4).fit(graph, graph.split.train)
     moved, said = fitted.logits_of(renumbered(graph)), fitted.logits_of(graph)
     assert float((moved - said[ORDER]).abs().max()) < LEVEL
     assert float((moved - said).abs().max()) > LEVEL, "the bound tells nodes apart"

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.models import GcnTraining, HopColumns, HopsTraining, fold_converged, row_space, train_folds
+from calirare.models import GcnTraining, HopColumns, MlpTraining, fold_converged, row_space, train_folds
 from calirare.models.row_space import RowSpace
 from calirare_ext import as_dense
 from tests.helpers.tasks import rare_task
@@ -26,7 +26,7 @@ def wide_task():
 def detectors(**settings):
     graph = wide_task()
     columns = HopColumns.fit(graph, 2, 0, graph.split.train)
-    return [(HopsTraining(columns=columns, **settings), graph), (GcnTraining(**settings), graph)]
+    return [(MlpTraining(columns=columns, **settings), graph), (GcnTraining(**settings), graph)]
 
 
 def narrow(monkeypatch):
@@ -129,7 +129,7 @@ def test_rows_that_are_alike_span_less(monkeypatch):
     x[graph.split.train[1:20]] = x[graph.split.train[0]].clone()
     graph = dataclasses.replace(graph, x=x)
     columns = HopColumns.fit(graph, 0, 0, graph.split.train)
-    detector = HopsTraining(columns=columns, epochs=20, hidden=5)
+    detector = MlpTraining(columns=columns, epochs=20, hidden=5)
     space = RowSpace.of(double(detector, graph))
     gram = as_dense(space.fitted.field.features)
     assert int(torch.linalg.matrix_rank(gram)) == graph.split.train.numel() - 19

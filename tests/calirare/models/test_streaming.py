@@ -13,7 +13,7 @@ from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare.features import FeatureMap
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import FoldedNetwork, GcnTraining, HopColumns, HopsTraining, logits_on_disk, streams_of
+from calirare.models import FoldedNetwork, GcnTraining, HopColumns, MlpTraining, logits_on_disk, streams_of
 from calirare.models import passes as passes_module
 from calirare.models import streaming as module
 from calirare.models.columns import _raw
@@ -59,9 +59,9 @@ NETWORKS = {
     "gcn": GcnTraining(epochs=8),
     "gcn, one layer": GcnTraining(epochs=8, n_layers=1),
     "gcn, three layers, two hops": GcnTraining(epochs=8, n_layers=3, hops=2),
-    "linear, one hop": HopsTraining(epochs=8, n_layers=1, hops=1),
-    "hops": HopsTraining(epochs=8, hops=2),
-    "own features": HopsTraining(epochs=8, hops=0),
+    "linear, one hop": MlpTraining(epochs=8, n_layers=1, hops=1),
+    "hops": MlpTraining(epochs=8, hops=2),
+    "own features": MlpTraining(epochs=8, hops=0),
 }
 
 
@@ -69,7 +69,7 @@ def fitted(training, graph: Graph, how: str = "standardize"):
     """A trained network whose columns are all scaled by mean and spread, the map of its features and the graph."""
     features = FeatureMap.fit(graph, how)
     ready = features.own(graph)
-    if isinstance(training, HopsTraining):
+    if isinstance(training, MlpTraining):
         training = dataclasses.replace(training, columns=standardised(ready, training.hops))
     return training.fit(ready, ready.split.train), features, ready
 
@@ -168,7 +168,7 @@ def test_columns_of_neighbours_may_have_other_maps(hops, n_layers, tmp_path):
     ready = features.own(graph)
     columns = HopColumns.fit(ready, hops)
     assert columns.scaled.curved()
-    fit = HopsTraining(epochs=8, n_layers=n_layers, hops=hops, columns=columns).fit(ready, ready.split.train)
+    fit = MlpTraining(epochs=8, n_layers=n_layers, hops=hops, columns=columns).fit(ready, ready.split.train)
     passes = streams_of(fit, features)
     assert not isinstance(passes, str), passes
     found = logits_on_disk(passes, on_disk(graph, tmp_path))

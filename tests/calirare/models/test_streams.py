@@ -15,9 +15,9 @@ from calirare.features import FeatureMap
 from calirare.graph import Column, Graph, Relation
 from calirare.models import (
     GcnTraining,
-    HopsTraining,
+    LabelPropagation,
     Mixture,
-    SpreadingDetector,
+    MlpTraining,
     Streams,
     TreesDetector,
     TreesTraining,
@@ -59,13 +59,13 @@ def mixture(graph: Graph) -> tuple[Mixture, FeatureMap]:
     columns, _ = growing.read(ready, nodes)
     fits = {"trees": dataclasses.replace(growing, columns=columns).fit(ready, nodes, sample_weights=weights)}
     for name, training in {
-        "hops": HopsTraining(epochs=8, hidden=4, columns=columns),
-        "own": HopsTraining(epochs=8, n_layers=1, hops=0),
+        "hops": MlpTraining(epochs=8, hidden=4, columns=columns),
+        "own": MlpTraining(epochs=8, n_layers=1, hops=0),
         "gcn": GcnTraining(epochs=8, n_layers=3),
     }.items():
         network = training.fit(ready, nodes, sample_weights=weights)
         fits[name] = fold_network(training, ready, network, 3)
-    fits["spreading"] = SpreadingDetector(folds=3).fit(ready, nodes, sample_weights=weights)
+    fits["spreading"] = LabelPropagation(folds=3).fit(ready, nodes, sample_weights=weights)
     return mixture_of(fits, weights), features
 
 

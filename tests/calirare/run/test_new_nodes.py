@@ -119,7 +119,7 @@ def test_degrees_of_known_neighbours_change_and_that_matters(graph, monkeypatch)
     outcome = calirare.train(graph, model="gcn", **QUICK)
     scorer = calirare.Scorer.open(outcome)
     exact = scorer.logits(graph.x[0], ["n5", "n17"])
-    monkeypatch.setattr("calirare.models.joined.GraphDelta.added", lambda self, nodes: np.zeros(len(nodes)))
+    monkeypatch.setattr("calirare.models.graph_delta.GraphDelta.added", lambda self, nodes: np.zeros(len(nodes)))
     assert float((scorer.logits(graph.x[0], ["n5", "n17"]) - exact).abs().max()) > 100 * LEVEL
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 
-from calirare.models import GcnTraining, HopsTraining, gcn_training
+from calirare.models import GcnTraining, MlpTraining, gcn_training
 from calirare.training import class_weights, cross_fitted_logits, fold_of, folds_for
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -57,7 +57,7 @@ def one_by_one(detector, n_classes):
         GcnTraining(epochs=6, dropout=0.0),
         GcnTraining(epochs=6, dropout=0.0, n_layers=1),
         GcnTraining(epochs=6, dropout=0.0, n_layers=3, hidden=4),
-        HopsTraining(epochs=6, dropout=0.0, hidden=4),
+        MlpTraining(epochs=6, dropout=0.0, hidden=4),
     ],
     ids=["two layers", "one layer", "three layers", "hop columns"],
 )

@@ -12,7 +12,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.explain.audit import audit_labels
 from calirare.explain.audit.reasons import Company, company_of
-from calirare.models import HopsTraining, TreesDetector, TreesTraining, fold_network, mixture_of
+from calirare.models import MlpTraining, TreesDetector, TreesTraining, fold_network, mixture_of
 from calirare.training import class_weights
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -30,7 +30,7 @@ def parts(graph):
     nodes = graph.split.val
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]].float()
     trees = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(graph, nodes, sample_weights=weights)
-    detector = HopsTraining(epochs=15, hidden=4)
+    detector = MlpTraining(epochs=15, hidden=4)
     network = fold_network(detector, graph, detector.fit(graph, nodes, sample_weights=weights), 3)
     return trees, network, weights
 

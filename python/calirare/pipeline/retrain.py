@@ -27,7 +27,7 @@ POSITIVE_ONLY = (
 
 
 @dataclass(frozen=True, eq=False)
-class Again:
+class Retrained:
     """A run trained again.
 
     Attributes:
@@ -43,14 +43,14 @@ class Again:
     notes: list[str]
 
 
-def trained_again(
+def retrain(
     settings: Settings,
     graph: Graph,
     changed: Labels,
     *,
     chosen: bool = True,
     report: Report | None = None,
-) -> Again:
+) -> Retrained:
     """Returns a run trained with the settings of another, from scratch, on its graph with some labels changed.
 
     Args:
@@ -69,7 +69,7 @@ def trained_again(
     check_trainable(labelled)
     device, elsewhere = device_or_cpu(after.device)
     outcome = train(labelled, after.but("update", device=device), report=report or silent)
-    return Again(outcome, table, after, [note for note in (elsewhere, *notes) if note])
+    return Retrained(outcome, table, after, [note for note in (elsewhere, *notes) if note])
 
 
 def retrained(saved: SavedRun, graph: Graph, found: Explanations, labels: int) -> Explanations:
@@ -108,7 +108,7 @@ def _without_each(
     for node in asked:
         forgotten = Labels(torch.tensor([node]), torch.tensor([-1]), torch.tensor([NO_PART]))
         changed = changes_of(graph, forgotten)
-        again = trained_again(saved.settings, graph, changed)
+        again = retrain(saved.settings, graph, changed)
         if saved.settings.many:
             p = again.outcome.probabilities(again.settings.calibration.target)
             yield node, {each.node: float(p[each.node, graph.class_names.index(each.of)]) for each in found}

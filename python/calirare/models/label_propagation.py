@@ -48,7 +48,7 @@ class SpreadingField:
 
 
 @dataclass(frozen=True, eq=False)
-class SpreadingFit(FoldFitted):
+class LabelPropagationFit(FoldFitted):
     """Labels that are spread over the edges of their graph.
 
     Logits are NaN where no label reaches: there is nothing to say of the node.
@@ -78,7 +78,7 @@ class SpreadingFit(FoldFitted):
     reached_labels: Tensor
     _kept: dict[str, tuple[Graph, Any]] = field(default_factory=dict)
 
-    def knowing_nobody(self) -> SpreadingFit:
+    def without_label_memory(self) -> LabelPropagationFit:
         """Returns the same that knows no node of any graph."""
         return replace(self, known=KnownNodes(self.known.keys[:0], ""), _kept={})
 
@@ -164,7 +164,7 @@ class SpreadingFit(FoldFitted):
 
 
 @dataclass(frozen=True)
-class SpreadingDetector:
+class LabelPropagation:
     """How labels are spread over a graph; reach and prior are those of the lowest loss of labels without their fold.
 
     Attributes:
@@ -179,7 +179,7 @@ class SpreadingDetector:
         """Returns what Y takes, and five times that is needed to make it."""
         return 4 * graph.n_nodes * (self.folds + 1) * graph.n_classes
 
-    def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> SpreadingFit:
+    def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> LabelPropagationFit:
         """Spreads the labels of nodes of a graph.
 
         Args:
@@ -203,7 +203,7 @@ class SpreadingDetector:
             for reach, share in product(REACHES, PRIORS)
         }
         reach, share = min(trials, key=lambda trial: _loss(own[trial[0]], trials[trial], targets, weights))
-        return SpreadingFit(
+        return LabelPropagationFit(
             nodes=nodes,
             targets=targets,
             sample_weights=weights,
@@ -228,13 +228,13 @@ def labels_of(n: int, nodes: Tensor, targets: Tensor, weights: Tensor, fold: Ten
 
 def steps_of(graph: Graph, x: Tensor) -> Iterator[Tensor]:
     """Yields S x, S^2 x, .. of as many steps as labels are spread, float32 [n, c]."""
-    step = spreading_step(graph)
+    step = propagation_step(graph)
     for _ in range(STEPS):
         x = propagate(step, x)
         yield x
 
 
-def spreading_step(graph: Graph) -> Csr:
+def propagation_step(graph: Graph) -> Csr:
     """Returns S = D^-1/2 A D^-1/2, float32."""
     a, root = graph.adjacency, root_of(graph)[:, 0]
     values = torch.empty_like(a.values)

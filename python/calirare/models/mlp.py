@@ -23,7 +23,7 @@ from calirare_ext import Csr, ReceptiveField, as_matrix, receptive_field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HopsFit(GcnFit):
+class MlpFit(GcnFit):
     """A perceptron on hop columns with its labels; attributes as of `GcnFit`.
 
     Attributes:
@@ -80,7 +80,7 @@ class HopsFit(GcnFit):
 
 
 @dataclass(frozen=True)
-class HopsTraining(GcnTraining):
+class MlpTraining(GcnTraining):
     """How a perceptron on hop columns is trained; settings as of `GcnTraining`.
 
     Attributes:
@@ -95,14 +95,14 @@ class HopsTraining(GcnTraining):
 
     low_hops: ClassVar[int] = 0
 
-    def start(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> HopsFit:
+    def start(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> MlpFit:
         """See `GcnTraining.start`."""
         columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
         model = self.network(columns.n_features, graph.n_classes).to(graph.device)
         read = column_field(columns, graph, nodes, model) if columns.blockwise(graph) else None
         view = graph if read is not None else columns.of(graph)
         start = of_network(model, view, nodes, self.weight_decay, sample_weights, read)
-        return HopsFit(**_values(start), columns=columns)
+        return MlpFit(**_values(start), columns=columns)
 
     def network(self, n_features: int, n_classes: int) -> GCN:
         """See `GcnTraining.network`; nothing is propagated in it."""

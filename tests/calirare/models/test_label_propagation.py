@@ -17,17 +17,17 @@ from calirare.graph import Graph
 from calirare.models import (
     STEPS,
     KnownGraph,
+    LabelPropagation,
+    LabelPropagationFit,
     Mixture,
     NewEdges,
-    SpreadingDetector,
-    SpreadingFit,
     TreesDetector,
     TreesTraining,
     mixture_of,
 )
-from calirare.models.joined import GraphDelta
+from calirare.models.graph_delta import GraphDelta
 from calirare.models.known_nodes import edges_of, mark, sums_of
-from calirare.models.spreading import labels_of
+from calirare.models.label_propagation import labels_of
 from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, sum_bound
@@ -71,15 +71,15 @@ def graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def fitted(graph) -> SpreadingFit:
-    return SpreadingDetector(folds=4).fit(graph, graph.split.train)
+def fitted(graph) -> LabelPropagationFit:
+    return LabelPropagation(folds=4).fit(graph, graph.split.train)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_what_reaches_a_node_is_the_sum_of_the_powers(n_classes):
     graph = weighted_task(n_classes)
     nodes = graph.split.train
-    fitted = SpreadingDetector(folds=4).fit(graph, nodes)
+    fitted = LabelPropagation(folds=4).fit(graph, nodes)
     x = labels_of(80, nodes, fitted.targets, fitted.sample_weights, fitted.fold, n_classes)
     want = (reaching(graph, fitted.reach) @ x.double()).view(80, 5, n_classes)
     for asked in (None, torch.tensor([3, 79, 7])):
@@ -108,14 +108,14 @@ def test_a_label_s_own_prediction_does_not_know_it_nor_its_fold(graph, fitted):
 
 
 def test_a_state_is_the_fit_again(graph, fitted):
-    again = SpreadingFit.from_state(*fitted.state())
+    again = LabelPropagationFit.from_state(*fitted.state())
     assert_identical(again.logits_of(graph), fitted.logits_of(graph))
     assert_identical(again.own_logits, fitted.own_logits)
 
 
 def test_nodes_are_found_by_their_names_in_any_order_and_strangers_tell_nothing(graph):
     named = dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(80)]))
-    fitted = SpreadingDetector(folds=4).fit(named, named.split.train)
+    fitted = LabelPropagation(folds=4).fit(named, named.split.train)
     order = torch.randperm(80, generator=torch.Generator().manual_seed(0))
     dense = named.adjacency.to_dense()[order][:, order]
     turned = dataclasses.replace(
@@ -323,7 +323,7 @@ def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_
 
 
 def test_what_would_be_kept_is_counted(graph, fitted):
-    assert SpreadingDetector(folds=4).kept_bytes(graph) == fitted.told.numel() * 4
+    assert LabelPropagation(folds=4).kept_bytes(graph) == fitted.told.numel() * 4
 
 
 def test_auto_does_without_labels_nearby_where_they_would_take_too_much(monkeypatch):

@@ -19,9 +19,9 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare.graph import Graph
 from calirare.metrics import auroc
+from calirare.models.label_propagation import LabelPropagationFit
 from calirare.models.mixture import Mixture
 from calirare.models.neighbours import NeighbourPool
-from calirare.models.spreading import SpreadingFit
 from calirare.training import Fitted, FoldFitted
 
 Say = Callable[[str], None]
@@ -41,7 +41,7 @@ UNSURE = (
 )
 
 
-def acquainted(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
+def match_nodes(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
     """Returns a detector that knows the nodes of its training graph in another one, or none if they are others.
 
     Args:
@@ -50,29 +50,29 @@ def acquainted(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
         say: takes a note where the nodes are others, or might be.
     """
     if isinstance(fitted, NeighbourPool):
-        return replace(fitted, base=cast(FoldFitted, acquainted(fitted.base, graph, say)))
-    spread = spread_by_names(fitted)
+        return replace(fitted, base=cast(FoldFitted, match_nodes(fitted.base, graph, say)))
+    spread = label_propagation_by_names(fitted)
     if spread is None:
         return fitted
     assert isinstance(fitted, Mixture)
-    met = Met(spread)
+    met = NameMatches(spread)
     met.add(0, graph.n_nodes, spread.places_in(graph))
-    asked = Asked.of(fitted, met.labels_at >= 0) if met.known else None
+    asked = MatchTest.of(fitted, met.labels_at >= 0) if met.known else None
     if asked is None:
         if met.known:
             say(UNSURE.format(met.known, met.n))
         return fitted
     here = asked.alone.logits_of(graph, met.labels_at[asked.labels].to(graph.device)).cpu()
-    return fitted.knowing_nobody() if asked.are_others(here, met.known, met.n, say) else fitted
+    return fitted.without_label_memory() if asked.are_others(here, met.known, met.n, say) else fitted
 
 
-def spread_by_names(fitted: Fitted) -> SpreadingFit | None:
+def label_propagation_by_names(fitted: Fitted) -> LabelPropagationFit | None:
     """Returns the spread labels of an average where they matter and know nodes by names; by equal edges none errs."""
     members = (m.fitted for m in fitted.members if m.weight >= LEAST) if isinstance(fitted, Mixture) else ()
-    return next((each for each in members if isinstance(each, SpreadingFit) and not each.known.edges), None)
+    return next((each for each in members if isinstance(each, LabelPropagationFit) and not each.known.edges), None)
 
 
-class Met:
+class NameMatches:
     """The nodes of a graph that have names of the run's, block by block.
 
     Attributes:
@@ -80,7 +80,7 @@ class Met:
         n: of how many nodes.
     """
 
-    def __init__(self, spread: SpreadingFit) -> None:
+    def __init__(self, spread: LabelPropagationFit) -> None:
         self.known, self.n, self._labels = 0, 0, spread.nodes.cpu()
         self._at = torch.full((spread.known.n_nodes,), -1)
 
@@ -99,7 +99,7 @@ class Met:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class MatchTest:
     """Labels that tell by the features of their nodes whether these are the same.
 
     Attributes:
@@ -119,7 +119,11 @@ class Asked:
     @classmethod
     def of(cls, fitted: Mixture, there: Tensor) -> Self | None:
         """Returns them of the labels whose names are there, bool [m]; None where they or features tell too little."""
-        targets, k, alone = fitted.targets.cpu(), fitted.members[0].fitted.n_classes, fitted.without(SpreadingFit)
+        targets, k, alone = (
+            fitted.targets.cpu(),
+            fitted.members[0].fitted.n_classes,
+            fitted.without(LabelPropagationFit),
+        )
         found = ((there & (targets == c)).nonzero().flatten() for c in range(k))
         labels = torch.cat([some[:: max(1, math.ceil(some.numel() / MOST))] for some in found])
         counts = torch.bincount(targets[labels], minlength=k)

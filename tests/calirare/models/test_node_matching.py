@@ -13,8 +13,8 @@ import calirare
 from calirare._util.blocks import BlockFiles
 from calirare.datasets import synthetic_rare
 from calirare.graph import GraphOnDisk
-from calirare.models import Mixture, NeighbourPool, SpreadingFit, acquaintance, logits_on_disk, streams_of
-from calirare.models.acquaintance import acquainted
+from calirare.models import LabelPropagationFit, Mixture, NeighbourPool, logits_on_disk, node_matching, streams_of
+from calirare.models.node_matching import match_nodes
 from calirare.run import Scorer
 from tests.helpers.command import rough_runs
 
@@ -39,7 +39,7 @@ def p_rare(graph):
 
 def test_labels_nearby_count_in_this_run():
     assert isinstance(trained().fit, Mixture)
-    assert trained().fit.weight_of("spreading") > acquaintance.LEAST
+    assert trained().fit.weight_of("spreading") > node_matching.LEAST
 
 
 def test_strangers_of_the_same_names_are_scored_as_strangers():
@@ -79,19 +79,19 @@ def test_the_own_graph_is_known():
 @pytest.mark.parametrize("why", ["few labels", "features that tell nothing"])
 def test_what_cannot_be_told_is_said(why, monkeypatch):
     if why == "few labels":
-        monkeypatch.setattr(acquaintance, "FEWEST", 10_000)
+        monkeypatch.setattr(node_matching, "FEWEST", 10_000)
     else:
-        monkeypatch.setattr(acquaintance, "TELLING", 100.0)
+        monkeypatch.setattr(node_matching, "TELLING", 100.0)
     notes = []
     fit = trained().fit
-    assert acquainted(fit, trained().mapped, notes.append) is fit
+    assert match_nodes(fit, trained().mapped, notes.append) is fit
     assert len(notes) == 1
     assert "600 of 600 nodes are taken for the run's, whose names they have" in notes[0]
 
 
 def test_many_labels_are_asked_about_a_part(monkeypatch):
     run = trained()  # before calls are watched, whichever test is first
-    monkeypatch.setattr(acquaintance, "MOST", 30)
+    monkeypatch.setattr(node_matching, "MOST", 30)
     asked = []
     real = Mixture.logits_of
 
@@ -100,15 +100,15 @@ def test_many_labels_are_asked_about_a_part(monkeypatch):
         return real(self, graph, nodes, **rest)
 
     monkeypatch.setattr(Mixture, "logits_of", spy)
-    assert acquainted(run.fit, run.mapped, lambda note: None) is run.fit
+    assert match_nodes(run.fit, run.mapped, lambda note: None) is run.fit
     y = run.graph.y[asked[0]]
     assert (torch.bincount(y) <= 30).all()
     assert (torch.bincount(y) >= 15).all()
 
 
 def test_nobody_is_known_to_who_knows_nobody():
-    alone = trained().fit.knowing_nobody()
-    spread = next(m.fitted for m in alone.members if isinstance(m.fitted, SpreadingFit))
+    alone = trained().fit.without_label_memory()
+    spread = next(m.fitted for m in alone.members if isinstance(m.fitted, LabelPropagationFit))
     assert spread.logits_of(trained().mapped).isnan().all()
 
 
@@ -125,7 +125,7 @@ def test_strangers_on_disk_are_scored_as_strangers(tmp_path):
         graph.to_folder(tmp_path / name)
         scores[name] = by_blocks(tmp_path / name)
         ready = Scorer.of(trained()).prepared(graph, lambda note: None)
-        want = acquainted(trained().fit, ready, lambda note: None).logits_of(ready)
+        want = match_nodes(trained().fit, ready, lambda note: None).logits_of(ready)
         assert torch.allclose(scores[name][0], want, rtol=0, atol=1e-5)
     assert torch.equal(scores["same"][0], scores["other"][0])
     assert [len(scores[name][1]) for name in ("same", "other", "own")] == [1, 0, 0]
@@ -133,7 +133,7 @@ def test_strangers_on_disk_are_scored_as_strangers(tmp_path):
 
 
 def test_what_cannot_be_told_on_disk_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(acquaintance, "FEWEST", 10_000)
+    monkeypatch.setattr(node_matching, "FEWEST", 10_000)
     trained().graph.to_folder(tmp_path / "own")
     assert "600 of 600 nodes are taken for the run's" in by_blocks(tmp_path / "own")[1][0]
 
@@ -141,9 +141,9 @@ def test_what_cannot_be_told_on_disk_is_said(tmp_path, monkeypatch):
 def test_a_pool_over_neighbours_asks_its_detector():
     pool = NeighbourPool.of(trained().fit, trained().mapped)
     ready = Scorer.of(trained()).prepared(accounts(1), lambda note: None)
-    assert acquainted(pool, trained().mapped, lambda note: None).base is trained().fit
+    assert match_nodes(pool, trained().mapped, lambda note: None).base is trained().fit
     notes = []
-    stranger = acquainted(pool, ready, notes.append)
+    stranger = match_nodes(pool, ready, notes.append)
     assert len(notes) == 1
-    spread = next(m.fitted for m in stranger.base.members if isinstance(m.fitted, SpreadingFit))
+    spread = next(m.fitted for m in stranger.base.members if isinstance(m.fitted, LabelPropagationFit))
     assert spread.known.n_nodes == 0

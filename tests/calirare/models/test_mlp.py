@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import calirare
 from calirare import Settings
 from calirare.leave_one_out import ALO, Retrain, leave_one_out
-from calirare.models import GCN, HopColumns, HopsFit, HopsTraining
+from calirare.models import GCN, HopColumns, MlpFit, MlpTraining
 from calirare.training import fold_of
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -19,7 +19,7 @@ from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
 def fitted_and_graph(n_layers: int = 2):
     graph = rare_task()
-    return HopsTraining(epochs=20, hidden=8, n_layers=n_layers).fit(graph, graph.split.train), graph
+    return MlpTraining(epochs=20, hidden=8, n_layers=n_layers).fit(graph, graph.split.train), graph
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
@@ -44,7 +44,7 @@ def test_no_label_of_a_neighbour_s_neighbour_is_needed_between_the_layers():
 
 def test_leave_one_out_of_the_linear_model_is_retraining():
     graph = rare_task()
-    detector = HopsTraining(n_layers=1, weight_decay=0.05)
+    detector = MlpTraining(n_layers=1, weight_decay=0.05)
     fitted, _ = detector.fit_to_convergence(graph, graph.split.train)
     closed = leave_one_out(fitted, graph, ALO()).own.flatten()
     truth = leave_one_out(fitted, graph, Retrain()).own.flatten()
@@ -54,7 +54,7 @@ def test_leave_one_out_of_the_linear_model_is_retraining():
 
 def test_a_state_gives_the_same_network_again():
     fitted, graph = fitted_and_graph()
-    again = HopsFit.from_state(*fitted.state())
+    again = MlpFit.from_state(*fitted.state())
     assert_identical(again.logits_of(graph), fitted.logits_of(graph))
     assert_identical(again.linearisation.logits, fitted.linearisation.logits)
     assert again.losses == fitted.losses
@@ -63,7 +63,7 @@ def test_a_state_gives_the_same_network_again():
 def test_given_columns_are_read():
     graph = rare_task()
     columns = HopColumns.fit(graph, 0)
-    fitted = HopsTraining(epochs=2, columns=columns).fit(graph, graph.split.train)
+    fitted = MlpTraining(epochs=2, columns=columns).fit(graph, graph.split.train)
     assert fitted.columns is columns
     assert fitted.hops == 0
 
@@ -79,7 +79,7 @@ def test_a_network_without_propagation_still_wants_positive_sizes():
     with pytest.raises(ValueError, match="hops must be at least 0"):
         GCN(3, hops=-1)
     with pytest.raises(ValueError, match="hops must be at least 0"):
-        HopsTraining(hops=-1)
+        MlpTraining(hops=-1)
 
 
 def test_folds_spread_classes_evenly():
