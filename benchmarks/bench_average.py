@@ -7,7 +7,7 @@ on each set; every way makes another average of what its detectors say. "scarce"
 "shot" and "forty" as in detection.tasks. Differences from `auto` are means over sets: AUPRC, NLL of the average with
 classes of equal weight, and (of "shot" and "forty", whose labels tell the prevalence) Brier score and NLL of P(rare)
 behind the map that every run has. Writes results/average.json, one entry per regime, and the table of
-docs/detection.md; --page writes the table alone.
+docs/research/detection.md; --page writes the table alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from calirare.models import trees as tree_training
 from calirare.models.mixture import SMALLEST_P, calibrated_probabilities, pooled_probabilities, stacking_weights
 from calirare.models.tree_growth import settings_of
 
-PAGE = record.ROOT / "docs" / "detection.md"
+PAGE = record.ROOT / "docs" / "research" / "detection.md"
 N_NODES, N_COLUMNS = 6000, 24
 FORMER = {"lambda_l2": 1.0, "max_bin": 127}  # of boosted trees before their labels weighed alike; then classes did
 

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_detection.py [--sets cora ..] [--regimes scarce ..] [--methods boosting ..] [--splits 10]
     python benchmarks/bench_detection.py --summary     # detection.json from the lines, nothing is run
-    python benchmarks/bench_detection.py --page        # docs/detection.md from detection.json, nothing is run
+    python benchmarks/bench_detection.py --page        # docs/research/detection.md from detection.json, nothing is run
 
 Each result (set, regime, split, method) is a line of benchmarks/results/detection_ours.jsonl or detection_peers.jsonl;
 what is there is not run again (--again: it is, and the later line counts). Methods see the labels of training and

@@ -1,4 +1,4 @@
-"""The calibration record of docs/record.md: the protocols of GETS and GATS, our maps beside rivals and published rows.
+"""The calibration record of docs/research/record.md: the protocols of GETS and GATS, with rivals and published rows.
 
 python benchmarks/bench_record.py --protocol gats      # cells that results/gats.jsonl does not hold, then the page
 python benchmarks/bench_record.py --protocol rules     # graphs that are none of the record's, where maps were chosen
@@ -21,7 +21,7 @@ from record_pairs import pairs, whole_draws
 
 from calirare_lab.studies.record import MEASURES, PROTOCOLS, RULES_PROTOCOL, TRACKS, Protocol, read, run, summary
 
-PAGE = record.ROOT / "docs" / "record.md"
+PAGE = record.ROOT / "docs" / "research" / "record.md"
 EVERY = PROTOCOLS | {RULES_PROTOCOL.name: RULES_PROTOCOL}
 
 

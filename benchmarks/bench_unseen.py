@@ -1,7 +1,7 @@
 """`auto` beside peers on published graphs that no rule of ours was fixed by, neither before nor after these results.
 
     python benchmarks/bench_unseen.py [--sets tolokers ..] [--regimes scarce ..] [--splits 3]
-    python benchmarks/bench_unseen.py --summary     # unseen.json from the lines, and their table in docs/detection.md
+    python benchmarks/bench_unseen.py --summary     # unseen.json and the table in docs/research/detection.md
 
 Where the files come from: benchmarks/detection/unseen.py. Draws of labels, peers and their columns are those of
 bench_detection.py; peers are judged by AUPRC as they are and by Brier score and NLL calibrated. Each result is a line
@@ -23,7 +23,7 @@ from detection.peers import CALIBRATED
 from detection.tasks import REGIMES, draw
 from detection.unseen import SETS
 
-LINES, PAGE = "detection_unseen", record.ROOT / "docs" / "detection.md"
+LINES, PAGE = "detection_unseen", record.ROOT / "docs" / "research" / "detection.md"
 BEGIN, END = "<!-- unseen:begin -->", "<!-- unseen:end -->"
 OURS = "calirare"
 TABULAR = tuple(name for name, peer in peers.PEERS.items() if not peer.by_node)

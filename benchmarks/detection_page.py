@@ -1,4 +1,4 @@
-"""Writes the results of docs/detection.md from the committed file, so that no number there is typed by hand.
+"""Writes the results of docs/research/detection.md from the committed file, so that no number there is typed by hand.
 
 python benchmarks/detection_page.py            # rewrites the page between its markers
 python benchmarks/detection_page.py --check    # exits 1 when the page is not what the file says
@@ -19,7 +19,7 @@ from detection.tasks import REGIMES
 from multilabel_page import rule
 from readme_tables import between, load
 
-PAGE = record.ROOT / "docs" / "detection.md"
+PAGE = record.ROOT / "docs" / "research" / "detection.md"
 DIGITS = {"auprc": 3, "brier": 4, "nll": 3, "cpu_s": 1}
 Cells = dict[tuple[str, str, str], dict[str, Any]]
 
@@ -119,7 +119,7 @@ def source(found: dict[str, Any]) -> str:
     commits = sorted({commit for cell in found["results"]["cells"] for commit in cell["commits"]})
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return (
-        f"[benchmarks/results/detection.json](../benchmarks/results/detection.json): `{found['command']}`, commits "
+        f"[benchmarks/results/detection.json](../../benchmarks/results/detection.json): `{found['command']}`, commits "
         f"{', '.join(commits)}; {versions}; {machine['threads']} thread of {machine['processor']}."
     )
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reproduction.md and docs/reproduction/ from a run of `calirare paper`.
+"""Writes the tables of docs/research/reproduction.md and docs/research/reproduction/ from a run of `calirare paper`.
 
 python benchmarks/paper_page.py --run paper     # reads the run's cells into benchmarks/results/paper.json, then writes
 python benchmarks/paper_page.py --run paper --keep       # what the run does not hold stays as the file has it
@@ -34,7 +34,7 @@ from calirare_lab.paper.render import Table
 from calirare_lab.paper.statistics import JUDGED, by_key, compare_with_paper, summarise
 from calirare_lab.paper.table3 import TABLE3_METHODS, table3_table
 
-PAGE = record.ROOT / "docs" / "reproduction.md"
+PAGE = record.ROOT / "docs" / "research" / "reproduction.md"
 TABLES = PAGE.with_suffix("")  # the folder of the pages beside it
 HEADLINE = (  # rows of the table of equal labels that the page itself shows
     "ours",
@@ -304,9 +304,8 @@ def headline(found: dict[str, Any]) -> list[str]:
 def parts(found: dict[str, Any]) -> dict[str, list[str]]:
     """Returns the lines that stand between each pair of markers."""
     results = found["results"]
-    source = (
-        f"[paper.json](../benchmarks/results/paper.json): commit {found['commit']}, torch {found['versions']['torch']}"
-    )
+    link = "[paper.json](../../benchmarks/results/paper.json)"
+    source = f"{link}: commit {found['commit']}, torch {found['versions']['torch']}"
     at: dict[str, list[str]] = {}
     for name, stamp in results.get("rows", {}).items():
         at.setdefault(stamp["commit"], []).append(f"`{name}`")

@@ -1,7 +1,7 @@
-"""Writes the README's example and results from committed files, so that no number there is typed by hand.
+"""Writes the tables of README.md, docs/index.md and docs/research/performance.md from committed files.
 
-python benchmarks/readme_tables.py            # rewrites README.md between its markers
-python benchmarks/readme_tables.py --check    # exits 1 when README.md is not what the files say
+python benchmarks/readme_tables.py            # rewrites the pages between their markers
+python benchmarks/readme_tables.py --check    # exits 1 when a page differs from the files
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 import record
 
 README = record.ROOT / "README.md"
+INDEX = record.ROOT / "docs" / "index.md"
+PERFORMANCE = record.ROOT / "docs" / "research" / "performance.md"
 COLUMNS = ("recall", "macro_f1", "ace_minority", "macro_ace", "ece", "nll")
 TITLES = ("recall", "macro-F1", "ACE(rare)", "Macro-ACE", "ECE", "NLL")
 
@@ -72,7 +74,7 @@ def results(found: dict[str, Any]) -> list[str]:
         f"`{cost['command']}`: {cost['wall_s']['median']:.1f} s wall, imports and pictures included, "
         f"{cost['peak_mb']:.0f} MB at most.",
         "",
-        f"[benchmarks/results/main_job.json](benchmarks/results/main_job.json): `{found['command']}`, commit "
+        f"[benchmarks/results/main_job.json](../../benchmarks/results/main_job.json): `{found['command']}`, commit "
         f"{found['commit']}, torch {versions['torch']}, {machine['cores']} cores of {machine['processor']}.",
     ]
 
@@ -157,7 +159,7 @@ def source(name: str, found: dict[str, Any], commits: str | None = None) -> str:
     """Returns file, command, commits (None: the file's) and torch."""
     path = f"benchmarks/results/{name}.json"
     commits = commits or found["commit"]
-    return f"[{path}]({path}): `{found['command']}`, commit {commits}, torch {found['versions']['torch']}."
+    return f"[{path}](../../{path}): `{found['command']}`, commit {commits}, torch {found['versions']['torch']}."
 
 
 def performance() -> list[str]:
@@ -174,6 +176,18 @@ def example() -> list[str]:
     return ["```", *(record.RESULTS / "example.txt").read_text(encoding="utf-8").rstrip().splitlines(), "```"]
 
 
+def unseen() -> list[str]:
+    """Returns the README's table: the default on graphs that played no part in its design."""
+    lines = [
+        "| graph | rare | AUPRC | best peer | log loss | best peer |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in load("unseen")["results"]["shot"]:
+        cells = " | ".join(f"{row[key]['ours']:.3f} | {row[key]['best']:.3f}" for key in ("auprc", "nll"))
+        lines.append(f"| {row['set']} | {row['prevalence']:.1%} | {cells} |")
+    return lines
+
+
 def between(text: str, marker: str, lines: list[str]) -> str:
     begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->"
     head, rest = text.split(begin, 1)
@@ -181,16 +195,25 @@ def between(text: str, marker: str, lines: list[str]) -> str:
     return head + begin + "\n".join(lines) + "\n" + end + tail
 
 
+def pages() -> dict[Path, str]:
+    """Returns each page as the committed files say it."""
+    performed = between(PERFORMANCE.read_text(encoding="utf-8"), "results", results(load("main_job")))
+    return {
+        README: between(README.read_text(encoding="utf-8"), "unseen", unseen()),
+        INDEX: between(INDEX.read_text(encoding="utf-8"), "example", example()),
+        PERFORMANCE: between(performed, "performance", performance()),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    text = README.read_text(encoding="utf-8")
-    new = between(between(text, "example", example()), "results", results(load("main_job")))
-    new = between(new, "performance", performance())
+    written = pages()
     if options.check:
-        sys.exit(new != text)
-    Path(README).write_text(new, encoding="utf-8")
+        sys.exit(any(path.read_text(encoding="utf-8") != text for path, text in written.items()))
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of docs/record.md, from results/gets.json, gats.json and rules.json."""
+"""The tables of docs/research/record.md, from results/gets.json, gats.json and rules.json."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_page_says_what_was_measured(bench: Any) -> None:
     told = json.loads((ROOT / "benchmarks" / "results" / "average.json").read_text(encoding="utf-8"))["results"]
-    page = (ROOT / "docs" / "detection.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "research" / "detection.md").read_text(encoding="utf-8")
     assert "\n".join(bench.table(told)) in page
 
 

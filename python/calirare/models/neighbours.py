@@ -28,7 +28,7 @@ from calirare.models.columns import HopColumns
 from calirare.training import FoldFitted, Progress, State, prefixed, unprefixed
 from calirare_ext import Csr, neighbour_means
 
-# Chosen on DBLP, FaceBook and digits (docs/record.md), where twice or half as much hardly differs.
+# Chosen on DBLP, FaceBook and digits (docs/research/record.md), where twice or half as much hardly differs.
 HOPS = 3
 FLOOR = 0.2  # c, in neighbours
 WEIGHT_SD = 1.0  # of a weight: the neighbours may count as much as the node

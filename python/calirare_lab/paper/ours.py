@@ -1,6 +1,6 @@
 """Our default method: train on every label, calibrate on leave-one-out logits of the validation nodes.
 
-The default was chosen by `calirare paper search`, which looks at validation nodes only; docs/reproduction.md shows it.
+The default was chosen by `calirare paper search` on validation nodes only; docs/research/reproduction.md shows it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from calirare_lab.paper.context import Context
 TRAINING = GcnTraining(learning_rate=0.03, epochs=400, order="propagated")
 N_NETWORKS = 3
 BIAS_PRIOR = 1e-3  # as the search had it; for classes of a tenth or more it moves the mean probability by a few percent
-BALANCE = 0.85  # t of `target_weights`: at 1 the decision moves so far that macro-F1 suffers (docs/reproduction.md)
+BALANCE = 0.85  # t of `target_weights`: 1 costs macro-F1 (docs/research/reproduction.md)
 
 
 @dataclass(frozen=True)
