@@ -34,8 +34,8 @@ from torch import Tensor
 
 import calirare
 from calirare.datasets import synthetic_rare
-from calirare.explain import probability, voice_of
-from calirare.explain.spreading import SpreadingVoice
+from calirare.explain import explainable_model, probability
+from calirare.explain.label_propagation import ExplainablePropagation
 from calirare.graph import Graph, Split, random_split, scipy_of_csr
 from calirare.leave_one_out import Retrain, leave_one_out
 from calirare.models import (
@@ -116,9 +116,9 @@ def correlation(estimate: Tensor, truth: Tensor) -> float:
 def of_network(fitted: GcnFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
     """Returns how label effects agree with retraining: of the network trained on to a minimum, as retraining starts."""
     minimum, _ = converge(fitted, graph, tolerance=1e-6, max_steps=600)
-    voice = voice_of(minimum, graph)
-    base = voice.log_odds(nodes)
-    change = voice.without_each_label(nodes) - base
+    model = explainable_model(minimum, graph)
+    base = model.log_odds(nodes)
+    change = model.without_each_label(nodes) - base
     places = chosen_labels((torch.sigmoid(base) - torch.sigmoid(base + change)).T, seed)
     spent, truth = seconds(lambda: leave_one_out(minimum, graph, Retrain(max_steps=200), nodes=nodes, chosen=places))
     return compared(base, change[places], truth.change[:, 0].T) | {"retrain_s_per_label": spent / len(places)}
@@ -141,9 +141,9 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
 
     every = torch.arange(fitted.nodes.numel())
     whole = [grown(fitted.nodes, fitted.sample_weights, number) for number in range(SEEDS)]
-    voices = [voice_of(each, graph) for each in whole]
-    base = torch.stack([voice.log_odds(nodes) for voice in voices])
-    change = torch.stack([voice.without_each_label(nodes) for voice in voices]).mean(0) - base.mean(0)
+    models = [explainable_model(each, graph) for each in whole]
+    base = torch.stack([model.log_odds(nodes) for model in models])
+    change = torch.stack([model.without_each_label(nodes) for model in models]).mean(0) - base.mean(0)
     p = torch.sigmoid(base.mean(0))
     places = chosen_labels((p - torch.sigmoid(base.mean(0) + change)).T, seed)
     truth = []
@@ -158,9 +158,9 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
 
 def of_spreading(fitted: LabelPropagationFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, Any]:
     """Returns the same of labels that are spread anew without each, reach and prior as they were; of nodes reached."""
-    voice, step = SpreadingVoice(fitted, graph), scipy_of_csr(propagation_step(graph)).astype(np.float64)
-    base = voice.log_odds(nodes)
-    change = voice.without_each_label(nodes) - base
+    model, step = ExplainablePropagation(fitted, graph), scipy_of_csr(propagation_step(graph)).astype(np.float64)
+    base = model.log_odds(nodes)
+    change = model.without_each_label(nodes) - base
     lost = torch.sigmoid(base) - torch.sigmoid(base + change)
     places, truth = chosen_labels(lost.nan_to_num(nan=0.0).T, seed), []
     for place in places:
@@ -205,12 +205,12 @@ def deletion(graph: Graph, model: str, seed: int) -> dict[str, Any]:
         strongest = effects.argsort(descending=True)[:N_DELETED]
         others = torch.randperm(effects.numel(), generator=torch.Generator().manual_seed(seed + int(node)))[:N_DELETED]
         p = float(explainer.p_rare(node[None]))
-        foreseen = explainer.voice.without_labels(node[None], [strongest])
-        said = float(probability(foreseen, explainer.subject.mapping)[0, 0])
+        foreseen = explainer.model.without_labels(node[None], [strongest])
+        said = float(probability(foreseen, explainer.context.mapping)[0, 0])
         after = {}
         for name, places in (("strongest", strongest), ("random", others)):
             other = calirare.train(
-                without(graph, explainer.subject.labelled[places]), model=outcome.settings.model, seed=seed
+                without(graph, explainer.context.labelled[places]), model=outcome.settings.model, seed=seed
             )
             after[name] = float(other.probabilities("population")[node, 1])
         rows.append({"p": p, "foreseen": said, **after})

@@ -51,16 +51,16 @@ class Ours:
     """Effects of a node's edges as the explainer of a run makes them: log-odds with an edge minus those without it."""
 
     def __init__(self, judge: Judge) -> None:
-        self.voice = judge.outcome.explainer.voice
+        self.model = judge.outcome.explainer.model
         self.scores: dict[str, Scores] = {OURS: self._every, TOLD: self._told}
 
     def prepare(self, field: Field) -> None:
         """Makes what is made once for all nodes."""
-        self.voice.without_edges(int(field.nodes[0]), field.edges[:1])
+        self.model.without_edges(int(field.nodes[0]), field.edges[:1])
 
     def _every(self, field: Field, _: int) -> Tensor:
         node = field.nodes[:1]
-        return self.voice.log_odds(node) - self.voice.without_edges(int(node), field.edges)
+        return self.model.log_odds(node) - self.model.without_edges(int(node), field.edges)
 
     def _told(self, field: Field, _: int) -> Tensor:
         """Returns the effects of the node's own edges, which `explain` tells; 0 of those between others."""
@@ -69,7 +69,7 @@ class Ours:
         others = field.edges[own].sum(1) - node
         out = torch.zeros(len(own), dtype=torch.float64)
         ends = torch.stack([node.expand(len(others)), others], 1)
-        out[own] = self.voice.log_odds(node) - self.voice.without_edges(int(node), ends)
+        out[own] = self.model.log_odds(node) - self.model.without_edges(int(node), ends)
         return out
 
 
@@ -84,7 +84,7 @@ def chosen(judge: Judge, drawn: Draw, y: Tensor) -> list[Field]:
     explainer = judge.outcome.explainer
     assert drawn.seen.y is not None
     asked = ((y == 1) & (drawn.seen.y < 0)).nonzero().flatten()
-    right = (explainer.p_rare(asked) >= explainer.subject.threshold) & (explainer.voice.log_odds(asked) > 0)
+    right = (explainer.p_rare(asked) >= explainer.context.threshold) & (explainer.model.log_odds(asked) > 0)
     alerts = asked[right].numpy()
     fields = (judge.field(int(node)) for node in np.random.default_rng(SEED).permutation(alerts))
     enough = (field for field in fields if len(field.ends) >= LEAST)

@@ -199,5 +199,5 @@ def write_example(graph: Graph, seed: int) -> Path:
     one = outcome.explain(asked[p.where(p < 0.9, 0.0).argmax()][None])[0]
     path = record.RESULTS / EXAMPLE
     path.write_text(text_of(outcome.explain([one.node])), encoding="utf-8")
-    draw(one, outcome.explainer.subject, PICTURE)
+    draw(one, outcome.explainer.context, PICTURE)
     return path

@@ -76,7 +76,7 @@ class Judge:
             tuple(part.detach().double() for part in p) for p in self.network.layers()
         ]
         self.y, self.after, self.last = self.x.double() @ weight, after[:, 1] - after[:, 0], last[1] - last[0]
-        self.mapping = outcome.explainer.subject.mapping
+        self.mapping = outcome.explainer.context.mapping
 
     def field(self, node: int) -> Field:
         """Returns what the network reads at a node."""

@@ -96,19 +96,19 @@ def test_edges_and_labels_are_explained_by_what_it_would_say_without_them(saved,
     found = saved.explain([f"n{node}"], graph=task)
     assert "learns again" in str(found)
     mapped = saved.mapped(task)
-    voice = saved.explainer(task).voice
+    model = saved.explainer(task).model
     near = task.adjacency.indices[task.adjacency.indptr[node] : task.adjacency.indptr[node + 1]].long()
     ends = torch.stack([torch.full_like(near, node), near], 1)
     dense = mapped.adjacency.to_dense()
-    for (a, b), z in zip(ends.tolist(), voice.without_edges(node, ends), strict=True):
+    for (a, b), z in zip(ends.tolist(), model.without_edges(node, ends), strict=True):
         cut = dense.clone()
         cut[a, b] = cut[b, a] = 0
         graph = dataclasses.replace(mapped, adjacency=type(mapped.adjacency).from_dense(cut))
         logits = saved.fit.logits_of(graph, torch.tensor([node]))[0]
         assert float(z) == pytest.approx(float(logits[1] - logits[0]))
-    without = voice.without_each_label(torch.tensor([node]))
+    without = model.without_each_label(torch.tensor([node]))
     assert without.shape == (saved.fit.nodes.numel(), 1)
-    assert float((without - voice.log_odds(torch.tensor([node]))).abs().max()) > 0
+    assert float((without - model.log_odds(torch.tensor([node]))).abs().max()) > 0
 
 
 def test_its_labels_are_audited_and_messages_name_it(saved, task):

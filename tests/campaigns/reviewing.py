@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import calirare
 from calirare import InputError
-from calirare.page import Desk, ReviewServer, Verdicts
+from calirare.page import ReviewServer, ReviewSession, Verdicts
 from tests.campaigns.jobs import SAYS
 
 FILE, TOLD, ANSWERS = "answers.sqlite", "told.txt", 6
@@ -29,8 +29,8 @@ def answer_all(root: Path, run: Path) -> int:
     with (root / "said.txt").open("w") as said, redirect_stdout(said), redirect_stderr(said):
         try:
             with Verdicts(run.parent / FILE, saved.fingerprint, saved.scorer.class_names) as verdicts:
-                desk = Desk(saved, verdicts, None, "it is not looked for")
-                with ReviewServer(desk) as server:
+                session = ReviewSession(saved, verdicts, None, "it is not looked for")
+                with ReviewServer(session) as server:
                     return _answer(server, told)
         except InputError as error:
             print(error, file=sys.stderr)
@@ -43,7 +43,7 @@ def _answer(server: ReviewServer, told: int) -> int:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     opener, code = urllib.request.build_opener(_Stay), 0
-    done = {case.node for case in server.desk.cases} & set(server.desk.verdicts.latest())
+    done = {case.node for case in server.session.cases} & set(server.session.verdicts.latest())
     for place in range(len(done), ANSWERS):
         body = urlencode({"place": place, "answer": SAYS[place % 4]}).encode()
         try:

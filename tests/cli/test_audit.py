@@ -117,7 +117,7 @@ def test_next_labels_among_some_nodes_are_of_these(quick_run):
     found = next_labels(explainer, 4, "value", some)
     assert set(found.nodes) <= set(some.tolist())
     assert found.n_open == load(quick_run).next_labels(1).n_open, "of which they teach does not change"
-    names = [explainer.subject.graph.node_name(node) for node in some.tolist()]
+    names = [explainer.context.graph.node_name(node) for node in some.tolist()]
     for given in (some.to(torch.int32), names):
         assert next_labels(explainer, 4, "value", given).nodes.tolist() == found.nodes.tolist()
     with pytest.raises(InputError, match="audit: nodes must be names or whole numbers, got bool"):
@@ -134,7 +134,7 @@ def test_values_are_about_those_that_all_nodes_without_a_label_would_tell(quick_
     monkeypatch.setattr(next_labels_module, "CANDIDATES", 40)
     monkeypatch.setattr(next_labels_module, "NODES", 40)
     some = next_labels(explainer, 40, "value")
-    values = label_values(explainer, torch.from_numpy(some.nodes), nodes_to_decide(explainer.subject.graph)[0])
+    values = label_values(explainer, torch.from_numpy(some.nodes), nodes_to_decide(explainer.context.graph)[0])
     np.testing.assert_allclose(some.value.sum(), values.fall.sum(), rtol=0.3)
     assert np.corrcoef(some.value, values.fall.sum(1))[0, 1] > 0.8
     own = values.p_rare * (1 - values.p_rare)

@@ -13,7 +13,7 @@ import yaml
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.run_files import seal
-from calirare.page import Desk, Verdicts
+from calirare.page import ReviewSession, Verdicts
 from calirare.run import Labels
 from tests.helpers.command import call, rough_runs
 
@@ -207,8 +207,8 @@ def test_the_queue_of_a_recalibrated_run_speaks_by_its_map(recalibrated, first, 
     saved = calirare.load(run)
     now = saved.predict(saved.graph()).set_index("node")["p_rare"]
     with Verdicts(tmp_path / "said.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, saved.explainer)
-        for case in desk.cases[:20]:
+        session = ReviewSession(saved, verdicts, saved.explainer)
+        for case in session.cases[:20]:
             assert case.p == pytest.approx(now[case.node], abs=1e-5)
             alert = "an alert" if case.p >= saved.scorer.threshold else "no alert"
             assert case.more == f"{alert} at {saved.scorer.threshold:.3g}"

@@ -11,7 +11,7 @@ import torch
 
 import calirare
 from calirare.graph import Graph, Split, known_rare, with_sampled_negatives
-from calirare.page import RARE, Desk, Verdicts
+from calirare.page import RARE, ReviewSession, Verdicts
 from calirare.run.scoring import DRAWN
 from tests.helpers.command import assert_refused, call, rough_runs
 
@@ -280,10 +280,10 @@ def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
 def test_answers_of_a_review_are_for_the_data(run, tmp_path):
     folder, saved = run[0], calirare.load(run[0])
     with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, None)
-        for case in desk.cases:
+        session = ReviewSession(saved, verdicts, None)
+        for case in session.cases:
             verdicts.say(case.node, RARE)
-        page = desk.page(None, "nonce")
+        page = session.page(None, "nonce")
     assert "a run with positive labels alone takes no update" in page
     assert "calirare update" not in page
     said = call("review", "--run", folder, "--out", tmp_path / "a.sqlite", "--export", tmp_path / "labels.csv")

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from calirare._util.errors import InputError
-from calirare.page import RARE, REST, SKIP, UNSURE, Desk, ReviewServer, Verdicts, export
+from calirare.page import RARE, REST, SKIP, UNSURE, ReviewServer, ReviewSession, Verdicts, export
 from calirare.run import load
 from tests.helpers.command import assert_refused, call
 from tests.helpers.hostile import HOSTILE
@@ -33,8 +33,8 @@ def served(folder, path):
     """Serves a run's review from a thread of this process; gives the server."""
     saved = load(folder)
     with Verdicts(path, saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, saved.explainer)
-        with ReviewServer(desk) as server:
+        session = ReviewSession(saved, verdicts, saved.explainer)
+        with ReviewServer(session) as server:
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             try:
@@ -59,7 +59,7 @@ def post(server, rest, headers=None, **fields):
 
 
 def answers(server):
-    return {name: said.answer for name, said in server.desk.verdicts.latest().items()}
+    return {name: said.answer for name, said in server.session.verdicts.latest().items()}
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_a_node_is_drawn_among_its_neighbours_for_the_page_alone(shared):
 
 
 def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
-    names = [case.node for case in server.desk.cases]
+    names = [case.node for case in server.session.cases]
     for place, answer in enumerate((RARE, SKIP, UNSURE)):
         status, headers, _ = post(server, "say", place=place, answer=answer)
         assert (status, headers["Location"]) == (303, f"/{server.token}/said/{place + 1}")
@@ -135,9 +135,9 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     post(server, "say", place=0, answer=REST)
     assert answers(server)[names[0]] == REST, "the last answer counts"
     for place in range(2, len(names)):
-        server.desk.verdicts.say(names[place], REST)
+        server.session.verdicts.say(names[place], REST)
     assert f">{names[1]}</h1>" in ask(server)[2], "the one that was skipped"
-    server.desk.verdicts.say(names[1], UNSURE)
+    server.session.verdicts.say(names[1], UNSURE)
     assert "All 100 nodes are decided" in ask(server)[2]
     overview = ask(server, "all")[2]
     assert overview.count("<tr><td>") == 100
@@ -235,7 +235,7 @@ def test_a_malformed_request_is_refused_in_a_line(shared, sent, status, capfd):
 @pytest.mark.slow  # the run on hostile names
 def test_hostile_names_are_words(hostile_run, tmp_path):
     with served(hostile_run / "run", tmp_path / "a.sqlite") as server:
-        names = [case.node for case in server.desk.cases]
+        names = [case.node for case in server.session.cases]
         place = names.index(HOSTILE[0])
         post(server, "say", place=place, answer=RARE)
         for text in (ask(server)[2], ask(server, f"node/{place}")[2], ask(server, "all")[2]):
@@ -252,11 +252,11 @@ def test_what_was_answered_is_taken_by_an_update(trained_quickly, tmp_path):
     path, labels = tmp_path / "a.sqlite", tmp_path / "labels.csv"
     saved = load(trained_quickly)
     with served(trained_quickly, path) as server:
-        cases = server.desk.cases[:4]
+        cases = server.session.cases[:4]
         other = {case.node: REST if case.label == "1" else RARE for case in cases}
         for case in cases:
-            server.desk.verdicts.say(case.node, other[case.node])
-        server.desk.verdicts.say(cases[3].node, UNSURE)
+            server.session.verdicts.say(case.node, other[case.node])
+        server.session.verdicts.say(cases[3].node, UNSURE)
         by_button = ask(server, "labels.csv")[2]
     said = call("review", "--run", trained_quickly, "--out", path, "--export", labels)
     assert said.code == 0, said.err
@@ -352,14 +352,14 @@ def test_what_cannot_be_used_is_refused(quick_run, tmp_path, trained_quickly):
 def test_without_the_graph_there_are_no_reasons_and_the_page_says_so(trained_quickly, tmp_path):
     saved = load(trained_quickly)
     with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, None, "the graph is gone")
-        text = desk.page(desk.next({}), "nonce")
+        session = ReviewSession(saved, verdicts, None, "the graph is gone")
+        text = session.page(session.next({}), "nonce")
     assert "is not here: the graph is gone" in text
     assert 'value="rare"' in text
 
 
 def test_an_answer_that_cannot_be_saved_is_not_shown_as_saved(server, capsys):
-    server.desk.verdicts.close()
+    server.session.verdicts.close()
     status, _, text = post(server, "say", place=0, answer=RARE)
     assert status == 500
     assert text.startswith("not saved: review: ")

@@ -176,7 +176,7 @@ def test_a_file_that_is_replaced_while_it_is_open_is_left_alone(tmp_path):
 def test_the_page_counts_the_labels_that_it_exports(trained_quickly, tmp_path):
     """Nodes that were answered before another training have left its queue, and are exported all the same."""
     with served(trained_quickly, tmp_path / "a.sqlite") as server:
-        server.desk.verdicts.say("of an earlier queue", RARE)
+        server.session.verdicts.say("of an earlier queue", RARE)
         assert "labels.csv (1)" in ask(server)[2]
         assert len(ask(server, "labels.csv")[2].splitlines()) == 2
 

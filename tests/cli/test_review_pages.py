@@ -32,7 +32,7 @@ def undo_of(text):
 
 
 def test_an_answer_does_not_replace_another_that_its_page_did_not_show(server):
-    name = server.desk.cases[0].node
+    name = server.session.cases[0].node
     known = known_of(ask(server)[2])
     assert known == 0
     assert go(server, 0, RARE, known) == "said/1"
@@ -64,7 +64,7 @@ def test_what_is_said_twice_or_of_a_skipped_node_is_no_clash(server):
 
 
 def test_undo_takes_back_what_the_page_says_and_tells_what_it_took_back(server):
-    one, two = (case.node for case in server.desk.cases[:2])
+    one, two = (case.node for case in server.session.cases[:2])
     mine = go(server, 0, RARE, 0)
     go(server, 1, REST, 0)  # another page
     text = ask(server, mine)[2]
@@ -78,7 +78,7 @@ def test_undo_takes_back_what_the_page_says_and_tells_what_it_took_back(server):
 
 
 def test_undo_of_an_answer_that_was_replaced_says_so(server):
-    name = server.desk.cases[0].node
+    name = server.session.cases[0].node
     text = ask(server, go(server, 0, RARE, 0))[2]
     go(server, 0, REST, 1)  # another page
     post(server, "undo", number=undo_of(text))

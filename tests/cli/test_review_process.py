@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from calirare.page import Desk, Verdicts
+from calirare.page import ReviewSession, Verdicts
 from calirare.run import load
 from tests.cli.test_review import served
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at, run
@@ -98,12 +98,12 @@ def pages(hostile_run, tmp_path_factory):
     """Pages of a hostile node and of the whole queue, as files."""
     folder, saved = tmp_path_factory.mktemp("pages"), load(hostile_run / "run")
     with Verdicts(folder / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, saved.explainer)
-        names = [case.node for case in desk.cases]
+        session = ReviewSession(saved, verdicts, saved.explainer)
+        names = [case.node for case in session.cases]
         verdicts.say(HOSTILE[0], "rare")
-        shown = desk.page(desk.case(names.index(HOSTILE[0])), "nonce")
+        shown = session.page(session.case(names.index(HOSTILE[0])), "nonce")
         (folder / "node.html").write_text(shown, encoding="utf-8")
-        (folder / "all.html").write_text(desk.overview("nonce"), encoding="utf-8")
+        (folder / "all.html").write_text(session.overview("nonce"), encoding="utf-8")
     return folder
 
 
@@ -130,8 +130,8 @@ class TestSeen:
     def test_its_own_script_and_style_are_let_run_as_served_and_no_other(self, hostile_run, tmp_path):
         with served(hostile_run / "run", tmp_path / "a.sqlite") as server:
             assert 'data-keys="on"' in run("--dump-dom", server.address).split("<head>")[0]
-            page = server.desk._page
-            server.desk._page = type(
+            page = server.session._page
+            server.session._page = type(
                 "Page", (), {"render": lambda _, **v: page.render(**v).replace("nonce=", "once=")}
             )()
             assert 'data-keys="on"' not in run("--dump-dom", server.address).split("<head>")[0]

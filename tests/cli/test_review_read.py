@@ -11,8 +11,8 @@ import pytest
 from calirare._util.amounts import LONGEST_NAME, shortened
 from calirare._util.pages import harmless, short_words
 from calirare.explain import draw
-from calirare.page import RARE, SKIP, UNSURE, Desk, Verdicts
-from calirare.page.desk import _narrow, keys_of
+from calirare.page import RARE, SKIP, UNSURE, ReviewSession, Verdicts
+from calirare.page.review_session import _narrow, keys_of
 from calirare.run import load
 from tests.cli.test_review import FORM, answers, ask, post, served
 from tests.helpers.browser import NONE, browser, run
@@ -63,10 +63,10 @@ def test_classes_called_as_our_own_buttons_are_told_apart(trained_quickly, tmp_p
     saved = load(trained_quickly)
     with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
         object.__setattr__(saved.scorer, "class_names", ("skip", "Unsure"))
-        text = Desk(saved, verdicts, None, "it is gone").page(None, "n")
+        text = ReviewSession(saved, verdicts, None, "it is gone").page(None, "n")
         assert "0 Unsure, 0 skip, 0 unsure: no class" in text
-        desk = Desk(saved, verdicts, None, "it is gone")
-        text = desk.page(desk.cases[0], "n")
+        session = ReviewSession(saved, verdicts, None, "it is gone")
+        text = session.page(session.cases[0], "n")
     buttons = [
         re.sub("<.*?>", "", word).split(maxsplit=1)[1] for word in re.findall(r"<button class.*?</button>", text)
     ]
@@ -74,7 +74,7 @@ def test_classes_called_as_our_own_buttons_are_told_apart(trained_quickly, tmp_p
 
 
 def test_the_title_names_the_node_and_what_was_saved_is_told_once(server):
-    first, second = (case.node for case in server.desk.cases[:2])
+    first, second = (case.node for case in server.session.cases[:2])
     text = ask(server)[2]
     assert f"<title>{first} - review of " in text
     assert 'role="status"' not in text
@@ -121,9 +121,9 @@ def test_long_names_are_shortened_and_whole_in_the_title():
 def test_a_picture_is_headed_by_a_shortened_name(server, monkeypatch):
     told = []
     monkeypatch.setattr("calirare.explain.picture.neighbourhood_diagram", lambda *_, title, **__: told.append(title))
-    desk = server.desk
-    why = dataclasses.replace(desk.explanation(desk.cases[0]), name="a" * 3000)
-    draw(why, desk._made.subject, "unused.png")
+    session = server.session
+    why = dataclasses.replace(session.explanation(session.cases[0]), name="a" * 3000)
+    draw(why, session._made.context, "unused.png")
     assert told[0].startswith(f"{'a' * 40} .. {'a' * 40}: P(")
 
 

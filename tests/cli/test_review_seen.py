@@ -1,4 +1,4 @@
-"""The review's page as Chromium shows it: on a desk and on a phone, in light and dark, with hostile names."""
+"""The review's page as Chromium shows it: on a desktop and on a phone, in light and dark, with hostile names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from calirare.page import Desk, Verdicts
+from calirare.page import ReviewSession, Verdicts
 from calirare.run import load
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 
@@ -19,9 +19,9 @@ READABLE = 4.5  # contrast of text, WCAG 2.1 AA
 def page(hostile_run, tmp_path_factory):
     saved, folder = load(hostile_run / "run"), tmp_path_factory.mktemp("page")
     with Verdicts(folder / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, saved.explainer)
-        case = next(case for case in desk.cases if desk.picture(case) is not None)
-        text, drawn = desk.page(case, "n"), base64.b64encode(desk.picture(case)).decode()
+        session = ReviewSession(saved, verdicts, saved.explainer)
+        case = next(case for case in session.cases if session.picture(case) is not None)
+        text, drawn = session.page(case, "n"), base64.b64encode(session.picture(case)).decode()
     path, source = folder / "review.html", f'src="./picture/{case.place}"'
     assert source in text
     path.write_text(text.replace(source, f'src="data:image/png;base64,{drawn}"'), encoding="utf-8")

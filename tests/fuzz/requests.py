@@ -12,7 +12,7 @@ import numpy as np
 
 import calirare
 from calirare._util.errors import LONGEST
-from calirare.page import Desk, ReviewServer, Verdicts
+from calirare.page import ReviewServer, ReviewSession, Verdicts
 from calirare.page.server import HOST, _Handler
 from tests.fuzz.mutate import NUMBERS, WORDS, odd_text, some, spoilt_bytes
 from tests.helpers.command import rough_runs
@@ -73,7 +73,7 @@ class Requests:
             calirare.train(rare_task(), epochs=5, folds=0, model="gcn").save(folder / "run")
         saved = calirare.load(folder / "run")
         self.verdicts = Verdicts(folder / "a.sqlite", saved.fingerprint, saved.scorer.class_names)
-        self.server = ReviewServer(Desk(saved, self.verdicts, None, "it is not looked for"))
+        self.server = ReviewServer(ReviewSession(saved, self.verdicts, None, "it is not looked for"))
         self.server.socket.close()  # requests come from here
         self.host = f"{HOST}:{self.server.server_port}"
 

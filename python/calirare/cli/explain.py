@@ -11,7 +11,7 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import one_step
-from calirare.explain import Explanations, Group, Subject, draw, picture_name, text_of
+from calirare.explain import ExplanationContext, Explanations, Group, draw, picture_name, text_of
 from calirare.graph import Graph
 from calirare.pipeline import retrained
 from calirare.run import load, read_groups, write_json
@@ -69,7 +69,7 @@ def run(
     of = None if class_name is None else as_terminals_write(class_name)
     wanted = Wanted(graph, node, of, top, labels, group and as_terminals_write(group), groups, retrain)
     with Reporter():
-        found, subject = _found(folder, wanted)
+        found, context = _found(folder, wanted)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
@@ -78,7 +78,7 @@ def run(
     if pictures is not None:
         with fresh_files(pictures, f"explain: {pictures}") as partial:
             for path, each in drawn.items():
-                draw(each, subject, partial / path.name)
+                draw(each, context, partial / path.name)
     if as_json:
         print(json.dumps(found.to_mapping(), indent=2, allow_nan=False))
         return
@@ -112,12 +112,12 @@ class Wanted:
         return max(STORED if self.labels is None else self.labels, self.retrain or 0)
 
 
-def _found(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
+def _found(folder: Path, wanted: Wanted) -> tuple[Explanations, ExplanationContext]:
     """Returns what the run says, with runs trained anew where they are asked for."""
     with one_step(READING):
         saved = load(folder)
         made = saved.explainer(wanted.graph)
-    graph = made.subject.graph
+    graph = made.context.graph
     found = saved.explain(
         wanted.node,
         explainer=made,
@@ -126,7 +126,7 @@ def _found(folder: Path, wanted: Wanted) -> tuple[Explanations, Subject]:
         labels=wanted.shown,
         group=wanted.grouped(graph),
     )
-    return found if wanted.retrain is None else retrained(saved, graph, found, wanted.retrain), made.subject
+    return found if wanted.retrain is None else retrained(saved, graph, found, wanted.retrain), made.context
 
 
 def as_terminals_write(name: str) -> str:

@@ -12,7 +12,7 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare._util.file_locks import locked
 from calirare._util.output import check_free
-from calirare.page import Desk, ReviewServer, Verdicts, export, labels_met, other_nodes
+from calirare.page import ReviewServer, ReviewSession, Verdicts, export, labels_met, other_nodes
 from calirare.run import load
 
 SUFFIX = ".review.sqlite"
@@ -60,7 +60,7 @@ def run(
         facts = path, saved.fingerprint, saved.scorer.class_names, lambda: saved.to_frame()["node"]
         with locked(path, f"review: {path}"), Verdicts(*facts) as verdicts:
             _note(verdicts.note)
-            _serve(Desk(saved, verdicts, explainer, why), port, path)
+            _serve(ReviewSession(saved, verdicts, explainer, why), port, path)
     except OSError as error:
         raise InputError(f"review: {path} cannot be written: {error.strerror or error}: take another --out") from error
 
@@ -106,15 +106,15 @@ def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:
         return f"the labels were not held against the run's: {error}"
 
 
-def _serve(desk: Desk, port: int, path: Path) -> None:
+def _serve(session: ReviewSession, port: int, path: Path) -> None:
     """Serves until Ctrl-C, then says what is saved."""
-    with ReviewServer(desk, port) as server:
-        print(f"review {desk.progress(desk.verdicts.latest())}")
+    with ReviewServer(session, port) as server:
+        print(f"review {session.progress(session.verdicts.latest())}")
         print(f"answers are saved in {path}")
         print(f"open {server.address} (Ctrl-C ends it)", flush=True)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            desk.verdicts.secure()
-            _note(desk.verdicts.moved)
-            print(f"\nsaved in {desk.verdicts.path}: {desk.progress(desk.verdicts.latest())}")
+            session.verdicts.secure()
+            _note(session.verdicts.moved)
+            print(f"\nsaved in {session.verdicts.path}: {session.progress(session.verdicts.latest())}")

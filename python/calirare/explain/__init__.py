@@ -1,7 +1,8 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
 from calirare.explain.class_explainer import ClassExplainer
-from calirare.explain.detectors import logit_voice_of, voice_of
+from calirare.explain.context import ExplanationContext, Group
+from calirare.explain.explainable_model import ExplainableModel, Shares, difference, log_odds_of, probability
 from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (
     EdgeEffect,
@@ -13,19 +14,20 @@ from calirare.explain.explanation import (
     Needed,
     written,
 )
+from calirare.explain.label_acquisition import LabelValues, label_values, taken_together
 from calirare.explain.naming import Nodes, nodes_named
+from calirare.explain.out_of_fold import OutOfFold
 from calirare.explain.picture import draw, picture_name
-from calirare.explain.subject import Group, Subject
-from calirare.explain.teaching import LabelValues, label_values, taken_together
+from calirare.explain.registry import explainable_logits, explainable_model
 from calirare.explain.text import tables_of, text_of
-from calirare.explain.unlearnt import Unlearnt
-from calirare.explain.voice import Shares, Voice, difference, log_odds_of, probability
 
 __all__ = [
     "ClassExplainer",
     "EdgeEffect",
+    "ExplainableModel",
     "Explainer",
     "Explanation",
+    "ExplanationContext",
     "Explanations",
     "FeatureShare",
     "Group",
@@ -34,21 +36,19 @@ __all__ = [
     "LabelValues",
     "Needed",
     "Nodes",
+    "OutOfFold",
     "Shares",
-    "Subject",
-    "Unlearnt",
-    "Voice",
     "difference",
     "draw",
+    "explainable_logits",
+    "explainable_model",
     "label_values",
     "log_odds_of",
-    "logit_voice_of",
     "nodes_named",
     "picture_name",
     "probability",
     "tables_of",
     "taken_together",
     "text_of",
-    "voice_of",
     "written",
 ]

@@ -41,10 +41,10 @@ class ClassLabels(abc.ABC):
         damping: mu > 0.
 
     Attributes:
-        dear: whether each node that is asked about costs a system of equations.
+        expensive: whether each node that is asked about costs a system of equations.
     """
 
-    dear = False
+    expensive = False
 
     def __init__(self, fitted: GcnFit, damping: float) -> None:
         if not damping > 0:
@@ -168,7 +168,7 @@ class PrimalClassLabels(ClassLabels):
 class IterativeClassLabels(ClassLabels):
     """By conjugate gradients, for labels and parameters too many for either matrix; leverages are sampled."""
 
-    dear = True
+    expensive = True
     _last: tuple[ReceptiveField, Tensor] | None = None
 
     @cached_property

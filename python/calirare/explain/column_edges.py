@@ -49,7 +49,7 @@ class ColumnEdges:
         """The features' means over the neighbours, [n, d]."""
         return self.mean(self.x)
 
-    def expect(self, nodes: Tensor) -> None:
+    def prepare(self, nodes: Tensor) -> None:
         """Makes what edges of these nodes (int64 [n]) read."""
         if self.columns.hops:
             around = with_neighbours(self.graph.adjacency, nodes)
@@ -69,7 +69,7 @@ class ColumnEdges:
         rows = self.mean.numbers_of_means(node, max(self.columns.hops, 1))
         kinds = 2 * len(self.graph.relations) if self.columns.hops else 0
         step = max(1, BLOCK // max(max(rows, kinds) * self.x.shape[1], 1))
-        ends, weights = self.mean.with_nobody(node, ends)
+        ends, weights = self.mean.with_none_removed(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
         raw = torch.cat([self._raw(node, some, these).float() for some, these in pairs])
         return self.columns.scaled.of_numbers(raw)

@@ -1,4 +1,4 @@
-"""A detector of hop columns as a voice; where nothing more is known of it, it learns again without a label."""
+"""A detector of hop columns as a model; where nothing more is known of it, it learns again without a label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
-from calirare.explain.voice import Kept, Shares, Voice, said
+from calirare.explain.explainable_model import ExplainableModel, Kept, Shares, said
 from calirare.graph import Graph
 from calirare.models import ColumnFit, LearnedColumns
 
@@ -18,7 +18,7 @@ LEARNED = "labels: the detector learns again without each, scaling of columns an
 NO_SHARES = "features: the scores of this detector cannot be split by feature"
 
 
-class ColumnEffects(Voice):
+class ExplainableColumns(ExplainableModel):
     """What every detector of hop columns says on one graph, with and without edges.
 
     Args:
@@ -30,20 +30,20 @@ class ColumnEffects(Voice):
     fitted: ColumnFit
 
     def __init__(self, fitted: ColumnFit, graph: Graph, shared: SharedColumns | None = None) -> None:
-        self._said, self._read = Kept[Tensor](), Kept[NumpyArray]()
+        self._kept, self._read = Kept[Tensor](), Kept[NumpyArray]()
         self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
         self.fitted, self.graph = fitted.reading(self._without_edges.columns), graph
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: said(self.fitted.logits_of(self.graph, some)))
+        """See `ExplainableModel.log_odds`."""
+        return self._kept.of(nodes, lambda some: said(self.fitted.logits_of(self.graph, some)))
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
-        self._without_edges.expect(nodes)
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`."""
+        self._without_edges.prepare(nodes)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
+        """See `ExplainableModel.without_edges`."""
         rows = self._without_edges.with_and_without(node, ends).cpu().numpy()
         both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
         z = said(torch.from_numpy(self.fitted.row_logits(both)))
@@ -54,40 +54,40 @@ class ColumnEffects(Voice):
         return self._read.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some).columns.cpu().numpy())
 
 
-class ColumnVoice(ColumnEffects):
+class RefittedColumns(ExplainableColumns):
     """A detector that says how it learns: labels are left out by learning again.
 
     Args:
         fitted: the detector.
         graph: as it takes it.
-        shared: see `ColumnEffects`.
+        shared: see `ExplainableColumns`.
     """
 
     fitted: LearnedColumns
     notes = (LEARNED, NO_SHARES)
 
     @property
-    def dear(self) -> bool:
-        """See `Voice.dear`."""
+    def expensive(self) -> bool:
+        """See `ExplainableModel.expensive`."""
         return True
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
+        """See `ExplainableModel.without_each_label`."""
         return self.without_labels(nodes, list(torch.arange(len(self.fitted.targets)).split(1)))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
+        """See `ExplainableModel.without_labels`."""
         rows = self._columns(nodes)
         each = [self.fitted.learned_without(places.cpu().numpy())(rows) for places in sets]
         return said(torch.from_numpy(np.array(each, dtype=np.float64).reshape(len(each), len(rows), self.fitted.k)))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`: the detector learns again with each."""
+        """See `ExplainableModel.with_each_label`: the detector learns again with each."""
         rows, others = self._columns(nodes), self._columns(more)
         each = [[self.fitted.learned_with(other[None], y)(rows) for other in others] for y in (0, 1)]
         return said(torch.from_numpy(np.array(each, dtype=np.float64)))
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: not known of every detector."""
+        """See `ExplainableModel.shares`: not known of every detector."""
         del nodes
         return None

@@ -1,4 +1,4 @@
-"""An average of detectors as one voice: each speaks through its map, and probabilities are averaged."""
+"""An average of detectors as one model: each speaks through its map, and probabilities are averaged."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare.explain.explainable_model import ExplainableModel, Kept, Shares, two_columns
 from calirare.explain.shares import added, completed, passed_on, stretched
-from calirare.explain.voice import Kept, Shares, Voice, two_columns
 from calirare.models import SMALLEST_P, Member, Mixture, calibrated_probabilities, pooled_probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A member of an average with its voice.
+    """A member of an average with its model.
 
     Attributes:
         member: its map and weight.
-        voice: on the graph.
+        model: on the graph.
     """
 
     member: Member
-    voice: Voice
+    model: ExplainableModel
 
     @cached_property
     def _line(self) -> tuple[float, float] | None:
@@ -42,46 +42,46 @@ class Part:
         )
 
 
-class MixtureVoice(Voice):
+class ExplainableMixture(ExplainableModel):
     """Weights and maps of the members stay as they are, whatever is left out.
 
     Args:
         mixture: the average.
-        voices: of its members, in their order.
+        models: of its members, in their order.
     """
 
-    def __init__(self, mixture: Mixture, voices: Sequence[Voice]) -> None:
-        self._said, self.mixture, self.rest = Kept[Tensor](), mixture, mixture.rest
-        pairs = zip(mixture.members, voices, strict=True)
-        self.parts = tuple(Part(member, voice) for member, voice in pairs)
-        self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.voice.notes))
+    def __init__(self, mixture: Mixture, models: Sequence[ExplainableModel]) -> None:
+        self._kept, self.mixture, self.rest = Kept[Tensor](), mixture, mixture.rest
+        pairs = zip(mixture.members, models, strict=True)
+        self.parts = tuple(Part(member, model) for member, model in pairs)
+        self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.model.notes))
 
     @property
-    def dear(self) -> bool:
-        """See `Voice.dear`."""
-        return any(part.voice.dear for part in self.parts)
+    def expensive(self) -> bool:
+        """See `ExplainableModel.expensive`."""
+        return any(part.model.expensive for part in self.parts)
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`."""
         for part in self.parts:
-            part.voice.expect(nodes)
+            part.model.prepare(nodes)
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: self._pooled(lambda voice: voice.log_odds(some)))
+        """See `ExplainableModel.log_odds`."""
+        return self._kept.of(nodes, lambda some: self._pooled(lambda model: model.log_odds(some)))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
-        return self._pooled(lambda voice: voice.without_each_label(nodes))
+        """See `ExplainableModel.without_each_label`."""
+        return self._pooled(lambda model: model.without_each_label(nodes))
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: each member's, as parts of the probability that it adds, and of its log-odds."""
+        """See `ExplainableModel.shares`: those of each member, as parts of the probability that it adds."""
         if self._of_many:
             return self._shares_of_many(nodes)
-        parts, odds = [], [part.voice.log_odds(nodes) for part in self.parts]
+        parts, odds = [], [part.model.log_odds(nodes) for part in self.parts]
         each = torch.stack([part.member.weight * ~said.isnan() for part, said in zip(self.parts, odds, strict=True)])
         for part, said, weight in zip(self.parts, odds, each / each.sum(0), strict=True):
-            own = part.voice.shares(nodes)
+            own = part.model.shares(nodes)
             if own is None:
                 return None
             total = weight * part.spoken(said).nan_to_num(nan=0.0)
@@ -92,10 +92,10 @@ class MixtureVoice(Voice):
 
     def _shares_of_many(self, nodes: Tensor) -> Shares | None:
         """Returns the same of the logits of k > 2 classes, which are logarithms of the probabilities of the average."""
-        parts, said = [], [part.voice.log_odds(nodes) for part in self.parts]
+        parts, said = [], [part.model.log_odds(nodes) for part in self.parts]
         each = torch.stack([p.member.weight * ~z.isnan().any(1) for p, z in zip(self.parts, said, strict=True)])
         for part, weight in zip(self.parts, each / each.sum(0), strict=True):
-            own = part.voice.shares(nodes)
+            own = part.model.shares(nodes)
             if own is None:
                 return None
             p = passed_on(own, part.member.probabilities)
@@ -116,26 +116,26 @@ class MixtureVoice(Voice):
         return self.parts[0].member.fitted.n_classes > 2
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
-        return self._pooled(lambda voice: voice.without_edges(node, ends))
+        """See `ExplainableModel.without_edges`."""
+        return self._pooled(lambda model: model.without_edges(node, ends))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
-        return self._pooled(lambda voice: voice.without_labels(nodes, sets))
+        """See `ExplainableModel.without_labels`."""
+        return self._pooled(lambda model: model.without_labels(nodes, sets))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`."""
-        return self._pooled(lambda voice: voice.with_each_label(nodes, more))
+        """See `ExplainableModel.with_each_label`."""
+        return self._pooled(lambda model: model.with_each_label(nodes, more))
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `Voice.with_labels`."""
-        return self._pooled(lambda voice: voice.with_labels(nodes, more, y))
+        """See `ExplainableModel.with_labels`."""
+        return self._pooled(lambda model: model.with_labels(nodes, more, y))
 
-    def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
+    def _pooled(self, said: Callable[[ExplainableModel], Tensor]) -> Tensor:
         """Returns the log-odds of the members' mean probability; of more than two classes its logarithms."""
         if self._of_many:
-            return self.mixture.pooled([said(part.voice) for part in self.parts])
-        p = [part.spoken(said(part.voice)) for part in self.parts]
+            return self.mixture.pooled([said(part.model) for part in self.parts])
+        p = [part.spoken(said(part.model)) for part in self.parts]
         silent = torch.stack(p).isnan().any(0)
         return self._of_rest(_log_odds(pooled_probabilities(p, [part.member.weight for part in self.parts])), silent)
 

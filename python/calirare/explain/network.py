@@ -1,4 +1,4 @@
-"""One network as a voice: labels in closed form."""
+"""One network as a model: labels in closed form."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from calirare.explain.class_labels import ClassLabels, class_labels
 from calirare.explain.column_edges import SharedColumns
+from calirare.explain.explainable_model import FEW, ExplainableModel, Kept, Shares, said
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
-from calirare.explain.voice import FEW, Kept, Shares, Voice, said
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
 from calirare.leave_one_out import Agreement, OwnLogits, choose_damping, closed_form_fits
@@ -32,7 +32,7 @@ DOUBT = (
 TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
 
 
-class NetworkVoice(Voice):
+class ExplainableNetwork(ExplainableModel):
     """A graph convolution, or a perceptron on hop columns, on one graph; its labels are left out by a Newton step.
 
     Args:
@@ -54,7 +54,7 @@ class NetworkVoice(Voice):
         self.fitted, self.graph, self.columns = fitted, graph, None
         make = network_labels if fitted.n_classes == 2 else class_labels
         self.labels: NetworkLabels | ClassLabels = make(fitted, damping or fitted.weight_decay)
-        self._said, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
+        self._kept, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
         if fitted.columns is not None:
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
             self.fitted = fitted.reading(self.columns.columns)
@@ -62,15 +62,15 @@ class NetworkVoice(Voice):
         self.notes = (FIRST_ORDER, *notes, *deep)
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: said(self._logits(some)))
+        """See `ExplainableModel.log_odds`."""
+        return self._kept.of(nodes, lambda some: said(self._logits(some)))
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`."""
         if self.columns is not None:
-            self.columns.expect(nodes)
+            self.columns.prepare(nodes)
         elif self._convolution.own is not None:
-            self._convolution.own.expect(nodes)
+            self._convolution.own.prepare(nodes)
 
     def _logits(self, nodes: Tensor) -> Tensor:
         """Returns the logits of nodes, of few by the field that other questions ask for too."""
@@ -82,25 +82,25 @@ class NetworkVoice(Voice):
         return self._fields.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some))
 
     @property
-    def dear(self) -> bool:
-        """See `Voice.dear`."""
-        return isinstance(self.labels, ClassLabels) and self.labels.dear
+    def expensive(self) -> bool:
+        """See `ExplainableModel.expensive`."""
+        return isinstance(self.labels, ClassLabels) and self.labels.expensive
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
+        """See `ExplainableModel.without_each_label`."""
         return self.log_odds(nodes) + self.labels.change(self._field(nodes))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
+        """See `ExplainableModel.without_labels`."""
         return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`: weights and features stay as they are."""
+        """See `ExplainableModel.with_each_label`: weights and features stay as they are."""
         own, other = self._field(nodes), self._field(more)
         return self.log_odds(nodes) + self._of_two.change_with(own, other, self.log_odds(more))
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `Voice.with_labels`: labels of like nodes do not say the same thing twice."""
+        """See `ExplainableModel.with_labels`: labels of like nodes do not say the same thing twice."""
         own, other = self._field(nodes), self._field(more)
         return self.log_odds(nodes) + self._of_two.change_with_all(own, other, self.log_odds(more), y)
 
@@ -111,7 +111,7 @@ class NetworkVoice(Voice):
         return self.labels
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: integrated gradients."""
+        """See `ExplainableModel.shares`: integrated gradients."""
         if not closed_form_shares(self.fitted):
             return None
         shares = self._shares.at(self._field(nodes))
@@ -125,7 +125,7 @@ class NetworkVoice(Voice):
         return NetworkShares(self.fitted, self.graph if self.columns is None else self.columns.columns.of(self.graph))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
+        """See `ExplainableModel.without_edges`."""
         return self.log_odds(torch.tensor([node])) + self._edges(node, ends)
 
     def _edges(self, node: int, ends: Tensor) -> Tensor:
@@ -143,13 +143,13 @@ class NetworkVoice(Voice):
         return ConvolutionEdges(self.fitted, self.graph)
 
 
-def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
-    """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
+def explainable_folds(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> ExplainableNetwork:
+    """Returns the model of a network with folds, at the damping at which leave-one-out agrees with the folds."""
     agreed = agreement_of(folded.network, folded.own_logits)
     name = name or ("gcn" if folded.columns is None else "hops")
     if agreed is None or agreed.verdict == "do not trust":
-        return NetworkVoice(folded.network, graph, None, shared, (f"{name}: {DOUBT}",))
-    return NetworkVoice(folded.network, graph, agreed.damping, shared)
+        return ExplainableNetwork(folded.network, graph, None, shared, (f"{name}: {DOUBT}",))
+    return ExplainableNetwork(folded.network, graph, agreed.damping, shared)
 
 
 def agreement_of(network: GcnFit, own_logits: Tensor) -> Agreement | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare.explain.own_edges import Head, OwnEdges
+from calirare.explain.incident_edge_ablation import Head, IncidentEdgeAblation
 from calirare.explain.removal import Propagator, Rows
 from calirare.graph import Graph, propagated_features
 from calirare.models import GcnFit
@@ -33,10 +33,10 @@ class ConvolutionEdges:
         self.x, first = propagated_features(graph, 1), self.layers[0][0]
         self.y = Rows(graph.n_nodes, first.shape[1], self._first_layer)
         self.once = self.propagator(self.y)
-        self.own: OwnEdges | None = None
+        self.own: IncidentEdgeAblation | None = None
         if len(self.layers) == 2 and self.hops <= 2:
             heads = [Head(self.layers[0][1], column) for column in self.layers[1][0].T]
-            self.own = OwnEdges(self.propagator, self.y, self.once, self.hops, heads[0])
+            self.own = IncidentEdgeAblation(self.propagator, self.y, self.once, self.hops, heads[0])
             self.every = (self.own, *(self.own.with_head(head) for head in heads[1:]))
 
     def _first_layer(self, nodes: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class ConvolutionEdges:
             parts = [own.effect(node, ends[:, 1]) for own in self.every]
             return parts[0] if self.of_two else torch.stack(parts, 1)
         step = max(1, BLOCK // max(self.propagator.numbers(node, self.levels) * self.y.shape[1], 1))
-        ends, weights = self.propagator.with_nobody(node, ends)
+        ends, weights = self.propagator.with_none_removed(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
         said = torch.cat([self._log_odds(node, some, these) for some, these in pairs])
         return said[1:] - said[0]

@@ -36,7 +36,7 @@ from calirare.curvature import (
     gram,
     linearise,
 )
-from calirare.explain.pulls import pulled, pulled_together
+from calirare.explain.proximal_label_update import pulled, pulled_together
 from calirare.leave_one_out import sampled_leverages
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
@@ -232,8 +232,8 @@ class DualLabels(NetworkLabels):
         wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
         read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
         asked = field.nodes.numel() + labels.nodes.numel()
-        dear = more.rows[0].numel() * read > more.nodes.numel() * asked * wide
-        return not dear and isinstance(field.features, Tensor)
+        expensive = more.rows[0].numel() * read > more.nodes.numel() * asked * wide
+        return not expensive and isinstance(field.features, Tensor)
 
 
 class PrimalLabels(NetworkLabels):

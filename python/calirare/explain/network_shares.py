@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare.explain.explainable_model import Shares
 from calirare.explain.removal import numbered_anew
-from calirare.explain.voice import Shares
 from calirare.graph import Graph, default_names, propagated_features, scipy_of_csr
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, as_dense, propagate

@@ -7,32 +7,32 @@ import re
 from pathlib import Path
 
 from calirare._util.amounts import class_words, shortened
+from calirare.explain.context import ExplanationContext
 from calirare.explain.explanation import Explanation, written
-from calirare.explain.subject import Subject
 from calirare.plots import Spot, neighbourhood_diagram
 
 MOST = 16  # neighbours that can be told apart
 
 
-def draw(explanation: Explanation, subject: Subject, path: str | Path) -> Path:
+def draw(explanation: Explanation, context: ExplanationContext, path: str | Path) -> Path:
     """Draws a node among at most `MOST` neighbours, the edge that counts most first, clockwise from the top.
 
     Args:
         explanation: of the node.
-        subject: what was explained.
+        context: what was explained.
         path: where to write; the folder must exist.
 
     Returns:
         The path.
     """
     rare, shown = explanation.of, explanation.edges[:MOST]
-    rest = class_words(subject.class_names[0]) if explanation.probabilities is None else "another"
+    rest = class_words(context.class_names[0]) if explanation.probabilities is None else "another"
 
     def kind(label: str | None) -> str | None:
         return None if label is None else "rare" if label == rare else "rest"
 
     place = {edge.node: i for i, edge in enumerate(shown)}
-    a = subject.graph.adjacency
+    a = context.graph.adjacency
     between = [
         (i, place[other])
         for node, i in place.items()

@@ -1,4 +1,4 @@
-"""A detector that asks a node's neighbours too, as a voice: see `calirare.models.NeighbourPool`.
+"""A detector that asks a node's neighbours too, as a model: see `calirare.models.NeighbourPool`.
 
 What is left out changes what the detector says of the node and of all nodes up to three edges away, and without an edge
 their means too. All of these are made anew. Where more than `REACH` nodes lie so near, or `PAIRS` of such a node and an
@@ -13,16 +13,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare.explain.explainable_model import ExplainableModel, Shares
 from calirare.explain.network_shares import made
 from calirare.explain.removal import Propagator
 from calirare.explain.shares import added
-from calirare.explain.voice import Shares, Voice
 from calirare.graph import Graph
 from calirare.models import NeighbourPool, aggregate_neighbours
 from calirare_ext import Csr, propagate
 
 REACH, PAIRS = 1_000, 30_000  # nodes nearby of which the detector is asked anew, and these for each edge
-FEW = 32  # nodes nearby where asking the detector is dear
+FEW = 32  # nodes nearby where asking the detector is expensive
 TOGETHER = 64  # of these at once
 NUMBERS = 10_000_000  # labels times classes times nodes nearby, or edges times these, worked on together
 SAID = "what its neighbours are taken for"
@@ -30,18 +30,18 @@ FARTHER = "what nodes {} edges away are taken for"
 HELD = "of a node with very many nodes within 3 edges, what is said of the farthest is held when something is left out"
 
 
-class PoolVoice(Voice):
+class ExplainablePool(ExplainableModel):
     """A detector of more than two classes and its word on the nodes nearby.
 
     Args:
         pool: the detector with the weights of nodes nearby.
-        voice: the detector on the graph.
+        model: the detector on the graph.
         graph: as the detector takes it.
     """
 
-    def __init__(self, pool: NeighbourPool, voice: Voice, graph: Graph) -> None:
-        self.pool, self.voice, self.graph = pool, voice, graph
-        self.notes = voice.notes
+    def __init__(self, pool: NeighbourPool, model: ExplainableModel, graph: Graph) -> None:
+        self.pool, self.model, self.graph = pool, model, graph
+        self.notes = model.notes
         self.degree = graph.adjacency.indptr.diff().double()  # neighbours, whatever their edges weigh
         self.mean = Propagator(graph.adjacency, -1.0, 0.0)
 
@@ -65,26 +65,26 @@ class PoolVoice(Voice):
         """How far away nodes are asked."""
         return len(self.pool.weights) - 1
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
-        self.voice.expect(nodes)
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`."""
+        self.model.prepare(nodes)
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
+        """See `ExplainableModel.log_odds`."""
         return self._pooled[nodes]
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
-        return self._without(nodes, self.voice.without_each_label)
+        """See `ExplainableModel.without_each_label`."""
+        return self._without(nodes, self.model.without_each_label)
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
-        return self._without(nodes, lambda some: self.voice.without_labels(some, sets))
+        """See `ExplainableModel.without_labels`."""
+        return self._without(nodes, lambda some: self.model.without_labels(some, sets))
 
     def _without(self, nodes: Tensor, said: Callable[[Tensor], Tensor]) -> Tensor:
         """Returns the logits of nodes when the detector says something else of nodes, [s, n, k] each."""
         own, before = said(nodes).log_softmax(-1), self._every[nodes].log_softmax(-1)
-        walks = [self._walks(node, FEW if self.voice.dear else REACH) for node in nodes.tolist()]
+        walks = [self._walks(node, FEW if self.model.expensive else REACH) for node in nodes.tolist()]
         field = torch.unique(torch.cat([near for near, _, _ in walks]))
         weights = self._every.new_zeros(self.hops, nodes.numel(), field.numel())
         for row, (near, shares, _) in enumerate(walks):
@@ -129,10 +129,10 @@ class PoolVoice(Voice):
         return near, parts, torch.stack(means)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
+        """See `ExplainableModel.without_edges`."""
         here, near = torch.tensor([node]), self._walks(node, min(REACH, PAIRS // max(len(ends), 1)))[0]
-        own = self.voice.without_edges(node, ends).log_softmax(-1)
-        gone = self.mean.with_nobody(node, ends)
+        own = self.model.without_edges(node, ends).log_softmax(-1)
+        gone = self.mean.with_none_removed(node, ends)
         p = self._p_without(near, ends)  # [1 + b, u, k]
         means = self._means(node, near, p, *gone)  # [T, 1 + b, k]
         kept = self.graph.adjacency.select_rows(here).indices.long()
@@ -147,7 +147,7 @@ class PoolVoice(Voice):
 
     def _p_without(self, near: Tensor, ends: Tensor) -> Tensor:
         """Returns what the detector says of nodes nearby with all edges and without each, as P, [1 + b, u, k]."""
-        each = [self.voice.without_edges(node, ends) for node in near.tolist()]
+        each = [self.model.without_edges(node, ends) for node in near.tolist()]
         after = torch.stack(each, 1).softmax(-1) if each else self._p.new_zeros(len(ends), 0, self._p.shape[1])
         return torch.cat([self._p[near][None], after])
 
@@ -204,11 +204,11 @@ class PoolVoice(Voice):
         return torch.stack(walks)
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: of the detector's word on the node itself, and one for nodes at each distance.
+        """See `ExplainableModel.shares`: of the detector's word on the node itself, and one for nodes at each distance.
 
         Without a word these say nothing, e_t = 0, which is where their shares begin.
         """
-        own = self.voice.shares(nodes)
+        own = self.model.shares(nodes)
         if own is None:
             return None
         weights, shares, taken = self.pool.weights, self.pool.shares, frozenset(own.names)
@@ -222,5 +222,5 @@ class PoolVoice(Voice):
         return Shares(together.base + off.mean(1, keepdim=True), together.names, together.values)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`, which is of two classes, as no pool is."""
-        raise NotImplementedError("PoolVoice.with_each_label: a label more is told of two classes alone")
+        """See `ExplainableModel.with_each_label`, which is of two classes, as no pool is."""
+        raise NotImplementedError("ExplainablePool.with_each_label: a label more is told of two classes alone")

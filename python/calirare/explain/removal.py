@@ -97,7 +97,7 @@ class Propagator:
         block = Csr.unchecked(read.indptr, columns.to(torch.int32), read.values, field.numel())
         return self.left[rows, None] * propagate(block, (self.right[field, None] * x[field]).contiguous())
 
-    def with_nobody(self, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
+    def with_none_removed(self, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
         """Returns edges (int64 [b, 2]) and their weights with an edge of no weight in front: nothing is missing."""
         nobody = torch.tensor([[node, node]])
         return torch.cat([nobody, ends]), torch.cat([torch.zeros(1, dtype=torch.float64), self.weights_of(ends)])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.explain.voice import Shares
+from calirare.explain.explainable_model import Shares
 from calirare.models import Ensemble, TreesFit
 
 EVEN = 1e-12  # a difference that counts as none

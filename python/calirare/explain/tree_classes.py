@@ -98,9 +98,9 @@ class BoostedClasses:
 
     def change_without(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
         """See `TreeClasses.change_without`."""
-        return self._said(rows, self._without(sets), sets)
+        return self._kept(rows, self._without(sets), sets)
 
-    def _said(self, rows: NumpyArray, values: list[NumpyArray], sets: Sequence[NumpyArray]) -> NumpyArray:
+    def _kept(self, rows: NumpyArray, values: list[NumpyArray], sets: Sequence[NumpyArray]) -> NumpyArray:
         """Returns the change of the nodes' logits at other leaf values and starts, [s, n, k]."""
         out = np.repeat(self._starts(sets)[:, :, None], rows.shape[1], 2)  # [s, k, n]
         for tree, (other, whole, places) in enumerate(zip(values, self.whole, rows, strict=True)):

@@ -87,7 +87,7 @@ class BoostedLabels(TreeLabels):
         """See `TreeLabels.change`."""
         m = self.leaves.weights.size
         if self.exact:
-            return self._said(rows, self.alone, self._starts([np.array([i]) for i in range(m)]))
+            return self._kept(rows, self.alone, self._starts([np.array([i]) for i in range(m)]))
         out = self._own_leaves_alone(rows)
         n_chosen = max(16, LATER // (self.leaves.n_trees * m))
         chosen = np.argsort(-np.abs(out).max(1), kind="stable")[:n_chosen]
@@ -96,9 +96,9 @@ class BoostedLabels(TreeLabels):
 
     def change_without(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
         """See `TreeLabels.change_without`."""
-        return self._said(rows, self._without(sets), self._starts(sets))
+        return self._kept(rows, self._without(sets), self._starts(sets))
 
-    def _said(self, rows: NumpyArray, values: list[NumpyArray], starts: NumpyArray) -> NumpyArray:
+    def _kept(self, rows: NumpyArray, values: list[NumpyArray], starts: NumpyArray) -> NumpyArray:
         """Returns the change of the nodes' log-odds at other leaf values and starts, [s, n]."""
         out = np.repeat(starts[:, None] - self._start(self.leaves.weights[None]), rows.shape[1], 1)
         for other, whole, places in zip(values, self.whole, rows, strict=True):
@@ -197,9 +197,9 @@ class ForestLabels(TreeLabels):
 
     def change_without(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
         """See `TreeLabels.change_without`."""
-        return self._said(rows, sets) - self._said(rows, [np.zeros(0, dtype=np.int64)])
+        return self._kept(rows, sets) - self._kept(rows, [np.zeros(0, dtype=np.int64)])
 
-    def _said(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
+    def _kept(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
         """Returns the log-odds of nodes without each set, [s, n]; of k > 2 classes log P of the trees' own."""
         leaves, n = self.leaves, rows.shape[1]
         members = np.concatenate([np.asarray(each, dtype=np.int64) for each in sets])

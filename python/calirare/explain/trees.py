@@ -1,4 +1,4 @@
-"""Trees as a voice: labels by leaf values made anew."""
+"""Trees as a model: labels by leaf values made anew."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
-from calirare.explain.columns import ColumnEffects
+from calirare.explain.columns import ExplainableColumns
+from calirare.explain.explainable_model import Shares
+from calirare.explain.leaf_refit import change_with, change_with_all
 from calirare.explain.shares import tree_shares
-from calirare.explain.tree_additions import change_with, change_with_all
 from calirare.explain.tree_classes import BoostedClasses, ForestClasses, TreeClasses
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
-from calirare.explain.voice import Shares
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
 from calirare.models import TREE_SHRINKAGE, TreesFit
@@ -32,7 +32,7 @@ FOREIGN = (
 )
 
 
-class TreesVoice(ColumnEffects):
+class ExplainableTrees(ExplainableColumns):
     """Boosted trees, or a forest, on hop columns of one graph.
 
     Args:
@@ -51,17 +51,17 @@ class TreesVoice(ColumnEffects):
         self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
+        """See `ExplainableModel.without_each_label`."""
         return self._after(nodes, self.labels.change(self._leaves(nodes)))
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: TreeSHAP."""
+        """See `ExplainableModel.shares`: TreeSHAP."""
         names = self.fitted.columns.scaled.feature_names
         shares = tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes))
         return with_words(shares, self.graph.feature_names or default_names(self.graph.n_features))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
+        """See `ExplainableModel.without_labels`."""
         places = [each.cpu().numpy() for each in sets]
         return self._after(nodes, self.labels.change_without(self._leaves(nodes), places))
 
@@ -70,13 +70,13 @@ class TreesVoice(ColumnEffects):
         return leaves_of(self.fitted, self._columns(nodes))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`: splits stay, and a label moves the leaves it lies in alone."""
+        """See `ExplainableModel.with_each_label`: splits stay, and a label moves the leaves it lies in alone."""
         rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
         change = torch.from_numpy(change_with(self._of_two, rows, others)).to(nodes.device)
         return self.log_odds(nodes) + change
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `Voice.with_labels`: splits stay, and leaves are made anew with all of them."""
+        """See `ExplainableModel.with_labels`: splits stay, and leaves are made anew with all of them."""
         rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
         return self._after(nodes, change_with_all(self._of_two, rows, y.cpu().numpy(), others))
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from calirare.explain.explainable_model import Shares
 from calirare.explain.network_shares import NEIGHBOURHOOD, made
-from calirare.explain.voice import Shares
 from calirare.graph import Graph, default_names
 from calirare_ext import Csr
 

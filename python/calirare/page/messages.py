@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from calirare._util.amounts import shortened
-from calirare.page.verdicts import SKIP, Said, Verdicts
+from calirare.page.verdicts import SKIP, Answer, Verdicts
 
-Words = Callable[[Said], str]
+Words = Callable[[Answer], str]
 
 
 @dataclass(frozen=True)
-class Told:
+class Message:
     """What stands above a node.
 
     Attributes:
@@ -22,7 +22,7 @@ class Told:
     """
 
     sentence: str = ""
-    undo: Said | None = None
+    undo: Answer | None = None
     of_undo: str = ""
 
 
@@ -36,26 +36,26 @@ class Clash:
         sentence: says so.
     """
 
-    now: Said
+    now: Answer
     answer: str
     sentence: str
 
 
-def last(answers: Mapping[str, Said], words: Words, before: int | None = None, sentence: str = "") -> Told:
+def last(answers: Mapping[str, Answer], words: Words, before: int | None = None, sentence: str = "") -> Message:
     """Returns what is told of the last answer, of those with a number below `before`, which can be taken back."""
     below = [said for said in answers.values() if before is None or said.number < before]
     found = below[-1] if below else None
     of_undo = "" if found is None else f"Last answer: {shortened(found.node)} is {words(found)}, {when(found)}."
-    return Told(sentence, found, of_undo)
+    return Message(sentence, found, of_undo)
 
 
-def saved(number: int, answers: Mapping[str, Said], words: Words) -> Told:
+def saved(number: int, answers: Mapping[str, Answer], words: Words) -> Message:
     """Returns what is told after an answer was given; of one that stands no more, what was given last."""
     said = next((each for each in answers.values() if each.number == number), None)
-    return last(answers, words) if said is None else Told(f"Saved: {shortened(said.node)} is {words(said)}.", said)
+    return last(answers, words) if said is None else Message(f"Saved: {shortened(said.node)} is {words(said)}.", said)
 
 
-def taken_back(said: Said, verdicts: Verdicts, words: Words) -> Told:
+def taken_back(said: Answer, verdicts: Verdicts, words: Words) -> Message:
     """Returns what is told after an answer was to be taken back, and then the one before it."""
     answers = verdicts.latest()
     if verdicts.undone(said.number):
@@ -65,7 +65,7 @@ def taken_back(said: Said, verdicts: Verdicts, words: Words) -> Told:
     return last(answers, words, None, f"Nothing was taken back: {again}.")
 
 
-def clash(now: Said | None, known: int, answer: str) -> bool:
+def clash(now: Answer | None, known: int, answer: str) -> bool:
     """Returns whether an answer would replace another one that its page did not know of.
 
     Args:
@@ -76,6 +76,6 @@ def clash(now: Said | None, known: int, answer: str) -> bool:
     return now is not None and now.number != known and now.answer not in (SKIP, answer)
 
 
-def when(said: Said) -> str:
+def when(said: Answer) -> str:
     """Returns when an answer was given, to the minute."""
     return f"{said.time[:10]} {said.time[11:16]} UTC"

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from calirare._util.errors import InputError, one_line
-from calirare.page.desk import Case, Desk
 from calirare.page.messages import clash
+from calirare.page.review_session import Case, ReviewSession
 from calirare.page.verdicts import SKIP, csv_of, labels_of
 
 HOST = "127.0.0.1"
@@ -43,25 +43,25 @@ class RefusedError(Exception):
 
 
 class ReviewServer(ThreadingHTTPServer):
-    """Serves a desk on a loopback port until `shutdown`.
+    """Serves a session on a loopback port until `shutdown`.
 
     Args:
-        desk: the queue with the answers.
+        session: the queue with the answers.
         port: of 127.0.0.1; 0: any that is free.
 
     Raises:
         InputError: the port cannot be had.
 
     Attributes:
-        desk: the queue.
+        session: the queue.
         token: in every address, random.
         lock: held while a request is answered: one at a time.
     """
 
     daemon_threads = True
 
-    def __init__(self, desk: Desk, port: int = 0) -> None:
-        self.desk, self.token, self.lock = desk, secrets.token_urlsafe(32), threading.Lock()
+    def __init__(self, session: ReviewSession, port: int = 0) -> None:
+        self.session, self.token, self.lock = session, secrets.token_urlsafe(32), threading.Lock()
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -145,48 +145,48 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self, rest: str, nonce: str) -> str:
         """Returns the page at an address."""
-        desk = self.server.desk
+        session = self.server.session
         if rest == "":
-            return desk.page(desk.next(desk.verdicts.latest()), nonce)
+            return session.page(session.next(session.verdicts.latest()), nonce)
         if rest == "all":
-            return desk.overview(nonce)
+            return session.overview(nonce)
         kind, _, which = rest.partition("/")
         if kind == "node":
-            return desk.page(self._case(which), nonce, "../")
+            return session.page(self._case(which), nonce, "../")
         if kind in ("said", "back"):
-            said = desk.verdicts.numbered(_number(which))
+            said = session.verdicts.numbered(_number(which))
             if said is None:
                 raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such answer")
-            return desk.back(said, nonce, "../") if kind == "back" else desk.after(said.number, nonce, "../")
+            return session.back(said, nonce, "../") if kind == "back" else session.after(said.number, nonce, "../")
         place, _, answer = which.partition("/")
-        if kind != "clash" or _number(answer) >= len(desk.verdicts.answers):
+        if kind != "clash" or _number(answer) >= len(session.verdicts.answers):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-        return desk.clash(self._case(place), desk.verdicts.answers[_number(answer)], nonce, "../../")
+        return session.clash(self._case(place), session.verdicts.answers[_number(answer)], nonce, "../../")
 
     def _case(self, place: str) -> Case:
         """Returns the node at a place of the queue."""
-        case = self.server.desk.case(_number(place))
+        case = self.server.session.case(_number(place))
         if case is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such node in the queue")
         return case
 
     def _picture(self, place: str) -> None:
         """Sends a node of the queue among its neighbours."""
-        desk = self.server.desk
+        session = self.server.session
         with self.server.lock:
-            case = desk.case(_number(place))
-            drawn = None if case is None else desk.picture(case)
+            case = session.case(_number(place))
+            drawn = None if case is None else session.picture(case)
         if drawn is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such picture")
         self._send(HTTPStatus.OK, drawn, PICTURE)
 
     def _table(self) -> None:
         """Sends the answers as a table of labels."""
-        desk = self.server.desk
+        session = self.server.session
         try:
             with self.server.lock:
-                answers = desk.verdicts.latest()
-            text = csv_of(labels_of(answers, desk.class_names))
+                answers = session.verdicts.latest()
+            text = csv_of(labels_of(answers, session.class_names))
         except InputError as error:
             raise RefusedError(HTTPStatus.NOT_FOUND, str(error)) from error
         self._send(HTTPStatus.OK, text, TABLE, more={"Content-Disposition": 'attachment; filename="labels.csv"'})
@@ -210,20 +210,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _say(self, given: dict[str, str]) -> str:
         """Saves an answer and returns where it goes on; one that would replace an unseen other one is not saved."""
-        desk = self.server.desk
-        case, answer = desk.case(_number(given.get("place", ""))), given.get("answer", "")
-        if case is None or answer not in desk.verdicts.answers:
+        session = self.server.session
+        case, answer = session.case(_number(given.get("place", ""))), given.get("answer", "")
+        if case is None or answer not in session.verdicts.answers:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "an answer names a place in the queue and what is said")
-        now, known = desk.verdicts.latest().get(case.node), given.get("known")
+        now, known = session.verdicts.latest().get(case.node), given.get("known")
         if now is not None and known is not None and now.number != _number(known) and now.answer == answer != SKIP:
             return f"said/{now.number}"  # sent twice, or said by another page too
         if known is not None and clash(now, _number(known), answer):
-            return f"clash/{case.place}/{desk.verdicts.answers.index(answer)}"
-        return f"said/{desk.verdicts.say(case.node, answer)}"
+            return f"clash/{case.place}/{session.verdicts.answers.index(answer)}"
+        return f"said/{session.verdicts.say(case.node, answer)}"
 
     def _undo(self, given: dict[str, str]) -> str:
         """Takes an answer back, unless its node has another one by now, and returns the page that says which."""
-        verdicts, number = self.server.desk.verdicts, _number(given.get("number", ""))
+        verdicts, number = self.server.session.verdicts, _number(given.get("number", ""))
         if verdicts.numbered(number) is None:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "there is no such answer")
         verdicts.undo(number)

@@ -49,7 +49,7 @@ AND id = (SELECT max(id) FROM said WHERE undone = 0 AND node = (SELECT node FROM
 
 
 @dataclass(frozen=True)
-class Said:
+class Answer:
     """One answer.
 
     Attributes:
@@ -236,11 +236,11 @@ class Verdicts:
         self.secure()
         return done == 1
 
-    def numbered(self, number: int) -> Said | None:
+    def numbered(self, number: int) -> Answer | None:
         """Returns an answer, whether it stands or not; None: there is none of this number."""
         with self._file.faults():
             row = self._base.execute("SELECT id, node, answer, time FROM said WHERE id = ?", (number,)).fetchone()
-        return None if row is None else Said(*row)
+        return None if row is None else Answer(*row)
 
     def undone(self, number: int) -> bool:
         """Returns whether an answer was taken back."""
@@ -249,14 +249,14 @@ class Verdicts:
                 self._base.execute("SELECT 1 FROM said WHERE id = ? AND undone = 1", (number,)).fetchone() is not None
             )
 
-    def latest(self) -> dict[str, Said]:
+    def latest(self) -> dict[str, Answer]:
         """Returns the answer of each node that has one, the oldest first.
 
         Raises:
             InputError: the file cannot be read any more.
         """
         with self._file.faults():
-            return {row[1]: Said(*row) for row in self._base.execute(LATEST)}
+            return {row[1]: Answer(*row) for row in self._base.execute(LATEST)}
 
     def close(self) -> None:
         """Closes the file."""
@@ -280,7 +280,7 @@ def _foreign(path: Path) -> InputError:
     return InputError(f"review: {path} is no file that `calirare review` wrote: take another --out")
 
 
-def labels_of(answers: Mapping[str, Said], class_names: Sequence[str]) -> pd.DataFrame:
+def labels_of(answers: Mapping[str, Answer], class_names: Sequence[str]) -> pd.DataFrame:
     """Returns answers as the table of labels that `calirare update --labels` takes.
 
     Only nodes that were said to be of a class are in it: unsure and skipped ones keep the label they have, or none.
@@ -302,7 +302,7 @@ def csv_of(labels: pd.DataFrame) -> str:
     return text
 
 
-def export(answers: Mapping[str, Said], class_names: Sequence[str], path: Path) -> pd.DataFrame:
+def export(answers: Mapping[str, Answer], class_names: Sequence[str], path: Path) -> pd.DataFrame:
     """Writes answers as a table of labels and returns them, see `labels_of`."""
     labels = labels_of(answers, class_names)
     with fresh_files(path.parent, f"review: {path}") as partial:

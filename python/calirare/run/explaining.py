@@ -13,15 +13,15 @@ from calirare.calibration import CalibrateOn
 from calirare.explain import (
     ClassExplainer,
     Explainer,
+    ExplanationContext,
     Explanations,
     Group,
     Nodes,
-    Subject,
-    Unlearnt,
+    OutOfFold,
     difference,
-    logit_voice_of,
+    explainable_logits,
+    explainable_model,
     nodes_named,
-    voice_of,
 )
 from calirare.explain.audit import Audit, audit_labels
 from calirare.graph import Graph, find_name, names_in_words
@@ -51,15 +51,15 @@ def explainer_of(
     mapping = scorer.calibrator if many else scorer.calibrators.get("population")
     threshold = torch.inf if many else scorer.threshold
     names, columns = scorer.class_names, mapped.feature_names or None
-    subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
+    context = ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
     with threads_for(graph.n_edges):
-        voice = (logit_voice_of if many else voice_of)(fitted, mapped, scorer.damping or None)
+        model = (explainable_logits if many else explainable_model)(fitted, mapped, scorer.damping or None)
     if many:
-        return ClassExplainer(voice, subject)
+        return ClassExplainer(model, context)
     if positive_only:
         own = None if fitted.folded is None else difference(fitted.folded.own_logits)
-        voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
-    return Explainer(voice, subject, stored)
+        model = OutOfFold(model, fitted.nodes, fitted.targets == 0, own)
+    return Explainer(model, context, stored)
 
 
 @plain_torch()
@@ -86,14 +86,14 @@ def explained(
             no such node.
     """
     check_shown(labels)
-    subject, many = explainer.subject, isinstance(explainer, ClassExplainer)
+    context, many = explainer.context, isinstance(explainer, ClassExplainer)
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
         most = "of the likeliest of a class (the run has task classes: --class)" if many else "of the top alerts"
         raise InputError(f"explain: name nodes, or say how many {most} (--node or --top), {both}")
-    of = _class_of(subject, class_name, many)
+    of = _class_of(context, class_name, many)
     if nodes is not None:
-        chosen = check_scored(subject.graph, nodes_named(subject.graph, nodes))
+        chosen = check_scored(context.graph, nodes_named(context.graph, nodes))
     else:
         assert top is not None
         if top < 1:
@@ -104,7 +104,7 @@ def explained(
     return explainer.explain(chosen, of, labels, group)
 
 
-def _class_of(subject: Subject, name: str | None, many: bool) -> int | None:
+def _class_of(context: ExplanationContext, name: str | None, many: bool) -> int | None:
     """Returns the number of a class that was named, if one was.
 
     Raises:
@@ -112,7 +112,7 @@ def _class_of(subject: Subject, name: str | None, many: bool) -> int | None:
     """
     if name is None:
         return None
-    names, of = subject.class_names, find_name(name, subject.class_names)
+    names, of = context.class_names, find_name(name, context.class_names)
     if not many and of != 1:
         raise InputError(
             f"explain: --class is of a run with task classes, and this run tells {names[1]!r} from the rest: leave it "
@@ -151,16 +151,16 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
     Raises:
         InputError: there is no alert.
     """
-    subject = explainer.subject
-    nodes, on = nodes_to_decide(subject.graph)
+    context = explainer.context
+    nodes, on = nodes_to_decide(context.graph)
     p = explainer.p_stored(nodes)
     order = torch.argsort(p, descending=True, stable=True)[:top]
-    chosen = nodes[order[p[order] >= subject.threshold]]
+    chosen = nodes[order[p[order] >= context.threshold]]
     if not chosen.numel():
         those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
         raise InputError(
             f"explain: none of {those} is an alert, P(rare) is at most "
-            f"{float(p.max()):.3g} and the threshold {subject.threshold:.3g}: name nodes (--node)"
+            f"{float(p.max()):.3g} and the threshold {context.threshold:.3g}: name nodes (--node)"
         )
     return chosen
 
@@ -173,15 +173,15 @@ def likeliest_of(explainer: ClassExplainer, of: int | None, top: int) -> Tensor:
     """
     if of is None:
         raise InputError(
-            f"explain: --top is of a class: name one (--class), of {names_in_words(explainer.subject.class_names, 10)}"
+            f"explain: --top is of a class: name one (--class), of {names_in_words(explainer.context.class_names, 10)}"
         )
-    nodes, on = nodes_to_decide(explainer.subject.graph)
+    nodes, on = nodes_to_decide(explainer.context.graph)
     p = explainer.probabilities(nodes)
     order = torch.argsort(p[:, of], descending=True, stable=True)
     chosen = nodes[order[p[order].argmax(1) == of][:top]]
     if not chosen.numel():
         those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
-        name = explainer.subject.class_names[of]
+        name = explainer.context.class_names[of]
         raise InputError(
             f"explain: of none of {those} is {name!r} the likeliest class, its P is at most "
             f"{float(p[:, of].max()):.3g}: name nodes (--node)"

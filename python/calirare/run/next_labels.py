@@ -130,7 +130,7 @@ def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among
         raise TypeError(f"audit: --next must be a whole number of nodes, got {shown(k)}")
     if by not in NEXT_BY:
         raise InputError(f"audit: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
-    graph = explainer.subject.graph
+    graph = explainer.context.graph
     unlabelled = nodes_to_decide(graph)[0].cpu()
     wanted = unlabelled if among is None else nodes_named(graph, among, "audit").cpu()
     pool = unlabelled[torch.isin(unlabelled, wanted)]
@@ -182,7 +182,7 @@ def _told(
     falls: tuple[Tensor, Tensor],
     about: tuple[float, int, NextBy],
 ) -> NextLabels:
-    graph, (total, n_open, by) = explainer.subject.graph, about
+    graph, (total, n_open, by) = explainer.context.graph, about
     of_labels = (note for note in explainer.notes if not note.startswith(OF_EDGES))  # no edge is left out here
     return NextLabels(
         nodes=nodes.numpy(),
@@ -201,13 +201,13 @@ def _told(
 
 def _of_both(explainer: Explainer) -> bool:
     """Returns whether a label says of some node that it is not rare."""
-    y = explainer.subject.graph.y
-    return y is None or bool((y[explainer.subject.labelled.to(y.device)] == 0).any())
+    y = explainer.context.graph.y
+    return y is None or bool((y[explainer.context.labelled.to(y.device)] == 0).any())
 
 
 def _around(explainer: Explainer, nodes: Tensor) -> NDArray[np.int64]:
     """Returns labelled neighbours and all neighbours of each node, [k, 2]."""
-    graph, labelled = explainer.subject.graph, explainer.subject.labelled.cpu()
+    graph, labelled = explainer.context.graph, explainer.context.labelled.cpu()
     adjacency = graph.adjacency
     labelled = labelled if graph.y is None else labelled[graph.y.cpu()[labelled] >= 0]  # drawn ones have no label
     out = np.zeros((nodes.numel(), 2), dtype=np.int64)

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.explain import own_edges
-from calirare.explain.network import NetworkVoice
+from calirare.explain import incident_edge_ablation
+from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.removal import Propagator, Rows
-from calirare.explain.trees import TreesVoice
+from calirare.explain.trees import ExplainableTrees
 from calirare.graph import Graph, Relation
 from calirare.models import GcnTraining, MlpTraining, TreesDetector, TreesTraining
 from calirare_ext import Csr
@@ -56,15 +56,15 @@ def a_leaf(graph: Graph) -> int:
     return int((graph.adjacency.indptr.diff() == 1).nonzero()[0])
 
 
-def assert_as_by_brute_force(voice, node: int, ends: torch.Tensor, slack: float = FLOAT32) -> None:
-    graph, found = voice.graph, voice.without_edges(node, ends)
-    fitted = voice.fitted
+def assert_as_by_brute_force(model, node: int, ends: torch.Tensor, slack: float = FLOAT32) -> None:
+    graph, found = model.graph, model.without_edges(node, ends)
+    fitted = model.fitted
     nodes = torch.tensor([node])
     expected = []
     for a, b in ends.tolist():
         logits = fitted.logits_of(without(graph, a, b), nodes)
         expected.append(float(logits[0, 1] - logits[0, 0]))
-    base = float(voice.log_odds(nodes))
+    base = float(model.log_odds(nodes))
     size = max(abs(z) for z in (base, *expected)) + 1
     assert max(abs(z - base) for z in expected) > 100 * slack * size, "no edge counts: nothing is tested"
     for edge, z, wanted in zip(ends.tolist(), found.tolist(), expected, strict=True):
@@ -89,16 +89,16 @@ GRAPHS = {
 def test_a_graph_convolution_without_each_edge(graph, hops, layers):
     task = GRAPHS[graph]()
     fitted = GcnTraining(epochs=15, hops=hops, n_layers=layers).fit(task, task.split.train)
-    voice = NetworkVoice(fitted, task)
+    model = ExplainableNetwork(fitted, task)
     for node in (a_leaf(task), 20):
-        assert_as_by_brute_force(voice, node, edges_of(task, node))
+        assert_as_by_brute_force(model, node, edges_of(task, node))
 
 
 @pytest.mark.parametrize("at_once", [1 << 20, 7])
 @pytest.mark.parametrize(("dense", "small"), [(0.0, 0), (2.0, 0), (2.0, 1 << 20)])
 @pytest.mark.parametrize("copied", [0, 1e9])
 @pytest.mark.parametrize("hops", [1, 2])
-def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied, dense, small, at_once):
+def test_incident_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied, dense, small, at_once):
     """In float64, where dense products and sparse ones, and few entries or edges at a time, make the same."""
     task = with_weights(rare_task(), loops=True)
     edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(task, task.split.train), task)
@@ -108,14 +108,14 @@ def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied,
     edges.own = own
     sizes = {"DENSE": dense, "SMALL": small, "ENTRIES": at_once, "NUMBERS": 1, "LOUDEST": 2, "MORE": 1}
     for name, value in (sizes | {"COPIED": copied, "FEW": 4}).items():
-        monkeypatch.setattr(own_edges, name, value)
+        monkeypatch.setattr(incident_edge_ablation, name, value)
     assert known.abs().max() > 1e-3
     torch.testing.assert_close(edges.effect(20, ends), known, rtol=1e3 * EPS, atol=1e3 * EPS)
 
 
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize("bound", [1.0, 1e9])
-def test_own_edges_among_many_neighbours(monkeypatch, hops, bound):
+def test_incident_edges_among_many_neighbours(monkeypatch, hops, bound):
     """What no edge turns on or off is summed at once, the rest one by one, and all of it one by one: the same."""
     generator = torch.Generator().manual_seed(0)
     pairs = torch.combinations(torch.arange(160))
@@ -126,9 +126,11 @@ def test_own_edges_among_many_neighbours(monkeypatch, hops, bound):
     ends = edges_of(graph, 20)
     own, edges.own = edges.own, None
     known = edges.effect(20, ends)
-    turned, made = own_edges._turned, []
-    monkeypatch.setattr(own_edges, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start))
-    monkeypatch.setattr(own_edges, "ROUNDING", max(bound, own_edges.ROUNDING))
+    turned, made = incident_edge_ablation._turned, []
+    monkeypatch.setattr(
+        incident_edge_ablation, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start)
+    )
+    monkeypatch.setattr(incident_edge_ablation, "ROUNDING", max(bound, incident_edge_ablation.ROUNDING))
     found = own.effect(20, ends[:, 1])
     torch.testing.assert_close(found, known, rtol=1e3 * EPS, atol=1e3 * EPS)
     all_of_them = len(ends) ** 2 * len(own.head.weight)
@@ -137,7 +139,7 @@ def test_own_edges_among_many_neighbours(monkeypatch, hops, bound):
 
 @pytest.mark.parametrize("loud", [1.0, 1e3])
 @pytest.mark.parametrize("hops", [1, 2])
-def test_own_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, hops, loud):
+def test_incident_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, hops, loud):
     """No matrix of all its neighbours by all of its edges, even where one edge weighs as much as all of the others."""
     n, generator = 1500, torch.Generator().manual_seed(0)
     hub = torch.stack([torch.zeros(n - 1, dtype=torch.int64), torch.arange(1, n)], 1)
@@ -149,11 +151,13 @@ def test_own_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, hops, 
     values = graph.adjacency.values.index_fill(0, ends, loud)
     graph = dataclasses.replace(graph, adjacency=dataclasses.replace(graph.adjacency, values=values))
     edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(graph, torch.arange(1, 200)), graph)
-    ends, turned, made = edges_of(graph, 0), own_edges._turned, []
+    ends, turned, made = edges_of(graph, 0), incident_edge_ablation._turned, []
     own, edges.own = edges.own, None
     some = torch.cat([ends[:20], ends[-20:]])
     known = edges.effect(0, some)
-    monkeypatch.setattr(own_edges, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start))
+    monkeypatch.setattr(
+        incident_edge_ablation, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start)
+    )
     found = own.effect(0, ends[:, 1])
     torch.testing.assert_close(torch.cat([found[:20], found[-20:]]), known, rtol=1e3 * EPS, atol=1e3 * EPS)
     assert 0 < sum(made) < 0.1 * len(ends) ** 2 * len(own.head.weight)
@@ -163,10 +167,10 @@ def test_own_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, hops, 
 def test_edges_farther_away_count_too():
     """Edges between others, of which the node sees one or both ends, or none."""
     task = rare_task()
-    voice = NetworkVoice(GcnTraining(epochs=15, hops=2).fit(task, task.split.train), task)
+    model = ExplainableNetwork(GcnTraining(epochs=15, hops=2).fit(task, task.split.train), task)
     around = edges_of(task, 20)[:, 1].tolist()
     ends = torch.cat([edges_of(task, other) for other in (*around, around[0] + 1)])
-    assert_as_by_brute_force(voice, 20, ends)
+    assert_as_by_brute_force(model, 20, ends)
 
 
 @pytest.mark.parametrize("graph", [*GRAPHS, "relations"])
@@ -174,36 +178,36 @@ def test_edges_farther_away_count_too():
 def test_a_perceptron_on_hop_columns_without_each_edge(graph, hops):
     task = with_relations(rare_task()) if graph == "relations" else GRAPHS[graph]()
     fitted = MlpTraining(epochs=15, hops=hops).fit(task, task.split.train)
-    voice = NetworkVoice(fitted, task)
+    model = ExplainableNetwork(fitted, task)
     for node in (a_leaf(task), 20):
-        assert_as_by_brute_force(voice, node, edges_of(task, node))
+        assert_as_by_brute_force(model, node, edges_of(task, node))
 
 
 @pytest.mark.parametrize("kind", ["boosting", "extra"])
 def test_trees_without_each_edge(kind):
     task = rare_task()
     growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
-    voice = TreesVoice(TreesDetector(growing).fit(task, task.split.train), task)
+    model = ExplainableTrees(TreesDetector(growing).fit(task, task.split.train), task)
     for node in (20, 21):
-        assert_as_by_brute_force(voice, node, edges_of(task, node))
+        assert_as_by_brute_force(model, node, edges_of(task, node))
 
 
 @pytest.mark.parametrize("kind", ["convolution", "perceptron", "trees"])
 def test_what_is_expected_is_made_together_and_the_same(kind, monkeypatch):
     task, nodes = with_weights(rare_task(), loops=True), torch.tensor([20, 21, 22])
 
-    def voice():
+    def model():
         if kind == "trees":
             growing = TreesTraining(rounds=12, patience=0, folds=2)
-            return TreesVoice(TreesDetector(growing).fit(task, task.split.train), task)
+            return ExplainableTrees(TreesDetector(growing).fit(task, task.split.train), task)
         training = GcnTraining(epochs=15, hops=2) if kind == "convolution" else MlpTraining(epochs=15)
-        return NetworkVoice(training.fit(task, task.split.train), task)
+        return ExplainableNetwork(training.fit(task, task.split.train), task)
 
-    known = [voice().without_edges(node, edges_of(task, node)) for node in nodes.tolist()]
-    expecting, made = voice(), []
+    known = [model().without_edges(node, edges_of(task, node)) for node in nodes.tolist()]
+    expecting, made = model(), []
     propagated = Propagator._propagated
     monkeypatch.setattr(Propagator, "_propagated", lambda *given: made.append(given[1]) or propagated(*given))
-    expecting.expect(nodes)
+    expecting.prepare(nodes)
     assert made
     together = len(made)
     for node, wanted in zip(nodes.tolist(), known, strict=True):
@@ -222,7 +226,7 @@ def test_means_are_what_is_reached_with_nothing_done_between(levels: int, powers
     pairs = torch.stack([propagator.matrix.rows(), propagator.matrix.indices.long()], 1)
     pairs = pairs[pairs[:, 0] < pairs[:, 1]]
     for node in (0, a_leaf(graph)):
-        ends, weights = propagator.with_nobody(node, pairs)  # the node's own edges, its neighbours', and others
+        ends, weights = propagator.with_none_removed(node, pairs)  # the node's own edges, its neighbours', and others
         gone = propagator.removed(ends, weights)
         for known, found in zip(
             propagator.reached(node, gone, x, once, levels, lambda level, x: x),

@@ -14,10 +14,10 @@ import torch
 
 import calirare
 from calirare import InputError
-from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
+from calirare.explain import Explainer, ExplanationContext, draw, nodes_named, picture_name, text_of
+from calirare.explain.explainable_model import Kept, Shares
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
-from calirare.explain.network import NetworkVoice
-from calirare.explain.voice import Kept, Shares
+from calirare.explain.network import ExplainableNetwork
 from calirare.explain.words import Values, neighbours, with_words
 from calirare.graph import Column, Relation, default_names
 from calirare.models import GcnTraining, MlpTraining
@@ -34,7 +34,7 @@ FLOAT32 = 100 * float(np.finfo(np.float32).eps)  # a float32 network adds in ano
 @pytest.fixture(scope="module")
 def explainer() -> Explainer:
     task = rare_task()
-    voice = NetworkVoice(MlpTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
+    model = ExplainableNetwork(MlpTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
     city = np.random.default_rng(0).integers(0, 3, task.n_nodes)
     days = np.arange(task.n_nodes) % 60
     x = torch.cat([task.x, torch.from_numpy(np.stack([city, days], 1)).float()], 1)
@@ -45,8 +45,8 @@ def explainer() -> Explainer:
     )
     names = np.array([f"acc-{i:03d}" for i in range(task.n_nodes)])
     graph = dataclasses.replace(task, x=x, columns=columns, feature_names=(), node_names=names)
-    fitted = voice.fitted
-    return Explainer(voice, Subject(graph, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
+    fitted = model.fitted
+    return Explainer(model, ExplanationContext(graph, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
         for label in each.labels:
             assert label.without == each.p - label.effect
             assert label.effect * label.log_odds >= 0
-        assert len(each.edges) == int(explainer.subject.graph.adjacency.indptr.diff()[each.node])
+        assert len(each.edges) == int(explainer.context.graph.adjacency.indptr.diff()[each.node])
         assert [abs(edge.log_odds) for edge in each.edges] == sorted(
             (abs(e.log_odds) for e in each.edges), reverse=True
         )
@@ -75,9 +75,9 @@ def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
 def test_of_many_columns_those_that_add_nothing_are_left_out(monkeypatch):
     task = rare_task()
     sparse = dataclasses.replace(task, x=Csr.from_dense(task.x.clamp(min=0)))
-    voice = NetworkVoice(GcnTraining(epochs=10, hidden=4).fit(sparse, sparse.split.train), sparse)
-    fitted = voice.fitted
-    own = Explainer(voice, Subject(sparse, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
+    model = ExplainableNetwork(GcnTraining(epochs=10, hidden=4).fit(sparse, sparse.split.train), sparse)
+    fitted = model.fitted
+    own = Explainer(model, ExplanationContext(sparse, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
     every = own.explain(NODES)
     monkeypatch.setattr("calirare.explain.explainer.MANY_COLUMNS", 3)
     some = own.explain(NODES)
@@ -91,43 +91,43 @@ def test_needed_labels_are_the_fewest_of_the_strongest(explainer, found):
     alerts = [each for each in found if each.alert]
     assert any(each.needed.enough for each in alerts)
     assert all(each.needed is None for each in found if not each.alert)
-    names = [explainer.subject.graph.node_name(int(node)) for node in explainer.subject.labelled]
+    names = [explainer.context.graph.node_name(int(node)) for node in explainer.context.labelled]
     for each in alerts:
         if not each.needed.enough or len(each.needed.names) > 4:
             continue
         node, places = torch.tensor([each.node]), torch.tensor([names.index(name) for name in each.needed.names])
-        after = torch.sigmoid(explainer.voice.without_labels(node, [places, places[:-1]])[:, 0]).tolist()
+        after = torch.sigmoid(explainer.model.without_labels(node, [places, places[:-1]])[:, 0]).tolist()
         assert after[0] == pytest.approx(each.needed.without, abs=FLOAT32)
         assert after[0] < 0.5
         assert after[1] >= 0.5 or len(places) == 1
 
 
 def test_groups_hold_every_label_once_and_are_left_out_as_one(explainer, found):
-    groups = explainer.subject.groups("city")
-    assert sorted(torch.cat(list(groups.values())).tolist()) == list(range(explainer.subject.labelled.numel()))
+    groups = explainer.context.groups("city")
+    assert sorted(torch.cat(list(groups.values())).tolist()) == list(range(explainer.context.labelled.numel()))
     each = found[3]
     assert {group.value for group in each.groups} == set(groups) == {"Oslo", "Rome", "Lima"}
     for group in each.groups:
-        after = explainer.voice.without_labels(torch.tensor([each.node]), [groups[group.value]])[0]
+        after = explainer.model.without_labels(torch.tensor([each.node]), [groups[group.value]])[0]
         assert group.without == pytest.approx(float(torch.sigmoid(after)), abs=FLOAT32)
         assert group.labels == groups[group.value].numel()
 
 
 def test_dates_are_grouped_by_the_month_and_amounts_not_at_all(explainer, monkeypatch):
-    days = explainer.subject.graph.x[explainer.subject.labelled, 7]
+    days = explainer.context.graph.x[explainer.context.labelled, 7]
     months = {f"{datetime.date(2000, 1, 1) + datetime.timedelta(days=int(day)):%Y-%m}" for day in days}
-    assert set(explainer.subject.groups("day")) == months == {"2000-01", "2000-02"}
-    monkeypatch.setattr("calirare.explain.subject.MOST_GROUPS", 20)
+    assert set(explainer.context.groups("day")) == months == {"2000-01", "2000-02"}
+    monkeypatch.setattr("calirare.explain.context.MOST_GROUPS", 20)
     with pytest.raises(InputError, match="'f2' has 40 among the labels"):
-        explainer.subject.groups("f2")
+        explainer.context.groups("f2")
     with pytest.raises(InputError, match="no column 'ring'"):
-        explainer.subject.groups("ring")
+        explainer.context.groups("ring")
 
 
 def test_a_node_that_was_learned_from_says_so_and_its_own_label_is_marked(explainer):
-    node = explainer.subject.labelled[:1]
+    node = explainer.context.labelled[:1]
     each = explainer.explain(node, shown=100)[0]
-    assert each.label == ("rest", "fraud")[int(explainer.subject.targets[0])]
+    assert each.label == ("rest", "fraud")[int(explainer.context.targets[0])]
     assert [label.node for label in each.labels if label.own] == node.tolist()
     assert "was learned from" in each.sentences[0]
 
@@ -155,7 +155,7 @@ def test_probabilities_have_the_digits_that_tell_them_from_certainty(p, words):
 
 
 def test_nodes_are_known_by_name_or_number(explainer):
-    graph = explainer.subject.graph
+    graph = explainer.context.graph
     assert_identical(nodes_named(graph, ["acc-003", "acc-001"]), torch.tensor([3, 1]))
     assert_identical(nodes_named(graph, torch.tensor([5])), torch.tensor([5]))
     assert_identical(nodes_named(rare_task(), [4, "7"]), torch.tensor([4, 7]))
@@ -219,10 +219,10 @@ def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatc
     edges = [dataclasses.replace(each.edges[0], node=i, name=f"Konto-Nummer-DE8937{i:05d}") for i in range(20)]
     many = dataclasses.replace(each, edges=tuple(edges))
     for i, shown in enumerate((each, many, dataclasses.replace(each, edges=()))):
-        draw(shown, explainer.subject, tmp_path / f"{i}.png")
+        draw(shown, explainer.context, tmp_path / f"{i}.png")
         assert (tmp_path / f"{i}.png").stat().st_size > 10_000
     assert len(kept) > 20
-    draw(each, explainer.subject, tmp_path / "again.png")
+    draw(each, explainer.context, tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "0.png").read_bytes()
 
 
@@ -250,7 +250,7 @@ def test_what_moves_next_to_nothing_is_not_called_a_reason():
 
 
 def test_an_edge_is_told_with_its_types(explainer):
-    graph = explainer.subject.graph
+    graph = explainer.context.graph
     node, other, far = 20, *neighbours(graph.adjacency, 20)[:2].tolist()
 
     def pointing(*ends: tuple[int, int]) -> Csr:
@@ -261,12 +261,12 @@ def test_an_edge_is_told_with_its_types(explainer):
 
     relations = (Relation.of("calls", pointing((node, other))), Relation.of("pays", pointing((other, node))))
     relations += (Relation.of("same, or like", pointing((other, node), (node, other))),)
-    subject = dataclasses.replace(explainer.subject, graph=dataclasses.replace(graph, relations=relations))
+    context = dataclasses.replace(explainer.context, graph=dataclasses.replace(graph, relations=relations))
     types = ("calls to", "pays from", "same, or like")
-    assert subject.types_of_edges(node, torch.tensor([other, far])) == {other: types, far: ()}
-    assert subject.types_of_edges(other, torch.tensor([node])) == {node: ("calls from", "pays to", types[2])}
-    assert explainer.subject.types_of_edges(node, torch.tensor([other])) == {}
-    typed = Explainer(explainer.voice, subject, lambda: None).explain(torch.tensor([node]))[0]
+    assert context.types_of_edges(node, torch.tensor([other, far])) == {other: types, far: ()}
+    assert context.types_of_edges(other, torch.tensor([node])) == {node: ("calls from", "pays to", types[2])}
+    assert explainer.context.types_of_edges(node, torch.tensor([other])) == {}
+    typed = Explainer(explainer.model, context, lambda: None).explain(torch.tensor([node]))[0]
     assert {edge.node: edge.types for edge in typed.edges}[other] == types
     first = dataclasses.replace(typed, edges=tuple(edge for edge in typed.edges if edge.node == other))
     assert "  (calls to, pays from, 'same, or like')" in text_of(Explanations((first,), ())).splitlines()
@@ -296,25 +296,25 @@ def test_hop_columns_of_directions_are_named_in_words():
 
 
 def test_labels_are_grouped_by_hand_too(explainer):
-    subject = explainer.subject
-    names = [subject.graph.node_name(node) for node in subject.labelled.tolist()]
+    context = explainer.context
+    names = [context.graph.node_name(node) for node in context.labelled.tolist()]
     rings = {name: f"ring {i % 2}" for i, name in enumerate(names[:6])} | {names[6]: " ", names[7]: None, "who": "x"}
-    found = {value: places.tolist() for value, places in subject.groups(rings).items()}
+    found = {value: places.tolist() for value, places in context.groups(rings).items()}
     assert found == {"ring 0": [0, 2, 4], "ring 1": [1, 3, 5], "missing": [6, 7]}
-    by_column = subject.groups("city")
+    by_column = context.groups("city")
     cities = {name: city for city, places in by_column.items() for name in [names[i] for i in places.tolist()]}
-    assert {value: places.tolist() for value, places in subject.groups(cities).items()} == {
+    assert {value: places.tolist() for value, places in context.groups(cities).items()} == {
         value: places.tolist() for value, places in by_column.items()
     }
     days = {names[0]: "2024-01-31", names[1]: "2024-01-02 10:00", names[2]: datetime.date(2024, 2, 1)}
-    assert {value: places.tolist() for value, places in subject.groups(days).items()} == {
+    assert {value: places.tolist() for value, places in context.groups(days).items()} == {
         "2024-01": [0, 1],
         "2024-02": [2],
     }
     told = explainer.explain(NODES[:1], group=pd.Series(rings))[0]
     assert {each.value for each in told.groups} == {"ring 0", "ring 1", "missing"}
     with pytest.raises(InputError, match="no node with a label is in a group"):
-        subject.groups({"who": "x"})
+        context.groups({"who": "x"})
 
 
 def test_features_without_names_have_values_too():

@@ -1,4 +1,4 @@
-"""More than two classes: what voices say without something is what the detectors say, and what P(class) makes of it."""
+"""More than two classes: what models say without something is what the detectors say, and what P(class) makes of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import PriorPlattCalibrator
-from calirare.explain import ClassExplainer, Subject, logit_voice_of
+from calirare.explain import ClassExplainer, ExplanationContext, explainable_logits
 from calirare.explain.class_labels import DualClassLabels, IterativeClassLabels, PrimalClassLabels
-from calirare.explain.class_voice import ClassVoice, class_log_odds, probabilities
-from calirare.explain.network import NetworkVoice
+from calirare.explain.explainable_model import ExplainableModel, Shares
+from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_labels import TOLERANCE
+from calirare.explain.one_class import OneClass, class_log_odds, probabilities
 from calirare.explain.shares import passed_on
-from calirare.explain.voice import Shares, Voice
 from calirare.graph import Graph
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import (
@@ -97,9 +97,9 @@ def detector(name: str) -> Fitted:
 
 
 @pytest.fixture(params=NAMES)
-def voice(request) -> tuple[Voice, Fitted, Graph]:
+def model(request) -> tuple[ExplainableModel, Fitted, Graph]:
     fitted = detector(request.param)
-    return logit_voice_of(fitted, task()), fitted, task()
+    return explainable_logits(fitted, task()), fitted, task()
 
 
 def centred(logits: Tensor) -> Tensor:
@@ -107,15 +107,15 @@ def centred(logits: Tensor) -> Tensor:
     return logits.double() - logits.double().mean(-1, keepdim=True)
 
 
-def test_a_voice_says_what_the_detector_says(voice):
-    said, fitted, graph = voice
+def test_log_odds_are_those_of_the_detector(model):
+    said, fitted, graph = model
     found = centred(said.log_odds(NODES))
     assert tuple(found.shape) == (len(NODES), K)
     assert float((found - centred(fitted.logits_of(graph)[NODES])).abs().max()) <= FLOAT32 * (found.abs().max() + 1)
 
 
-def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(voice):
-    said, fitted, graph = voice
+def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(model):
+    said, fitted, graph = model
     moved = 0.0
     for node in NODES[:2].tolist():
         ends = edges_of(graph, node)
@@ -137,7 +137,7 @@ def test_edges_of_weights_and_types_are_left_out_too(name, changed):
     if name == "trees":
         weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
         fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)
-    said = logit_voice_of(fitted, graph)
+    said = explainable_logits(fitted, graph)
     for node in NODES[:2].tolist():
         ends = edges_of(graph, node)
         for (a, b), z in zip(ends.tolist(), said.without_edges(node, ends), strict=True):
@@ -145,8 +145,8 @@ def test_edges_of_weights_and_types_are_left_out_too(name, changed):
             assert float((z.softmax(0) - wanted).abs().max()) <= FLOAT32
 
 
-def test_shares_add_up_to_the_logits_and_to_the_log_odds_of_every_class(voice):
-    said, _, _ = voice
+def test_shares_add_up_to_the_logits_and_to_the_log_odds_of_every_class(model):
+    said, _, _ = model
     shares = said.shares(NODES)
     if shares is None:
         assert any("shares are exact of networks of up to two layers" in note for note in said.notes)
@@ -156,7 +156,7 @@ def test_shares_add_up_to_the_logits_and_to_the_log_odds_of_every_class(voice):
     assert float(off.abs().max()) <= FLOAT32 * float(shares.values.abs().sum(1).max() + 1)
     for mapping in (None, calibrator()):
         for of in range(K):
-            own, told = ClassVoice(said, mapping, of), probabilities(said.log_odds(NODES), mapping)[:, of]
+            own, told = OneClass(said, mapping, of), probabilities(said.log_odds(NODES), mapping)[:, of]
             assert torch.allclose(torch.sigmoid(own.log_odds(NODES)), told, rtol=0, atol=1e-12)
             found = own.shares(NODES)
             off = found.base + found.values.sum(1) - own.log_odds(NODES)
@@ -191,18 +191,18 @@ def test_what_is_passed_on_is_the_integral_of_the_gradient_along_the_way():
 
 @pytest.fixture(scope="module")
 def network():
-    return NetworkVoice(*trained(K))
+    return ExplainableNetwork(*trained(K))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("layers", "least"), [(1, 0.99), (2, 0.95)])
 def test_labels_effects_on_p_are_those_of_retraining_without_the_label(layers, least):
     fitted, graph = trained(K, layers)
-    said, nodes = NetworkVoice(fitted, graph), torch.arange(graph.n_nodes)
+    said, nodes = ExplainableNetwork(fitted, graph), torch.arange(graph.n_nodes)
     moved = torch.nn.functional.pad(retrained(K, layers).change.double(), (0, 0, 1, 0)).permute(2, 0, 1)  # [s, n, k]
     for mapping in (None, calibrator()):
         for of in range(K):
-            own = ClassVoice(said, mapping, of)
+            own = OneClass(said, mapping, of)
             p, after = torch.sigmoid(own.log_odds(nodes)), torch.sigmoid(own.without_each_label(nodes)[SOME])
             truth = probabilities(said.log_odds(nodes) + moved, mapping)[..., of]
             assert agreement(p - after, p - truth)[0] >= least
@@ -241,8 +241,8 @@ def test_labels_say_the_same_in_every_form(network):
 @pytest.mark.parametrize("name", ["pool of trees", "pool of average"])
 def test_labels_of_a_pool_reach_a_node_by_what_all_nodes_nearby_say(name):
     fitted, graph = detector(name), task()
-    said, nodes = logit_voice_of(fitted, graph), torch.arange(graph.n_nodes)
-    base, some = logit_voice_of(fitted.base, graph), [torch.tensor([5]), torch.tensor([3, 17, 30])]
+    said, nodes = explainable_logits(fitted, graph), torch.arange(graph.n_nodes)
+    base, some = explainable_logits(fitted.base, graph), [torch.tensor([5]), torch.tensor([3, 17, 30])]
     found, alone = said.without_labels(NODES, some), said.without_each_label(NODES)[5]
     for row, places in enumerate(some):
         wanted = fitted.pooled(graph, base.without_labels(nodes, [places])[0])[NODES]
@@ -257,14 +257,14 @@ def test_a_node_without_a_neighbour_is_explained_too():
     lone = without_edges_of(graph, 44)
     train = graph.split.train
     fitted = NeighbourPool.of(TreesDetector(TreesTraining(rounds=8, patience=0, folds=2)).fit(lone, train), lone)
-    said, node = logit_voice_of(fitted, lone), torch.tensor([44])
+    said, node = explainable_logits(fitted, lone), torch.tensor([44])
     wanted = fitted.logits_of(lone)[node]
     shares = said.shares(node)
     off = centred(shares.base + shares.values.sum(1)) - centred(wanted)
     assert float(off.abs().max()) <= FLOAT32 * 100
     assert tuple(said.without_each_label(node).shape) == (len(train), 1, K)
     assert float((said.without_labels(node, [torch.tensor([], dtype=torch.int64)])[0] - wanted).abs().max()) <= FLOAT32
-    own = ClassExplainer(said, Subject(lone, fitted.nodes, fitted.targets, ("a", "b", "c"), None, torch.inf))
+    own = ClassExplainer(said, ExplanationContext(lone, fitted.nodes, fitted.targets, ("a", "b", "c"), None, torch.inf))
     assert own.explain(node)[0].edges == ()
 
 
@@ -275,13 +275,13 @@ def test_two_classes_that_are_taken_as_they_are_have_their_logits_too(pooled):
     if pooled:
         weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
         fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)
-    said, ends = logit_voice_of(fitted, graph), edges_of(graph, 44)
+    said, ends = explainable_logits(fitted, graph), edges_of(graph, 44)
     off = centred(said.log_odds(NODES)) - centred(fitted.logits_of(graph)[NODES])
     assert float(off.abs().max()) <= FLOAT32
     for (a, b), z in zip(ends.tolist(), said.without_edges(44, ends), strict=True):
         off = centred(z) - centred(fitted.logits_of(without(graph, a, b))[44])
         assert float(off.abs().max()) <= FLOAT32
-    own = ClassExplainer(said, Subject(graph, fitted.nodes, fitted.targets, ("a", "b"), None, torch.inf))
+    own = ClassExplainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, ("a", "b"), None, torch.inf))
     each = own.explain(torch.tensor([44]), 0)[0]
     assert each.p == pytest.approx(float(fitted.logits_of(graph)[44].softmax(0)[0]), abs=1e-6)
     assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
@@ -296,7 +296,7 @@ def without_edges_of(graph: Graph, node: int) -> Graph:
 
 def test_of_nodes_with_very_many_near_the_farthest_are_held(monkeypatch):
     graph = task()
-    said = logit_voice_of(detector("pool of trees"), graph)
+    said = explainable_logits(detector("pool of trees"), graph)
     exact = said.without_each_label(NODES)
     assert not any("held" in note for note in said.notes)
     monkeypatch.setattr("calirare.explain.pool.REACH", 12)
@@ -312,8 +312,8 @@ def test_of_nodes_with_very_many_near_the_farthest_are_held(monkeypatch):
 def explainer(name: str, mapping: PriorPlattCalibrator | None = None) -> ClassExplainer:
     fitted, graph = detector(name), task()
     names = ("plain", "odd", "rare, one")
-    said = logit_voice_of(fitted, graph)
-    return ClassExplainer(said, Subject(graph, fitted.nodes, fitted.targets, names, mapping, torch.inf))
+    said = explainable_logits(fitted, graph)
+    return ClassExplainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, torch.inf))
 
 
 @pytest.mark.parametrize("name", ["hops", "pool of average"])
@@ -323,7 +323,7 @@ def test_numbers_of_an_explanation_agree_with_each_other(name):
     assert torch.allclose(p, calibrator().transform(detector(name).logits_of(task())[nodes].double()), atol=1e-6)
     found = own.explain(nodes)
     for each, row in zip(found, p, strict=True):
-        assert each.of == each.prediction == own.subject.class_names[int(row.argmax())]
+        assert each.of == each.prediction == own.context.class_names[int(row.argmax())]
         assert each.p == pytest.approx(float(row.max()), abs=1e-6)
         assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
         assert all(label.without == each.p - label.effect for label in each.labels)
@@ -343,12 +343,12 @@ def test_needed_labels_are_the_fewest_of_the_strongest_that_make_another_class_l
     own = explainer("hops")
     found = [each for each in own.explain(torch.arange(60, 100)) if each.needed.enough]
     assert found
-    places = {node: i for i, node in enumerate(own.subject.labelled.tolist())}
+    places = {node: i for i, node in enumerate(own.context.labelled.tolist())}
     for each in found:
         names = torch.tensor([places[int(name[1:])] for name in each.needed.names])
-        after = own.voice.without_labels(torch.tensor([each.node]), [names, names[:-1]])[:, 0].softmax(1)
-        assert own.subject.class_names[int(after[0].argmax())] == each.needed.instead != each.of
-        assert float(after[0, own.subject.class_names.index(each.of)]) == pytest.approx(each.needed.without, abs=1e-6)
+        after = own.model.without_labels(torch.tensor([each.node]), [names, names[:-1]])[:, 0].softmax(1)
+        assert own.context.class_names[int(after[0].argmax())] == each.needed.instead != each.of
+        assert float(after[0, own.context.class_names.index(each.of)]) == pytest.approx(each.needed.without, abs=1e-6)
         if len(names) <= 4:
-            assert own.subject.class_names[int(after[1].argmax())] == each.of
+            assert own.context.class_names[int(after[1].argmax())] == each.of
         assert f"it would be {each.needed.instead}" in each.sentences[1]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare.explain import network_labels
-from calirare.explain.network import NetworkVoice
+from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_labels import (
     TOLERANCE,
     DualLabels,
@@ -32,55 +32,55 @@ ROUNDING = 1e6 * torch.finfo(torch.float64).eps
 
 
 @pytest.fixture(scope="module")
-def voice():
-    return NetworkVoice(*trained())
+def model():
+    return ExplainableNetwork(*trained())
 
 
 @pytest.fixture(scope="module")
-def everyone(voice):
-    return torch.arange(voice.graph.n_nodes)
+def everyone(model):
+    return torch.arange(model.graph.n_nodes)
 
 
 @pytest.mark.slow
-def test_effects_are_those_of_retraining_without_the_label(voice, everyone):
-    change = voice.without_each_label(everyone) - voice.log_odds(everyone)
+def test_effects_are_those_of_retraining_without_the_label(model, everyone):
+    change = model.without_each_label(everyone) - model.log_odds(everyone)
     assert agreement(change[SOME].T, retrained().change[:, 0])[0] >= 0.98
-    p, after = torch.sigmoid(voice.log_odds(everyone)), torch.sigmoid(voice.without_each_label(everyone)[SOME])
-    truth = torch.sigmoid(voice.log_odds(everyone)[:, None] + retrained().change[:, 0])
+    p, after = torch.sigmoid(model.log_odds(everyone)), torch.sigmoid(model.without_each_label(everyone)[SOME])
+    truth = torch.sigmoid(model.log_odds(everyone)[:, None] + retrained().change[:, 0])
     assert agreement((p - after).T, p[:, None] - truth)[0] >= 0.98
 
 
 @pytest.mark.slow
-def test_a_set_of_labels_is_left_out_as_one(voice, everyone):
+def test_a_set_of_labels_is_left_out_as_one(model, everyone):
     """Five labels together: far from the sum of each, near to retraining."""
-    fitted, places = voice.fitted, torch.tensor([2, 8, 14, 21, 33])
+    fitted, places = model.fitted, torch.tensor([2, 8, 14, 21, 33])
     weights = fitted.sample_weights.clone()
     weights[places] = 0
     without = fitted.copy(sample_weights=weights)
     minimise(without, tolerance=1e-6, max_steps=200, warm=True)
-    after = without.logits_of(voice.graph)
-    truth = after[:, 1] - after[:, 0] - voice.log_odds(everyone)
-    found = voice.without_labels(everyone, [places])[0] - voice.log_odds(everyone)
+    after = without.logits_of(model.graph)
+    truth = after[:, 1] - after[:, 0] - model.log_odds(everyone)
+    found = model.without_labels(everyone, [places])[0] - model.log_odds(everyone)
     assert agreement(found, truth)[0] >= 0.95
 
 
-def test_a_set_of_one_is_the_label_alone_and_what_leave_one_out_says(voice, everyone):
-    alone = voice.without_each_label(everyone)
-    change = leave_one_out(voice.fitted, voice.graph, ALO()).change[:, 0].T
+def test_a_set_of_one_is_the_label_alone_and_what_leave_one_out_says(model, everyone):
+    alone = model.without_each_label(everyone)
+    change = leave_one_out(model.fitted, model.graph, ALO()).change[:, 0].T
     bound = ROUNDING * (alone.abs() + 1)
     assert_telling(change, bound)
-    assert_within(alone, voice.log_odds(everyone) + change, bound)
-    assert_within(voice.without_labels(everyone, [torch.tensor([4])]), alone[4:5], bound[4:5])
+    assert_within(alone, model.log_odds(everyone) + change, bound)
+    assert_within(model.without_labels(everyone, [torch.tensor([4])]), alone[4:5], bound[4:5])
     none = torch.tensor([], dtype=torch.int64)
-    both = voice.without_labels(everyone, [none, torch.tensor([4])])
-    assert_identical(both[0], voice.log_odds(everyone))
+    both = model.without_labels(everyone, [none, torch.tensor([4])])
+    assert_identical(both[0], model.log_odds(everyone))
     assert_within(both[1:], alone[4:5], bound[4:5])
-    assert voice.without_labels(everyone, []).shape == (0, everyone.numel())
+    assert model.without_labels(everyone, []).shape == (0, everyone.numel())
 
 
-def test_the_primal_form_says_the_same(voice, everyone):
-    field = voice.fitted.evaluation_field(voice.graph, everyone)
-    dual, primal = (kind(voice.fitted, voice.fitted.weight_decay) for kind in (DualLabels, PrimalLabels))
+def test_the_primal_form_says_the_same(model, everyone):
+    field = model.fitted.evaluation_field(model.graph, everyone)
+    dual, primal = (kind(model.fitted, model.fitted.weight_decay) for kind in (DualLabels, PrimalLabels))
     pairs = (
         (dual.change(field), primal.change(field)),
         (dual.change_without(field, SETS), primal.change_without(field, SETS)),
@@ -90,10 +90,10 @@ def test_the_primal_form_says_the_same(voice, everyone):
 
 
 @pytest.mark.slow
-def test_conjugate_gradients_say_the_same_up_to_where_they_stop(voice, everyone):
+def test_conjugate_gradients_say_the_same_up_to_where_they_stop(model, everyone):
     """Leverages, which are sampled, play no part in sets; those near one are sampled badly, and the ranking stands."""
-    field = voice.fitted.evaluation_field(voice.graph, everyone)
-    dual, steps = (kind(voice.fitted, voice.fitted.weight_decay) for kind in (DualLabels, IterativeLabels))
+    field = model.fitted.evaluation_field(model.graph, everyone)
+    dual, steps = (kind(model.fitted, model.fitted.weight_decay) for kind in (DualLabels, IterativeLabels))
     assert agreement(steps.change_without(field, SETS), dual.change_without(field, SETS))[1] <= 10 * TOLERANCE
     assert agreement(steps.change(field), dual.change(field))[0] >= 0.95
 
@@ -102,11 +102,11 @@ MORE = torch.tensor([25, 103])  # nodes without a label
 
 
 @pytest.mark.slow
-def test_a_label_more_is_what_training_with_it_says(voice, everyone):
+def test_a_label_more_is_what_training_with_it_says(model, everyone):
     """Each node of `MORE` labelled as rest and as rare, of the weight that its class has, and trained on to the end."""
-    fitted, graph = voice.fitted, voice.graph
-    found = voice.with_each_label(everyone, MORE) - voice.log_odds(everyone)
-    truth, before = torch.empty_like(found), voice.log_odds(everyone)
+    fitted, graph = model.fitted, model.graph
+    found = model.with_each_label(everyone, MORE) - model.log_odds(everyone)
+    truth, before = torch.empty_like(found), model.log_odds(everyone)
     m = fitted.nodes.numel()
     for label in (0, 1):
         worth = fitted.sample_weights[fitted.targets == label].mean()
@@ -124,11 +124,11 @@ def test_a_label_more_is_what_training_with_it_says(voice, everyone):
     assert bool((own[0] < 0).all() and (own[1] > 0).all()), "a label draws its own node to its class"
 
 
-def test_a_label_more_is_the_same_in_every_form(voice, everyone):
-    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (everyone, MORE)]
-    z = voice.log_odds(MORE)
+def test_a_label_more_is_the_same_in_every_form(model, everyone):
+    fields = [model.fitted.evaluation_field(model.graph, some) for some in (everyone, MORE)]
+    z = model.log_odds(MORE)
     dual, primal, steps = (
-        kind(voice.fitted, voice.fitted.weight_decay).change_with(*fields, z)
+        kind(model.fitted, model.fitted.weight_decay).change_with(*fields, z)
         for kind in (DualLabels, PrimalLabels, IterativeLabels)
     )
     for found in (primal, steps):
@@ -137,12 +137,12 @@ def test_a_label_more_is_the_same_in_every_form(voice, everyone):
 
 @pytest.mark.parametrize("nodes_at_once", [1, 7])
 @pytest.mark.parametrize("kind", [DualLabels, PrimalLabels])
-def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, voice, everyone, kind, nodes_at_once):
+def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, everyone, kind, nodes_at_once):
     """In the order that nodes are asked for, whichever it is."""
     fields = [
-        voice.fitted.evaluation_field(voice.graph, some) for some in (everyone[::6].flip(0), torch.arange(90, 100))
+        model.fitted.evaluation_field(model.graph, some) for some in (everyone[::6].flip(0), torch.arange(90, 100))
     ]
-    labels, z = kind(voice.fitted, voice.fitted.weight_decay), voice.log_odds(torch.arange(90, 100))
+    labels, z = kind(model.fitted, model.fitted.weight_decay), model.log_odds(torch.arange(90, 100))
     y = torch.arange(10) % 2
     known, together = labels.change_with(*fields, z), labels.change_with_all(*fields, z, y)
     made = []
@@ -164,10 +164,10 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, voice, ever
 def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, nodes_at_once):
     """A perceptron on columns, whose nodes read nobody else: kernels cost the less."""
     task = rare_task()
-    voice = NetworkVoice(MlpTraining(epochs=15).fit(task, task.split.train), task)
+    model = ExplainableNetwork(MlpTraining(epochs=15).fit(task, task.split.train), task)
     nodes, more = torch.arange(task.n_nodes).flip(0), torch.arange(20)
-    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (nodes, more)]
-    labels, z, made = DualLabels(voice.fitted, voice.fitted.weight_decay), voice.log_odds(more), []
+    fields = [model.fitted.evaluation_field(model.graph, some) for some in (nodes, more)]
+    labels, z, made = DualLabels(model.fitted, model.fitted.weight_decay), model.log_odds(more), []
     with monkeypatch.context() as patched:
         patched.setattr(network_labels, "closed_form", lambda linearised: False)
         known = labels.change_with(*fields, z)
@@ -215,14 +215,14 @@ def test_labels_that_come_together_come_to_rest_together():
     assert_within(one, pulled(z[:1], leverages[0, :1], float(a[0]), int(y[0])), 1e-9)
 
 
-def test_labels_together_are_the_same_in_every_form_and_one_is_itself(voice, everyone):
+def test_labels_together_are_the_same_in_every_form_and_one_is_itself(model, everyone):
     y = torch.tensor([1, 0])
-    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (everyone, MORE)]
+    fields = [model.fitted.evaluation_field(model.graph, some) for some in (everyone, MORE)]
     dual, primal, steps = (
-        kind(voice.fitted, voice.fitted.weight_decay).change_with_all(*fields, voice.log_odds(MORE), y)
+        kind(model.fitted, model.fitted.weight_decay).change_with_all(*fields, model.log_odds(MORE), y)
         for kind in (DualLabels, PrimalLabels, IterativeLabels)
     )
     for found in (primal, steps):
         assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
-    alone = voice.with_labels(everyone, MORE[:1], y[:1])
-    assert_within(alone, voice.with_each_label(everyone, MORE[:1])[1, 0], 1e-7)
+    alone = model.with_labels(everyone, MORE[:1], y[:1])
+    assert_within(alone, model.with_each_label(everyone, MORE[:1])[1, 0], 1e-7)

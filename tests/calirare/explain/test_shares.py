@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from calirare.calibration import PriorPlattCalibrator
-from calirare.explain.mixture import MixtureVoice
-from calirare.explain.network import NetworkVoice
+from calirare.explain.explainable_model import Shares, log_odds_of, probability
+from calirare.explain.mixture import ExplainableMixture
+from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_shares import NEIGHBOURHOOD
 from calirare.explain.shares import stretched
-from calirare.explain.trees import TreesVoice
-from calirare.explain.voice import Shares, log_odds_of, probability
+from calirare.explain.trees import ExplainableTrees
 from calirare.explain.words import Values
 from calirare.graph import propagated_features
 from calirare.models import GcnTraining, Member, Mixture, MlpTraining, TreesDetector, TreesTraining
@@ -37,22 +37,22 @@ def words(task):
     return dataclasses.replace(task, x=Csr.from_dense(x))
 
 
-def voices(task):
+def models(task):
     train = task.split.train
-    yield NetworkVoice(GcnTraining(epochs=20).fit(task, train), task)
-    yield NetworkVoice(GcnTraining(epochs=20, hops=2).fit(task, train), task)
-    yield NetworkVoice(GcnTraining(epochs=20, n_layers=1).fit(task, train), task)
-    yield NetworkVoice(GcnTraining(epochs=20, hops=2).fit(words(task), train), words(task))
-    yield NetworkVoice(MlpTraining(epochs=20).fit(task, train), task)
+    yield ExplainableNetwork(GcnTraining(epochs=20).fit(task, train), task)
+    yield ExplainableNetwork(GcnTraining(epochs=20, hops=2).fit(task, train), task)
+    yield ExplainableNetwork(GcnTraining(epochs=20, n_layers=1).fit(task, train), task)
+    yield ExplainableNetwork(GcnTraining(epochs=20, hops=2).fit(words(task), train), words(task))
+    yield ExplainableNetwork(MlpTraining(epochs=20).fit(task, train), task)
     for kind in ("boosting", "extra"):
         growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
-        yield TreesVoice(TreesDetector(growing).fit(task, train), task)
+        yield ExplainableTrees(TreesDetector(growing).fit(task, train), task)
 
 
 @pytest.mark.parametrize("which", range(7))
 def test_shares_add_up_to_the_log_odds(task, which):
-    voice = next(v for i, v in enumerate(voices(task)) if i == which)
-    shares, said = voice.shares(NODES), voice.log_odds(NODES)
+    model = next(v for i, v in enumerate(models(task)) if i == which)
+    shares, said = model.shares(NODES), model.log_odds(NODES)
     assert len(shares.names) == shares.values.shape[1] == len(set(shares.names))
     assert float(shares.values.abs().max()) > 0.01
     off = (shares.base + shares.values.sum(1) - said).abs()
@@ -61,11 +61,11 @@ def test_shares_add_up_to_the_log_odds(task, which):
 
 def test_of_a_linear_model_they_are_weights_times_deviations(task):
     fitted = MlpTraining(epochs=20, n_layers=1).fit(task, task.split.train)
-    voice = NetworkVoice(fitted, task)
+    model = ExplainableNetwork(fitted, task)
     x = fitted.columns.of(task).x.double()
     weight = fitted.model.weights[0].detach().double()
     expected = (x[NODES] - x.mean(0)) * (weight[:, 1] - weight[:, 0])
-    found = voice.shares(NODES)
+    found = model.shares(NODES)
     assert float((found.values - expected).abs().max()) <= FLOAT32 * float(expected.abs().max())
     assert "mean of neighbours of feature 2" in found.names
     assert "mean over 2 hops of feature 2" in found.names
@@ -85,7 +85,7 @@ def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(
         z = (a @ torch.relu(a @ (a @ (at @ layers[0][0])) + layers[0][1]) @ layers[1][0] + layers[1][1])[node]
         total += torch.autograd.grad(z[1] - z[0], at)[0] / steps
     integral = (x - start) * total
-    found = NetworkVoice(fitted, task).shares(torch.tensor([node]))
+    found = ExplainableNetwork(fitted, task).shares(torch.tensor([node]))
     d = x.shape[1]
     assert found.names[d] == NEIGHBOURHOOD + found.names[0]
     expected = torch.cat([integral[node], integral.sum(0) - integral[node]])
@@ -95,7 +95,7 @@ def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(
 
 @pytest.fixture(scope="module")
 def mixture(task):
-    made = list(voices(task))
+    made = list(models(task))
     parts = [made[0], made[5], made[6]]
     generator = torch.Generator().manual_seed(0)
     members = []
@@ -103,38 +103,38 @@ def mixture(task):
         z = torch.stack([torch.zeros(40), torch.randn(40, generator=generator)], 1).double()
         spoken = PriorPlattCalibrator().fit(z, (z[:, 1] > 0.3 * i).long())
         members.append(Member(str(i), part.fitted, spoken, weight))
-    return MixtureVoice(Mixture(tuple(members)), parts), Mixture(tuple(members))
+    return ExplainableMixture(Mixture(tuple(members)), parts), Mixture(tuple(members))
 
 
 def test_an_average_says_what_its_detector_says_and_its_shares_add_up(mixture, task):
-    voice, detector = mixture
+    model, detector = mixture
     logits = torch.stack(
         [member.weight * member.probabilities(member.fitted.logits_of(task, NODES)) for member in detector.members]
     )
     p = logits.sum(0)[:, 1]
-    assert float((torch.sigmoid(voice.log_odds(NODES)) - p).abs().max()) <= FLOAT32
-    shares = voice.shares(NODES)
-    assert float((shares.base + shares.values.sum(1) - voice.log_odds(NODES)).abs().max()) <= FLOAT32 * 10
-    own = [part.voice.shares(NODES) for part in voice.parts]
+    assert float((torch.sigmoid(model.log_odds(NODES)) - p).abs().max()) <= FLOAT32
+    shares = model.shares(NODES)
+    assert float((shares.base + shares.values.sum(1) - model.log_odds(NODES)).abs().max()) <= FLOAT32 * 10
+    own = [part.model.shares(NODES) for part in model.parts]
     assert set(shares.names) == {name for each in own for name in each.names}
 
 
 def test_labels_and_edges_of_an_average_go_through_every_members_map(mixture):
-    voice, _ = mixture
+    model, _ = mixture
 
     def pooled(said):
-        return log_odds_of(sum(m.member.weight * probability(said(m.voice), m.member.calibrator) for m in voice.parts))
+        return log_odds_of(sum(m.member.weight * probability(said(m.model), m.member.calibrator) for m in model.parts))
 
     ends = torch.tensor([[20, 7], [20, 30]])
     sets = [torch.tensor([2, 5])]
     pairs = (
-        (voice.without_each_label(NODES), pooled(lambda v: v.without_each_label(NODES))),
-        (voice.without_labels(NODES, sets), pooled(lambda v: v.without_labels(NODES, sets))),
-        (voice.without_edges(20, ends), pooled(lambda v: v.without_edges(20, ends))),
+        (model.without_each_label(NODES), pooled(lambda v: v.without_each_label(NODES))),
+        (model.without_labels(NODES, sets), pooled(lambda v: v.without_labels(NODES, sets))),
+        (model.without_edges(20, ends), pooled(lambda v: v.without_edges(20, ends))),
     )
     for found, expected in pairs:
         assert float((found - expected).abs().max()) <= FLOAT32
-    assert float((pairs[0][0] - voice.log_odds(NODES)).abs().max()) > 0.001
+    assert float((pairs[0][0] - model.log_odds(NODES)).abs().max()) > 0.001
 
 
 def test_stretched_shares_keep_signs_and_add_up_to_what_is_asked():
@@ -166,12 +166,12 @@ def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
     assert values.of(20, "mean of neighbours of c in the graph") == f"{float(task.x[around, 2].mean()):.4g}"
     trained = named.split.train
     trees = TreesTraining(kind="extra", rounds=12, patience=0, folds=2)
-    for voice in (
-        NetworkVoice(MlpTraining(epochs=2).fit(named, trained), named),
-        TreesVoice(TreesDetector(trees).fit(named, trained), named),
-        NetworkVoice(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
+    for model in (
+        ExplainableNetwork(MlpTraining(epochs=2).fit(named, trained), named),
+        ExplainableTrees(TreesDetector(trees).fit(named, trained), named),
+        ExplainableNetwork(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
     ):
-        found = voice.shares(NODES).names
+        found = model.shares(NODES).names
         assert found[:6] == names
         assert len(set(found)) == len(found)
         assert {"number of neighbours in the graph", NEIGHBOURHOOD + "c in the graph"} & set(found)
@@ -188,8 +188,8 @@ def test_a_column_that_the_detector_does_not_read_is_not_the_degree(task):
 def test_columns_of_typed_edges_are_told_in_words_with_their_values():
     task = with_relations(rare_task())
     task = dataclasses.replace(task, feature_names=tuple(f"f{i}" for i in range(task.n_features)))
-    voice = NetworkVoice(MlpTraining(epochs=20).fit(task, task.split.train), task)
-    names, values = voice.shares(NODES[:1]).names, Values(task)
+    model = ExplainableNetwork(MlpTraining(epochs=20).fit(task, task.split.train), task)
+    names, values = model.shares(NODES[:1]).names, Values(task)
     assert {"number of neighbours, pays to", "mean of neighbours (calls from) of f1"} <= set(names)
     assert not [name for name in names if "log degree" in name or name.startswith(("pays", "calls"))]
     pays = next(each for each in task.relations if each.name == "pays")

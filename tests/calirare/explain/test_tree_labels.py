@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from calirare.explain import tree_labels
-from calirare.explain.tree_additions import change_with_all
+from calirare.explain.leaf_refit import change_with_all
 from calirare.explain.tree_labels import BoostedLabels
 from calirare.explain.tree_leaves import Leaves, bags, leaves_of
-from calirare.explain.trees import REPRODUCED, TreesVoice
+from calirare.explain.trees import REPRODUCED, ExplainableTrees
 from calirare.graph import Graph
 from calirare.models import TreesDetector, TreesTraining
 from tests.helpers.tasks import rare_task
@@ -23,21 +23,21 @@ ROUNDING = 1e3 * float(np.finfo(np.float64).eps)  # sums of a few hundred terms
 
 
 @pytest.fixture(scope="module", params=["boosting", "extra"])
-def voice(request):
+def model(request):
     return grown(request.param)
 
 
 @cache
-def grown(kind: str) -> TreesVoice:
+def grown(kind: str) -> ExplainableTrees:
     graph = rare_task()
     growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2, seed=3)
-    return TreesVoice(TreesDetector(growing).fit(graph, graph.split.train), graph)
+    return ExplainableTrees(TreesDetector(growing).fit(graph, graph.split.train), graph)
 
 
-def by_hand(voice: TreesVoice, node: int, left_out: list[int]) -> float:
+def by_hand(model: ExplainableTrees, node: int, left_out: list[int]) -> float:
     """The log-odds of a node by leaf values made without some labels, one number at a time."""
-    leaves = voice.labels.leaves
-    rows = leaves_of(voice.fitted, voice._columns(torch.tensor([node])))[:, 0]
+    leaves = model.labels.leaves
+    rows = leaves_of(model.fitted, model._columns(torch.tensor([node])))[:, 0]
     kept = [i for i in range(leaves.weights.size) if i not in left_out]
     w, y = leaves.weights, leaves.targets
     rare = sum(w[i] for i in kept if y[i] == 1) + 1
@@ -62,9 +62,9 @@ def by_hand(voice: TreesVoice, node: int, left_out: list[int]) -> float:
     return math.log(share / (1 - share))
 
 
-def test_stored_leaf_values_are_made_again_and_other_labels_are_noticed(voice):
-    assert voice.labels.error < REPRODUCED
-    leaves = voice.labels.leaves
+def test_stored_leaf_values_are_made_again_and_other_labels_are_noticed(model):
+    assert model.labels.error < REPRODUCED
+    leaves = model.labels.leaves
     if leaves.boosted:
         assert 0 < leaves.bags.mean() < 1
         assert not np.array_equal(leaves.bags[0], leaves.bags[1])
@@ -72,36 +72,36 @@ def test_stored_leaf_values_are_made_again_and_other_labels_are_noticed(voice):
         assert leaves.bags.all()
     part = "bags" if leaves.boosted else "of_labels"
     wrong = type(leaves)(**vars(leaves) | {part: np.roll(getattr(leaves, part), 1, axis=1)})
-    other = BoostedLabels(wrong) if leaves.boosted else type(voice.labels)(wrong, voice.labels.smallest)
+    other = BoostedLabels(wrong) if leaves.boosted else type(model.labels)(wrong, model.labels.smallest)
     assert other.error > 100 * REPRODUCED
 
 
-def test_leaves_are_of_the_models_text_alone_as_older_versions_of_lightgbm_need_it(voice, monkeypatch):
-    monkeypatch.setattr(voice.fitted.trees.all_labels.booster, "params", {})
-    leaves, columns = voice.labels.leaves, voice._columns(voice.fitted.nodes).astype(np.float32)
-    found = Leaves.of(voice.fitted, columns)
+def test_leaves_are_of_the_models_text_alone_as_older_versions_of_lightgbm_need_it(model, monkeypatch):
+    monkeypatch.setattr(model.fitted.trees.all_labels.booster, "params", {})
+    leaves, columns = model.labels.leaves, model._columns(model.fitted.nodes).astype(np.float32)
+    found = Leaves.of(model.fitted, columns)
     assert np.array_equal(found.bags, leaves.bags)
     assert (found.rate, found.penalty) == (leaves.rate, leaves.penalty)
 
 
-def test_the_log_odds_made_by_hand_are_those_of_the_trees(voice):
+def test_the_log_odds_made_by_hand_are_those_of_the_trees(model):
     for node in (41, 50):
-        assert abs(by_hand(voice, node, []) - float(voice.log_odds(torch.tensor([node])))) < 12 * REPRODUCED
+        assert abs(by_hand(model, node, []) - float(model.log_odds(torch.tensor([node])))) < 12 * REPRODUCED
 
 
-def test_without_labels_is_what_leaf_values_by_hand_say(voice):
-    alone = voice.without_each_label(NODES)
-    base = voice.log_odds(NODES)
+def test_without_labels_is_what_leaf_values_by_hand_say(model):
+    alone = model.without_each_label(NODES)
+    base = model.log_odds(NODES)
     sets = [[3], [0, 7, 21]]
-    together = voice.without_labels(NODES, [torch.tensor(each) for each in sets])
+    together = model.without_labels(NODES, [torch.tensor(each) for each in sets])
     for column in (0, 9):
         node = int(NODES[column])
-        start = by_hand(voice, node, [])
+        start = by_hand(model, node, [])
         for label in (3, 30):
-            expected = by_hand(voice, node, [label]) - start
+            expected = by_hand(model, node, [label]) - start
             assert abs(float(alone[label, column] - base[column]) - expected) < ROUNDING
         for row, places in enumerate(sets):
-            expected = by_hand(voice, node, places) - start
+            expected = by_hand(model, node, places) - start
             assert abs(float(together[row, column] - base[column]) - expected) < ROUNDING
     assert float((alone - base).abs().max()) > 0.01
 
@@ -111,13 +111,13 @@ def test_labels_of_boosting_weigh_alike_and_a_label_left_out_moves_the_share_it_
     train = graph.split.train
     nodes = torch.cat([train[graph.y[train] == 0], train[graph.y[train] == 1][:6]])
     fitted = TreesDetector(TreesTraining(rounds=12, patience=0, folds=2, seed=3)).fit(graph, nodes)
-    voice, n_rest = TreesVoice(fitted, graph), nodes.numel() - 6
-    assert voice.labels.error < REPRODUCED
-    assert (voice.labels.leaves.weights == 1).all()
-    assert math.isclose(voice.labels.start, math.log(7 / (n_rest + 1)))
+    model, n_rest = ExplainableTrees(fitted, graph), nodes.numel() - 6
+    assert model.labels.error < REPRODUCED
+    assert (model.labels.leaves.weights == 1).all()
+    assert math.isclose(model.labels.start, math.log(7 / (n_rest + 1)))
     label = nodes.numel() - 1  # a rare one
-    change = float(voice.without_each_label(NODES)[label, 0] - voice.log_odds(NODES)[0])
-    assert abs(change - by_hand(voice, int(NODES[0]), [label]) + by_hand(voice, int(NODES[0]), [])) < ROUNDING
+    change = float(model.without_each_label(NODES)[label, 0] - model.log_odds(NODES)[0])
+    assert abs(change - by_hand(model, int(NODES[0]), [label]) + by_hand(model, int(NODES[0]), [])) < ROUNDING
 
 
 @pytest.mark.parametrize(("labels", "rare"), [(116, 6), (60, 6)])
@@ -129,21 +129,21 @@ def test_rounds_that_found_nothing_to_split_drew_a_bag_and_left_no_tree(labels, 
         draw.integers(0, labels, (20, 2)), x, y, symmetrize=True, duplicates="drop", self_loops="drop"
     )
     growing = TreesTraining(rounds=60, patience=0, folds=2, seed=3)
-    voice = TreesVoice(TreesDetector(growing).fit(graph, torch.arange(labels)), graph)
-    assert voice.labels.leaves.n_trees < 60
-    assert voice.labels.error < REPRODUCED / 1e3
+    model = ExplainableTrees(TreesDetector(growing).fit(graph, torch.arange(labels)), graph)
+    assert model.labels.leaves.n_trees < 60
+    assert model.labels.error < REPRODUCED / 1e3
     node = torch.tensor([1])
-    assert float(voice.log_odds(node)) == pytest.approx(by_hand(voice, 1, []), abs=1e-6)
-    assert not any("LightGBM" in note for note in voice.notes)
+    assert float(model.log_odds(node)) == pytest.approx(by_hand(model, 1, []), abs=1e-6)
+    assert not any("LightGBM" in note for note in model.notes)
 
 
 def test_of_many_labels_the_strongest_are_exact_and_the_others_near(monkeypatch):
-    voice = grown("boosting")
-    rows = leaves_of(voice.fitted, voice._columns(NODES))
-    exact = BoostedLabels(voice.labels.leaves).change(rows)
+    model = grown("boosting")
+    rows = leaves_of(model.fitted, model._columns(NODES))
+    exact = BoostedLabels(model.labels.leaves).change(rows)
     monkeypatch.setattr(tree_labels, "REFITS", 0)
     monkeypatch.setattr(tree_labels, "LATER", 0)
-    few = BoostedLabels(voice.labels.leaves)
+    few = BoostedLabels(model.labels.leaves)
     assert not few.exact
     found = few.change(rows)
     strongest = np.argsort(-np.abs(exact).max(1))[:5]
@@ -158,10 +158,10 @@ def test_bags_of_more_rows_than_a_block_have_a_generator_each():
     assert bags(5, 2, seed=7, fraction=1.0).all()
 
 
-def moved_by_hand(voice: TreesVoice, more: int, label: int, node: int) -> float:
+def moved_by_hand(model: ExplainableTrees, more: int, label: int, node: int) -> float:
     """How far a label at one node moves the log-odds of another: its own leaves alone, one number at a time."""
-    leaves = voice.labels.leaves
-    at, of_node = (leaves_of(voice.fitted, voice._columns(torch.tensor([v])))[:, 0] for v in (more, node))
+    leaves = model.labels.leaves
+    at, of_node = (leaves_of(model.fitted, model._columns(torch.tensor([v])))[:, 0] for v in (more, node))
     w, y, n = leaves.weights, leaves.targets, leaves.weights.size
     own_weight = sum(w[y == label]) / (y == label).sum()
     prior = (sum(w * y) + 1) / (sum(w) + 2)
@@ -193,28 +193,28 @@ def moved_by_hand(voice: TreesVoice, more: int, label: int, node: int) -> float:
     return ends[0] - ends[1]
 
 
-def test_a_label_more_moves_its_own_leaves_as_by_hand(voice):
+def test_a_label_more_moves_its_own_leaves_as_by_hand(model):
     more = torch.tensor([45, 200])
-    found = voice.with_each_label(NODES, more) - voice.log_odds(NODES)
+    found = model.with_each_label(NODES, more) - model.log_odds(NODES)
     for label in (0, 1):
         for row, place in ((0, 5), (0, 9), (1, 3)):
-            expected = moved_by_hand(voice, int(more[row]), label, int(NODES[place]))
+            expected = moved_by_hand(model, int(more[row]), label, int(NODES[place]))
             assert abs(float(found[label, row, place]) - expected) < 12 * REPRODUCED
     assert bool((found[1] >= 0).all() and (found[0] <= 0).all())
     assert float(found.abs().max()) > 0.01
 
 
-def test_labels_together_make_their_leaves_anew_once(voice):
+def test_labels_together_make_their_leaves_anew_once(model):
     """One label is what it is alone, nearly; the same look-alikes again and again move a leaf less and less."""
     more = torch.tensor([45, 200])
-    one = voice.with_labels(NODES, more[:1], torch.tensor([1])) - voice.log_odds(NODES)
-    alone = voice.with_each_label(NODES, more[:1])[1, 0] - voice.log_odds(NODES)
+    one = model.with_labels(NODES, more[:1], torch.tensor([1])) - model.log_odds(NODES)
+    alone = model.with_each_label(NODES, more[:1])[1, 0] - model.log_odds(NODES)
     assert float((one - alone).abs().max()) < 0.15 * float(alone.abs().max())
-    labels = voice.labels
-    rows, others = (leaves_of(voice.fitted, voice._columns(some)) for some in (more[:1], NODES))
+    labels = model.labels
+    rows, others = (leaves_of(model.fitted, model._columns(some)) for some in (more[:1], NODES))
     many = change_with_all(labels, np.repeat(rows, 40, 1), np.ones(40, dtype=np.int64), others)
     assert (many >= one.numpy() - REPRODUCED).all()
     assert many.max() < 20 * float(one.max()), "40 times the same is not 40 times as much"
-    both = voice.with_labels(NODES, more[:2], torch.tensor([1, 0])) - voice.log_odds(NODES)
-    added = one + voice.with_each_label(NODES, more[1:2])[0, 0] - voice.log_odds(NODES)
+    both = model.with_labels(NODES, more[:2], torch.tensor([1, 0])) - model.log_odds(NODES)
+    added = one + model.with_each_label(NODES, more[1:2])[0, 0] - model.log_odds(NODES)
     assert float((both - added).abs().max()) < 0.3 * float(added.abs().max())

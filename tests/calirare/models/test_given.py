@@ -15,7 +15,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import FORM_SD, PriorPlattCalibrator, effective_shares
 from calirare.models import Given, GivenFit
-from calirare.page import Desk, Verdicts, html_of
+from calirare.page import ReviewSession, Verdicts, html_of
 from tests.helpers.command import rough_runs
 from tests.helpers.neighbours import every_neighbour
 from tests.helpers.tasks import rare_task
@@ -118,9 +118,11 @@ def test_a_saved_run_has_its_report_its_queue_and_its_audit(crossed, graph, logi
     page = html_of(saved, *saved.graph_if_there(None), None)
     assert f"{150 if crossed else 40} labels trained the detector" in page
     with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        desk = Desk(saved, verdicts, lambda: saved.explainer(graph))
-        assert [case.node for case in desk.cases] == [str(node) for node in run.review()[: len(desk.cases)].tolist()]
-        assert "given to it" in desk.page(desk.cases[0], "n")
+        session = ReviewSession(saved, verdicts, lambda: saved.explainer(graph))
+        assert [case.node for case in session.cases] == [
+            str(node) for node in run.review()[: len(session.cases)].tolist()
+        ]
+        assert "given to it" in session.page(session.cases[0], "n")
     assert_identical(saved.audit(graph).p_wrong, run.audit().p_wrong, "audit")
     new = saved.scorer.calibrators["population"].transform(logits[:5])
     assert_identical(new, run.probabilities("population")[:5], "of other logits")

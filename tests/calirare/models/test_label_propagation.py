@@ -11,8 +11,8 @@ import torch
 
 import calirare
 from calirare.calibration import PriorPlattCalibrator, effective_shares
-from calirare.explain.detectors import voice_of
-from calirare.explain.spreading import SpreadingVoice
+from calirare.explain.label_propagation import ExplainablePropagation
+from calirare.explain.registry import explainable_model
 from calirare.graph import Graph
 from calirare.models import (
     STEPS,
@@ -175,7 +175,7 @@ def test_a_new_node_is_what_its_neighbours_tell_of(graph, fitted):
     assert float((got - (want + fitted.prior / 2).log()).abs().max()) < 1e-5
 
 
-class TestVoice:
+class TestExplanations:
     nodes = torch.tensor([0, 5, 9, 40])
 
     def said(self, graph, fitted, x):
@@ -189,29 +189,29 @@ class TestVoice:
         return x
 
     def test_each_label_is_left_out_exactly(self, graph, fitted):
-        voice, x = SpreadingVoice(fitted, graph), self.labels(fitted)
-        assert float((voice.log_odds(self.nodes) - self.said(graph, fitted, x)).abs().max()) < 1e-5
-        got = voice.without_each_label(self.nodes)
+        model, x = ExplainablePropagation(fitted, graph), self.labels(fitted)
+        assert float((model.log_odds(self.nodes) - self.said(graph, fitted, x)).abs().max()) < 1e-5
+        got = model.without_each_label(self.nodes)
         for place, node in enumerate(fitted.nodes.tolist()):
             less = x.clone()
             less[node] = 0
             assert float((got[place] - self.said(graph, fitted, less)).abs().max()) < 1e-4
         less = x.clone()
         less[fitted.nodes[[1, 4]]] = 0
-        together = voice.without_labels(self.nodes, [torch.tensor([1, 4]), torch.tensor([0])])
+        together = model.without_labels(self.nodes, [torch.tensor([1, 4]), torch.tensor([0])])
         assert float((together[0] - self.said(graph, fitted, less)).abs().max()) < 1e-4
         assert float((together[1] - got[0]).abs().max()) < 1e-5
 
     def test_nodes_that_were_expected_get_the_same_answers(self, graph, fitted):
-        voice, other = SpreadingVoice(fitted, graph), SpreadingVoice(fitted, graph)
-        voice.expect(torch.arange(30, 0, -1))
+        model, other = ExplainablePropagation(fitted, graph), ExplainablePropagation(fitted, graph)
+        model.prepare(torch.arange(30, 0, -1))
         for asked in (torch.tensor([9, 5]), torch.tensor([5, 40])):
-            got, want = voice.without_each_label(asked), other.without_each_label(asked)
+            got, want = model.without_each_label(asked), other.without_each_label(asked)
             assert float((got - want).abs().max()) < 1e-5
 
     def test_each_label_that_might_be_there(self, graph, fitted):
-        voice, more = SpreadingVoice(fitted, graph), torch.tensor([20, 21])
-        got = voice.with_each_label(self.nodes, more)
+        model, more = ExplainablePropagation(fitted, graph), torch.tensor([20, 21])
+        got = model.with_each_label(self.nodes, more)
         for label in (0, 1):
             weight = float(fitted.sample_weights[fitted.targets == label].double().mean())
             for i, node in enumerate(more.tolist()):
@@ -220,19 +220,19 @@ class TestVoice:
                 assert float((got[label, i] - self.said(graph, fitted, x)).abs().max()) < 1e-4
 
     def test_each_edge_of_the_node(self, graph, fitted):
-        voice, node = SpreadingVoice(fitted, graph), 5
+        model, node = ExplainablePropagation(fitted, graph), 5
         a = graph.adjacency.to_dense().double()
         others = a[node].nonzero().flatten()
-        got = voice.without_edges(node, torch.stack([torch.full_like(others, node), others], 1))
+        got = model.without_edges(node, torch.stack([torch.full_like(others, node), others], 1))
         told = fitted.told_in(graph)[:, -2:].double()
         for i, other in enumerate(others.tolist()):
             row = a[node].clone()
             row[other] = 0
             z = (fitted.reach * (row @ told) / row.sum().sqrt() + fitted.prior / 2).log()
             assert float(got[i] - (z[1] - z[0])) == pytest.approx(0, abs=1e-5)
-        away = voice.without_edges(node, torch.tensor([[1, 2]]))
-        assert float(away - voice.log_odds(torch.tensor([node]))) == pytest.approx(0, abs=1e-5)
-        assert voice.without_edges(8, torch.tensor([[8, 9]])).isnan().all()
+        away = model.without_edges(node, torch.tensor([[1, 2]]))
+        assert float(away - model.log_odds(torch.tensor([node]))) == pytest.approx(0, abs=1e-5)
+        assert model.without_edges(8, torch.tensor([[8, 9]])).isnan().all()
 
 
 def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fitted):
@@ -240,13 +240,13 @@ def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fit
         graph, fitted.nodes, sample_weights=fitted.sample_weights
     )
     mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
-    voice, nodes = voice_of(mixture, graph), torch.tensor([7, 5])
-    shares, odds = voice.shares(nodes), voice.log_odds(nodes)
+    model, nodes = explainable_model(mixture, graph), torch.tensor([7, 5])
+    shares, odds = model.shares(nodes), model.log_odds(nodes)
     assert float((shares.base + shares.values.sum(1) - odds).abs().max()) < 1e-9
     alone = mixture_of({"trees": trees}, fitted.sample_weights)
-    told = mixture.rest.log_odds(voice_of(alone, graph).log_odds(nodes)[0])
+    told = mixture.rest.log_odds(explainable_model(alone, graph).log_odds(nodes)[0])
     assert float(odds[0] - told) == pytest.approx(0, abs=1e-9)
-    assert float(odds[1] - voice_of(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
+    assert float(odds[1] - explainable_model(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
 
 
 def test_where_nobody_near_speaks_the_others_are_as_sure_as_all_together(graph, fitted):

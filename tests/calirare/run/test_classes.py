@@ -21,7 +21,7 @@ from calirare import InputError, Outcome
 from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll
 from calirare.models import streaming
-from calirare.page import Desk, Verdicts, html_of
+from calirare.page import ReviewSession, Verdicts, html_of
 from calirare.pipeline import update
 from calirare.run import Labels, class_scoring
 from calirare.run.class_judging import Judged
@@ -422,10 +422,10 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
     shutil.copytree(folder / "run", tmp_path / "run")
     saved = calirare.load(tmp_path / "run")
     with Verdicts(tmp_path / "said.sqlite", saved.fingerprint, HOSTILE) as verdicts:
-        desk = Desk(saved, verdicts, lambda: saved.explainer(few))
+        session = ReviewSession(saved, verdicts, lambda: saved.explainer(few))
         assert verdicts.answers == ("class 0", "class 1", "class 2", "unsure", "skip")
-        first, second, third = desk.cases[:3]
-        page = desk.page(first, "nonce")
+        first, second, third = session.cases[:3]
+        page = session.page(first, "nonce")
         frame = saved.to_frame()
         queue = (
             frame[frame.node.isin([few.node_name(node) for node in few.unlabelled.tolist()])]
@@ -440,17 +440,19 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
         assert f"{why.p:.2f}"[:4] in page
         assert "Neighbours" in page
         assert "by how many hundredths P(" in page
-        assert (desk.picture(first) or b"").startswith(b"\x89PNG")
-        assert "Why it has this class is not here: it is gone" in Desk(saved, verdicts, None, "it is gone").page(
-            first, "n"
-        )
+        assert (session.picture(first) or b"").startswith(b"\x89PNG")
+        assert "Why it has this class is not here: it is gone" in ReviewSession(
+            saved, verdicts, None, "it is gone"
+        ).page(first, "n")
         verdicts.say(first.node, "class 1")
         verdicts.say(second.node, "class 2")
         verdicts.say(third.node, "unsure")
         with pytest.raises(ValueError, match="answer must be one of class 0, class 1"):
             verdicts.say(third.node, "rare")
-        assert desk.progress(verdicts.latest()) == f"3 of {len(desk.cases)} decided: 1 =odd, 1 rare, one, 1 unsure"
-        assert desk.next(verdicts.latest()) == desk.cases[3]
+        assert (
+            session.progress(verdicts.latest()) == f"3 of {len(session.cases)} decided: 1 =odd, 1 rare, one, 1 unsure"
+        )
+        assert session.next(verdicts.latest()) == session.cases[3]
     said = call(
         "review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite", "--export", tmp_path / "new.csv"
     )

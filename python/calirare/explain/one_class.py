@@ -8,61 +8,61 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import Calibrator
+from calirare.explain.explainable_model import ExplainableModel, Shares, two_columns
 from calirare.explain.shares import passed_on
-from calirare.explain.voice import Shares, Voice, two_columns
 
 
-class ClassVoice(Voice):
+class OneClass(ExplainableModel):
     """One class against the rest, as the calibrated probabilities of a detector of k > 2 classes have it.
 
     What it says is the log-odds of P(class) under the calibration map, log P(class) - log(1 - P(class)), so that no
     map is left to be applied.
 
     Args:
-        voice: the detector on the graph, which says logits.
+        model: the detector on the graph, which says logits.
         mapping: of the logits of all classes; None: there is no map.
         of: the class, in [0, k).
     """
 
-    def __init__(self, voice: Voice, mapping: Calibrator | None, of: int) -> None:
-        self.voice, self.mapping, self.of = voice, mapping, of
+    def __init__(self, model: ExplainableModel, mapping: Calibrator | None, of: int) -> None:
+        self.model, self.mapping, self.of = model, mapping, of
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]  # those of the detector, which may come later
-        """See `Voice`."""
-        return self.voice.notes
+        """See `ExplainableModel`."""
+        return self.model.notes
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
-        self.voice.expect(nodes)
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`."""
+        self.model.prepare(nodes)
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
-        return self._told(self.voice.log_odds(nodes))
+        """See `ExplainableModel.log_odds`."""
+        return self._told(self.model.log_odds(nodes))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
-        return self._told(self.voice.without_each_label(nodes))
+        """See `ExplainableModel.without_each_label`."""
+        return self._told(self.model.without_each_label(nodes))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
-        return self._told(self.voice.without_labels(nodes, sets))
+        """See `ExplainableModel.without_labels`."""
+        return self._told(self.model.without_labels(nodes, sets))
 
     def probabilities_without(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """Returns P of every class of nodes without each of s sets of labels, float64 [s, n, k]."""
-        return probabilities(self.voice.without_labels(nodes, sets), self.mapping)
+        return probabilities(self.model.without_labels(nodes, sets), self.mapping)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
-        return self._told(self.voice.without_edges(node, ends))
+        """See `ExplainableModel.without_edges`."""
+        return self._told(self.model.without_edges(node, ends))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`: a label would be of any class, and that is not told."""
-        raise NotImplementedError("ClassVoice.with_each_label: a label more is told of two classes alone")
+        """See `ExplainableModel.with_each_label`: a label would be of any class, and that is not told."""
+        raise NotImplementedError("OneClass.with_each_label: a label more is told of two classes alone")
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: those of all logits, each by how far it moves the log-odds of the class."""
-        own = self.voice.shares(nodes)
+        """See `ExplainableModel.shares`: those of all logits, each by how far it moves the log-odds of the class."""
+        own = self.model.shares(nodes)
         if own is None:
             return None
         found = passed_on(own, lambda logits: self._told(logits)[..., None])
@@ -73,43 +73,43 @@ class ClassVoice(Voice):
         return class_log_odds(probabilities(logits, self.mapping), self.of)
 
 
-class TwoLogits(Voice):
-    """A voice of two classes that says logits, 0 and its log-odds, [.., 2] for [..].
+class TwoLogits(ExplainableModel):
+    """A model of two classes that says logits, 0 and its log-odds, [.., 2] for [..].
 
     Args:
-        voice: of two classes.
+        model: of two classes.
     """
 
-    def __init__(self, voice: Voice) -> None:
-        self.voice, self.notes = voice, voice.notes
+    def __init__(self, model: ExplainableModel) -> None:
+        self.model, self.notes = model, model.notes
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`."""
-        self.voice.expect(nodes)
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`."""
+        self.model.prepare(nodes)
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`."""
-        return two_columns(self.voice.log_odds(nodes))
+        """See `ExplainableModel.log_odds`."""
+        return two_columns(self.model.log_odds(nodes))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
-        return two_columns(self.voice.without_each_label(nodes))
+        """See `ExplainableModel.without_each_label`."""
+        return two_columns(self.model.without_each_label(nodes))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
-        return two_columns(self.voice.without_labels(nodes, sets))
+        """See `ExplainableModel.without_labels`."""
+        return two_columns(self.model.without_labels(nodes, sets))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
-        return two_columns(self.voice.without_edges(node, ends))
+        """See `ExplainableModel.without_edges`."""
+        return two_columns(self.model.without_edges(node, ends))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`."""
-        return two_columns(self.voice.with_each_label(nodes, more))
+        """See `ExplainableModel.with_each_label`."""
+        return two_columns(self.model.with_each_label(nodes, more))
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`."""
-        own = self.voice.shares(nodes)
+        """See `ExplainableModel.shares`."""
+        own = self.model.shares(nodes)
         return None if own is None else Shares(two_columns(own.base), own.names, two_columns(own.values))
 
 

@@ -28,7 +28,7 @@ Group: TypeAlias = str | Mapping[Any, Any]  # a column of the node table, or the
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ExplanationContext:
     """What is explained, and how it is spoken of.
 
     Attributes:

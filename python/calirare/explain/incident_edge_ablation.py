@@ -57,7 +57,7 @@ class Head:
     weight: Tensor
 
 
-class OwnEdges:
+class IncidentEdgeAblation:
     """Log-odds of a node without each of its edges.
 
     Args:
@@ -76,13 +76,13 @@ class OwnEdges:
         a = propagator.matrix
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
 
-    def with_head(self, head: Head) -> OwnEdges:
+    def with_head(self, head: Head) -> IncidentEdgeAblation:
         """Returns the same of a network with another end, which shares what was made."""
         other = copy.copy(self)
         other.head = head
         return other
 
-    def expect(self, nodes: Tensor) -> None:
+    def prepare(self, nodes: Tensor) -> None:
         """Makes what edges of these nodes (int64 [n]) read."""
         around = with_neighbours(self.propagator.matrix, nodes)
         for rows in (self.y, self.last, self.size):
@@ -107,11 +107,11 @@ class OwnEdges:
         row = self.propagator.matrix.select_rows(torch.tensor([node]))
         nodes = torch.unique(torch.cat([row.indices.long(), torch.tensor([node])]))
         around = _Around(self.propagator.matrix, node, nodes, self.scale, self.hops)
-        ends, weights = self.propagator.with_nobody(node, torch.stack([torch.full_like(others, node), others], 1))
-        said = self._said(around, ends, weights)
+        ends, weights = self.propagator.with_none_removed(node, torch.stack([torch.full_like(others, node), others], 1))
+        said = self._kept(around, ends, weights)
         return said[1:] - said[0]
 
-    def _said(self, around: _Around, ends: Tensor, weights: Tensor) -> Tensor:
+    def _kept(self, around: _Around, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b]."""
         moved, nodes, scale = _Moved(self, ends, weights), around.nodes, self.scale[around.nodes]
         places = torch.searchsorted(nodes, torch.cat([ends[:1, 0], ends[:, 1]]))
@@ -217,7 +217,7 @@ class _Moved:
         passed: s_v^2 A_uv, [b].
     """
 
-    def __init__(self, edges: OwnEdges, ends: Tensor, weights: Tensor) -> None:
+    def __init__(self, edges: IncidentEdgeAblation, ends: Tensor, weights: Tensor) -> None:
         gone = edges.propagator.removed(ends, weights)
         s, changed = edges.scale[ends], gone.left
         between, loops, y = gone.weights, edges.propagator.loops[ends], edges.y[ends]

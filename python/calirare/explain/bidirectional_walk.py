@@ -29,7 +29,7 @@ KEPT = 2**28  # numbers of walks from sources that are kept at most, 1 GB
 Spare = list[Tensor]  # memory of dense walks that nobody needs any more
 
 
-class Meeting:
+class BidirectionalWalk:
     """Walks from nodes that meet those of sources.
 
     Args:

@@ -53,7 +53,7 @@ class Kept(Generic[Made]):
         return self._made[key]
 
 
-class Voice(abc.ABC):
+class ExplainableModel(abc.ABC):
     """One detector on one graph, of a rare class and the rest, or of more classes.
 
     Attributes:
@@ -63,7 +63,7 @@ class Voice(abc.ABC):
     notes: tuple[str, ...] = ()
 
     @property
-    def dear(self) -> bool:
+    def expensive(self) -> bool:
         """Whether each node that is asked about without a label costs a system of equations."""
         return False
 
@@ -71,7 +71,7 @@ class Voice(abc.ABC):
     def log_odds(self, nodes: Tensor) -> Tensor:
         """Returns log P(rare) / P(rest) of nodes (int64 [n]), uncalibrated, float64 [n]; or logits [n, k]."""
 
-    def expect(self, nodes: Tensor) -> None:
+    def prepare(self, nodes: Tensor) -> None:
         """Is told which nodes (int64 [n]) will be asked about, a few at a time, so that it may prepare for all."""
         del nodes
 
@@ -113,7 +113,7 @@ def difference(logits: Tensor) -> Tensor:
 
 
 def said(logits: Tensor) -> Tensor:
-    """Returns what a voice says by logits [.., k], float64: log-odds [..] of two classes, of more the logits."""
+    """Returns what a model says by logits [.., k], float64: log-odds [..] of two classes, of more the logits."""
     return logits.double() if logits.shape[-1] > 2 else logits[..., 1].double() - logits[..., 0].double()
 
 

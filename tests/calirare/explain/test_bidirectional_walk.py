@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare.explain import meeting
-from calirare.explain.meeting import Meeting
+from calirare.explain import bidirectional_walk
+from calirare.explain.bidirectional_walk import BidirectionalWalk
 from calirare.models import propagation_step
 from tests.calirare.models.test_label_propagation import close, reaching, weighted_task
 
@@ -29,10 +29,13 @@ def graph():
     ],
 )
 def test_wherever_they_meet(graph, monkeypatch, cheap, few, left):
-    monkeypatch.setattr(meeting, "CHEAP", cheap)
-    monkeypatch.setattr(meeting, "FEW", few)
-    monkeypatch.setattr(meeting, "TOGETHER", 3)
-    walks, asked = Meeting(propagation_step(graph), SOURCES, REACH, STEPS), torch.tensor([1, 79, 8, 7, 30, 12, 79])
+    monkeypatch.setattr(bidirectional_walk, "CHEAP", cheap)
+    monkeypatch.setattr(bidirectional_walk, "FEW", few)
+    monkeypatch.setattr(bidirectional_walk, "TOGETHER", 3)
+    walks, asked = (
+        BidirectionalWalk(propagation_step(graph), SOURCES, REACH, STEPS),
+        torch.tensor([1, 79, 8, 7, 30, 12, 79]),
+    )
     want = reaching(graph, REACH)[asked][:, SOURCES]
     got = walks.of(asked)
     assert walks.steps == left
@@ -46,12 +49,12 @@ def test_wherever_they_meet(graph, monkeypatch, cheap, few, left):
 
 @pytest.mark.parametrize(("kept", "walks_on"), [(0, False), (2**28, True)])
 def test_sources_walk_on_once_nodes_have_spent_as_much(graph, monkeypatch, kept, walks_on):
-    monkeypatch.setattr(meeting, "CHEAP", 400)
-    monkeypatch.setattr(meeting, "FEW", 6)
-    monkeypatch.setattr(meeting, "TOGETHER", 3)
-    monkeypatch.setattr(meeting, "NARROW", 1)
-    monkeypatch.setattr(meeting, "KEPT", kept)
-    walks, want = Meeting(propagation_step(graph), SOURCES, REACH, STEPS), reaching(graph, REACH)[:, SOURCES]
+    monkeypatch.setattr(bidirectional_walk, "CHEAP", 400)
+    monkeypatch.setattr(bidirectional_walk, "FEW", 6)
+    monkeypatch.setattr(bidirectional_walk, "TOGETHER", 3)
+    monkeypatch.setattr(bidirectional_walk, "NARROW", 1)
+    monkeypatch.setattr(bidirectional_walk, "KEPT", kept)
+    walks, want = BidirectionalWalk(propagation_step(graph), SOURCES, REACH, STEPS), reaching(graph, REACH)[:, SOURCES]
     left = []
     for node in (12, 79, 1, 12, 8, 30, 7, 12):
         assert close(walks.of(torch.tensor([node])), want[[node]])
@@ -63,10 +66,10 @@ def test_sources_walk_on_once_nodes_have_spent_as_much(graph, monkeypatch, kept,
 
 
 def test_memory_of_walks_is_used_again(graph, monkeypatch):
-    monkeypatch.setattr(meeting, "CHEAP", -1)
-    monkeypatch.setattr(meeting, "FEW", 1e9)
-    monkeypatch.setattr(meeting, "TOGETHER", 3)
-    walks, rooms = Meeting(propagation_step(graph), SOURCES, REACH, STEPS), set()
+    monkeypatch.setattr(bidirectional_walk, "CHEAP", -1)
+    monkeypatch.setattr(bidirectional_walk, "FEW", 1e9)
+    monkeypatch.setattr(bidirectional_walk, "TOGETHER", 3)
+    walks, rooms = BidirectionalWalk(propagation_step(graph), SOURCES, REACH, STEPS), set()
     taken = walks._room
     monkeypatch.setattr(walks, "_room", lambda *given: [room := taken(*given), rooms.add(room.data_ptr())][0])
     assert close(walks.of(torch.arange(80)), reaching(graph, REACH)[:, SOURCES])

@@ -27,8 +27,8 @@ from calirare.explain import (
     tables_of,
     written,
 )
-from calirare.page.messages import Clash, Told, clash, last, saved, taken_back, when
-from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
+from calirare.page.messages import Clash, Message, clash, last, saved, taken_back, when
+from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts
 from calirare.run import SavedRun
 
 TEMPLATE = "queue.html"
@@ -112,7 +112,7 @@ def queue_of_classes(saved: SavedRun) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-class Desk:
+class ReviewSession:
     """The queue of a run with the answers so far; one thread at a time may use it.
 
     Args:
@@ -145,7 +145,7 @@ class Desk:
         self._explained: dict[str, Explanation] = {}
         self._page = template_of("calirare.page", TEMPLATE)
 
-    def next(self, answers: dict[str, Said]) -> Case | None:
+    def next(self, answers: dict[str, Answer]) -> Case | None:
         """Returns the first node without an answer, then those that were skipped, the longest ago first; None: done."""
         fresh = next((case for case in self.cases if case.node not in answers), None)
         if fresh is not None:
@@ -161,11 +161,11 @@ class Desk:
         """Returns where in the queue a node is; None: it is not."""
         return next((case.place for case in self.cases if case.node == node), None)
 
-    def counts(self, answers: dict[str, Said]) -> Counter[str]:
+    def counts(self, answers: dict[str, Answer]) -> Counter[str]:
         """Returns how many nodes of the queue have each answer."""
         return Counter(answers[case.node].answer for case in self.cases if case.node in answers)
 
-    def progress(self, answers: dict[str, Said]) -> str:
+    def progress(self, answers: dict[str, Answer]) -> str:
         """Returns how far the review is, a sentence without its full stop."""
         counts = self.counts(answers)
         done = counts.total() - counts[SKIP]
@@ -196,10 +196,10 @@ class Desk:
         if why is None or not why.edges or self._made is None:
             return None
         with TemporaryDirectory() as folder:
-            return draw(why, self._made.subject, Path(folder) / "picture.png").read_bytes()
+            return draw(why, self._made.context, Path(folder) / "picture.png").read_bytes()
 
     def page(
-        self, case: Case | None, nonce: str, up: str = "", told: Told | None = None, other: Clash | None = None
+        self, case: Case | None, nonce: str, up: str = "", told: Message | None = None, other: Clash | None = None
     ) -> str:
         """Returns the page of a node.
 
@@ -224,7 +224,7 @@ class Desk:
         answers = self.verdicts.latest()
         return self.page(self.next(answers), nonce, up, saved(number, answers, self.words_for))
 
-    def back(self, said: Said, nonce: str, up: str) -> str:
+    def back(self, said: Answer, nonce: str, up: str) -> str:
         """Returns the page of a node whose answer was to be taken back, which says what became of that."""
         place = self.place(said.node)
         case = self.next(self.verdicts.latest()) if place is None else self.cases[place]
@@ -245,7 +245,7 @@ class Desk:
         every = [(case, written(case.p), said.get(case.node)) for case in self.cases]
         return self._rendered(answers, nonce, {"every": every})
 
-    def _rendered(self, answers: dict[str, Said], nonce: str, given: Values) -> str:
+    def _rendered(self, answers: dict[str, Answer], nonce: str, given: Values) -> str:
         values: Values = {
             "every": None,
             "case": None,
@@ -280,7 +280,7 @@ class Desk:
             nonce=nonce,
         )
 
-    def words_for(self, said: Said) -> str:
+    def words_for(self, said: Answer) -> str:
         """Returns what a node is said to be."""
         return {SKIP: "skipped"}.get(said.answer, self._words_of(said.answer))
 

@@ -1,4 +1,4 @@
-"""Spread labels as a voice: what reaches a node is a sum over the labels, so each is left out exactly."""
+"""Spread labels as a model: what reaches a node is a sum over the labels, so each is left out exactly."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from calirare.explain.meeting import Meeting
+from calirare.explain.bidirectional_walk import BidirectionalWalk
+from calirare.explain.explainable_model import ExplainableModel, Kept, Shares, said
 from calirare.explain.network_shares import made
-from calirare.explain.voice import Kept, Shares, Voice, said
 from calirare.graph import Graph, default_names
 from calirare.models import STEPS, LabelPropagationFit, propagation_step
 from calirare_ext import Csr
@@ -22,7 +22,7 @@ EXPECTED = 10_000_000  # nodes times labels whose parts are kept
 ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
 
 
-class SpreadingVoice(Voice):
+class ExplainablePropagation(ExplainableModel):
     """Labels spread over the edges of the training graph.
 
     Args:
@@ -36,26 +36,26 @@ class SpreadingVoice(Voice):
         self.fitted, self.graph = fitted, graph
         self._parts, self._expected = Kept[Tensor](), dict[int, Tensor]()
 
-    def expect(self, nodes: Tensor) -> None:
-        """See `Voice.expect`: the products are the cheaper for one node the more there are."""
+    def prepare(self, nodes: Tensor) -> None:
+        """See `ExplainableModel.prepare`: the products are the cheaper for one node the more there are."""
         few = nodes.numel() * self.fitted.nodes.numel() <= EXPECTED
         self._expected = dict(zip(nodes.tolist(), self._made(nodes), strict=True)) if few else {}
 
     def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `Voice.log_odds`; NaN where no label reaches."""
+        """See `ExplainableModel.log_odds`; NaN where no label reaches."""
         return said(self.fitted.logits_of(self.graph, nodes))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `Voice.without_each_label`."""
+        """See `ExplainableModel.without_each_label`."""
         return self._after(nodes, -self._of_classes(self._of_labels(nodes)))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """See `Voice.without_labels`."""
+        """See `ExplainableModel.without_labels`."""
         each = self._of_classes(self._of_labels(nodes))
         return self._after(nodes, -torch.stack([each[places].sum(0) for places in sets]))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `Voice.with_each_label`."""
+        """See `ExplainableModel.with_each_label`."""
         fitted, reached = self.fitted, self._reached_from(nodes, more).T
         out = []
         for label in (0, 1):
@@ -66,13 +66,13 @@ class SpreadingVoice(Voice):
         return torch.stack(out)
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `Voice.shares`: nothing but labels nearby."""
+        """See `ExplainableModel.shares`: nothing but labels nearby."""
         names = frozenset(self.graph.feature_names or default_names(self.graph.n_features))
         odds = self.log_odds(nodes)
         return Shares(torch.zeros_like(odds), (made(NEARBY, names),), odds.nan_to_num(nan=0.0)[:, None])
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """See `Voice.without_edges`."""
+        """See `ExplainableModel.without_edges`."""
         fitted, row = self.fitted, self.graph.adjacency.select_rows(torch.tensor([node]))
         told = fitted.told_in(self.graph)[:, -fitted.n_classes :]
         total, whole = row.values.double().sum(), row.values.double() @ told[row.indices.long()].double()
@@ -107,7 +107,7 @@ class SpreadingVoice(Voice):
         """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]: the fewer walk the longer way."""
         if sources.numel() < nodes.numel():
             return self._reached_from(sources, nodes).T
-        return Meeting(self._step, sources, self.fitted.reach, STEPS).of(nodes)
+        return BidirectionalWalk(self._step, sources, self.fitted.reach, STEPS).of(nodes)
 
     @cached_property
     def _step(self) -> Csr:
@@ -115,6 +115,6 @@ class SpreadingVoice(Voice):
         return propagation_step(self.graph)
 
     @cached_property
-    def _labels(self) -> Meeting:
+    def _labels(self) -> BidirectionalWalk:
         """Walks that lead to labels."""
-        return Meeting(self._step, self.fitted.nodes, self.fitted.reach, STEPS)
+        return BidirectionalWalk(self._step, self.fitted.nodes, self.fitted.reach, STEPS)

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from calirare.explain.explainer import Explainer
-from calirare.explain.teaching import label_values, taken_together
+from calirare.explain.label_acquisition import label_values, taken_together
 
 
 def told(p: list[float], after: list[list[list[float]]]) -> Explainer:
     """An explainer that says these P(rare) of its nodes, and those with each label, [2][c][n]."""
     before, later = torch.tensor(p).double(), torch.tensor(after).double()
-    voice = SimpleNamespace(with_each_label=lambda nodes, more: torch.logit(later[:, more][:, :, nodes]))
-    subject = SimpleNamespace(mapping=None)
-    return SimpleNamespace(voice=voice, subject=subject, turn=nullcontext(), p_rare=lambda nodes: before[nodes])
+    model = SimpleNamespace(with_each_label=lambda nodes, more: torch.logit(later[:, more][:, :, nodes]))
+    context = SimpleNamespace(mapping=None)
+    return SimpleNamespace(model=model, context=context, lock=nullcontext(), p_rare=lambda nodes: before[nodes])
 
 
 def test_of_a_coherent_belief_the_value_is_the_fall_of_its_expected_error():

@@ -6,9 +6,9 @@ once c has label y, and then the error of v is expected to fall by the variance 
 
     p_c (1 - p_c) (p_v|1 - p_v|0)^2 = (p_v|1 - p_v) (p_v - p_v|0) <= p_v (1 - p_v).
 
-One step of a detector (`Voice.with_each_label`) is not right to that degree: a rare label where nobody expected one
-moves it far, the other label hardly. The product on the right, 0 where its factors differ in sign, trusts neither
-alone, and is cut at its bound. The error of c itself is gone.
+One step of a detector (`ExplainableModel.with_each_label`) is not right to that degree: a rare label where none was
+expected moves it far, the other label hardly. The product on the right, 0 where its factors differ in sign, trusts
+neither alone, and is cut at its bound. The error of c itself is gone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.steps import progress
+from calirare.explain.explainable_model import probability
 from calirare.explain.explainer import Explainer
-from calirare.explain.voice import probability
 
 BLOCK = 1_000_000  # labels times nodes that are worked on together
 
@@ -49,12 +49,12 @@ def label_values(explainer: Explainer, more: Tensor, nodes: Tensor) -> LabelValu
         nodes: of which they would teach, int64 [n].
     """
     p, step = explainer.p_rare(more), max(1, BLOCK // max(nodes.numel(), 1))
-    mapping, now = explainer.subject.mapping, explainer.p_rare(nodes)
+    mapping, now = explainer.context.mapping, explainer.p_rare(nodes)
     bound = now * (1 - now)
     moved, fall = (p.new_empty(more.numel(), nodes.numel()) for _ in range(2))
     for rows in progress("labels worth getting", torch.arange(more.numel(), device=more.device).split(step)):
-        with explainer.turn:
-            rest, rare = probability(explainer.voice.with_each_label(nodes, more[rows]), mapping)
+        with explainer.lock:
+            rest, rare = probability(explainer.model.with_each_label(nodes, more[rows]), mapping)
         moved[rows] = rare - rest
         fall[rows] = torch.minimum(((rare - now) * (now - rest)).clamp(min=0), bound)
     own = more[:, None] == nodes

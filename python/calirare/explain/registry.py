@@ -1,0 +1,90 @@
+"""The model of every kind of detector: the one place where a kind's own explanations are entered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from calirare._util.errors import InputError
+from calirare.explain.column_edges import SharedColumns
+from calirare.explain.columns import RefittedColumns
+from calirare.explain.explainable_model import ExplainableModel
+from calirare.explain.label_propagation import ExplainablePropagation
+from calirare.explain.mixture import ExplainableMixture
+from calirare.explain.network import ExplainableNetwork, explainable_folds
+from calirare.explain.one_class import TwoLogits
+from calirare.explain.pool import ExplainablePool
+from calirare.explain.trees import ExplainableTrees
+from calirare.graph import Graph
+from calirare.models import Mixture, NeighbourPool, trained_here
+from calirare.training import Fitted
+
+
+def explainable_model(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
+    """Returns a detector on a graph as something that can be asked "what if".
+
+    Args:
+        fitted: the detector, of two classes.
+        graph: as the detector takes it, with mapped features.
+        damping: of the leave-one-out step of a single network; None: its weight decay.
+
+    Raises:
+        InputError: it is of another kind, or of more than two classes.
+    """
+    if fitted.n_classes != 2:
+        raise InputError(
+            f"explain: the detector must tell two classes, the rare one and the rest, got {fitted.n_classes}: train on "
+            "graph.rare(...)"
+        )
+    return _explainable_model(fitted, graph, damping)
+
+
+def explainable_logits(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
+    """Returns a detector of any number of classes as a model that says logits; arguments as of `explainable_model`.
+
+    Raises:
+        InputError: it is of another kind.
+    """
+    if isinstance(fitted, NeighbourPool):
+        return ExplainablePool(fitted, explainable_logits(fitted.base, graph, damping), graph)
+    model = _explainable_model(fitted, graph, damping)
+    return model if fitted.n_classes > 2 else TwoLogits(model)
+
+
+def _explainable_model(
+    fitted: Fitted, graph: Graph, damping: float | None, shared: SharedColumns | None = None, name: str = ""
+) -> ExplainableModel:
+    """Returns the model of a detector, which of two classes says log-odds, of more logits.
+
+    Args:
+        fitted: the detector.
+        graph: as the detector takes it.
+        damping: of the leave-one-out step of a single network.
+        shared: hop columns that other detectors of an average read too.
+        name: of the detector among those of an average.
+    """
+    shared = SharedColumns(graph) if shared is None else shared
+    if isinstance(fitted, Mixture):
+        return ExplainableMixture(
+            fitted, [_explainable_model(m.fitted, graph, None, shared, m.name) for m in fitted.members]
+        )
+    if not fitted.scores_graphs:
+        raise InputError(
+            f"explain: the run has logits that were given to it and no detector: train {trained_here()} on the same "
+            "labels and explain that run"
+        )
+    kind = type(fitted).__name__
+    if kind not in EXPLAINABLE_MODELS:
+        raise InputError(f"explain: the detector must be {trained_here()}, got a {kind}: train one")
+    return EXPLAINABLE_MODELS[kind](fitted, graph, damping, shared, name)
+
+
+# By the class of a detector; of it, the graph, the damping of a single network, columns that are shared, and its name.
+EXPLAINABLE_MODELS: dict[str, Callable[[Any, Graph, float | None, SharedColumns, str], ExplainableModel]] = {
+    "GcnFit": lambda fitted, graph, damping, shared, name: ExplainableNetwork(fitted, graph, damping, shared),
+    "MlpFit": lambda fitted, graph, damping, shared, name: ExplainableNetwork(fitted, graph, damping, shared),
+    "FoldedNetwork": lambda fitted, graph, damping, shared, name: explainable_folds(fitted, graph, name, shared),
+    "TreesFit": lambda fitted, graph, damping, shared, name: ExplainableTrees(fitted, graph, shared),
+    "LabelPropagationFit": lambda fitted, graph, damping, shared, name: ExplainablePropagation(fitted, graph),
+    "LearnedColumns": lambda fitted, graph, damping, shared, name: RefittedColumns(fitted, graph, shared),
+}
