@@ -34,7 +34,7 @@ from torch import Tensor
 
 import calirare
 from calirare.datasets import synthetic_rare
-from calirare.explain import explainable_model, probability
+from calirare.explain import explainable, probability
 from calirare.explain.label_propagation import ExplainablePropagation
 from calirare.graph import Graph, Split, random_split, scipy_of_csr
 from calirare.leave_one_out import Retrain, leave_one_out
@@ -116,7 +116,7 @@ def correlation(estimate: Tensor, truth: Tensor) -> float:
 def of_network(fitted: GcnFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
     """Returns how label effects agree with retraining: of the network trained on to a minimum, as retraining starts."""
     minimum, _ = converge(fitted, graph, tolerance=1e-6, max_steps=600)
-    model = explainable_model(minimum, graph)
+    model = explainable(minimum, graph)
     base = model.log_odds(nodes)
     change = model.without_each_label(nodes) - base
     places = chosen_labels((torch.sigmoid(base) - torch.sigmoid(base + change)).T, seed)
@@ -141,7 +141,7 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
 
     every = torch.arange(fitted.nodes.numel())
     whole = [grown(fitted.nodes, fitted.sample_weights, number) for number in range(SEEDS)]
-    models = [explainable_model(each, graph) for each in whole]
+    models = [explainable(each, graph) for each in whole]
     base = torch.stack([model.log_odds(nodes) for model in models])
     change = torch.stack([model.without_each_label(nodes) for model in models]).mean(0) - base.mean(0)
     p = torch.sigmoid(base.mean(0))

@@ -18,7 +18,7 @@ from calirare.explain.label_acquisition import LabelValues, label_values, taken_
 from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.out_of_fold import OutOfFold
 from calirare.explain.picture import draw, picture_name
-from calirare.explain.registry import explainable_logits, explainable_model
+from calirare.explain.registry import explainable, explainable_logits
 from calirare.explain.text import tables_of, text_of
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
     "Shares",
     "difference",
     "draw",
+    "explainable",
     "explainable_logits",
-    "explainable_model",
     "label_values",
     "log_odds_of",
     "nodes_named",

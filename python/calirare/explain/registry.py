@@ -20,7 +20,7 @@ from calirare.models import Mixture, NeighbourPool, trained_here
 from calirare.training import Fitted
 
 
-def explainable_model(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
+def explainable(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
     """Returns a detector on a graph as something that can be asked "what if".
 
     Args:
@@ -36,22 +36,22 @@ def explainable_model(fitted: Fitted, graph: Graph, damping: float | None = None
             f"explain: the detector must tell two classes, the rare one and the rest, got {fitted.n_classes}: train on "
             "graph.rare(...)"
         )
-    return _explainable_model(fitted, graph, damping)
+    return _explainable(fitted, graph, damping)
 
 
 def explainable_logits(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
-    """Returns a detector of any number of classes as a model that says logits; arguments as of `explainable_model`.
+    """Returns a detector of any number of classes as a model that says logits; arguments as of `explainable`.
 
     Raises:
         InputError: it is of another kind.
     """
     if isinstance(fitted, NeighbourPool):
         return ExplainablePool(fitted, explainable_logits(fitted.base, graph, damping), graph)
-    model = _explainable_model(fitted, graph, damping)
+    model = _explainable(fitted, graph, damping)
     return model if fitted.n_classes > 2 else TwoLogits(model)
 
 
-def _explainable_model(
+def _explainable(
     fitted: Fitted, graph: Graph, damping: float | None, shared: SharedColumns | None = None, name: str = ""
 ) -> ExplainableModel:
     """Returns the model of a detector, which of two classes says log-odds, of more logits.
@@ -65,9 +65,7 @@ def _explainable_model(
     """
     shared = SharedColumns(graph) if shared is None else shared
     if isinstance(fitted, Mixture):
-        return ExplainableMixture(
-            fitted, [_explainable_model(m.fitted, graph, None, shared, m.name) for m in fitted.members]
-        )
+        return ExplainableMixture(fitted, [_explainable(m.fitted, graph, None, shared, m.name) for m in fitted.members])
     if not fitted.scores_graphs:
         raise InputError(
             f"explain: the run has logits that were given to it and no detector: train {trained_here()} on the same "

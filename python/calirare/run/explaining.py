@@ -19,8 +19,8 @@ from calirare.explain import (
     Nodes,
     OutOfFold,
     difference,
+    explainable,
     explainable_logits,
-    explainable_model,
     nodes_named,
 )
 from calirare.explain.audit import Audit, audit_labels
@@ -53,7 +53,7 @@ def explainer_of(
     names, columns = scorer.class_names, mapped.feature_names or None
     context = ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
     with threads_for(graph.n_edges):
-        model = (explainable_logits if many else explainable_model)(fitted, mapped, scorer.damping or None)
+        model = (explainable_logits if many else explainable)(fitted, mapped, scorer.damping or None)
     if many:
         return ClassExplainer(model, context)
     if positive_only:

@@ -12,7 +12,7 @@ import torch
 import calirare
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.explain.label_propagation import ExplainablePropagation
-from calirare.explain.registry import explainable_model
+from calirare.explain.registry import explainable
 from calirare.graph import Graph
 from calirare.models import (
     STEPS,
@@ -240,13 +240,13 @@ def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fit
         graph, fitted.nodes, sample_weights=fitted.sample_weights
     )
     mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
-    model, nodes = explainable_model(mixture, graph), torch.tensor([7, 5])
+    model, nodes = explainable(mixture, graph), torch.tensor([7, 5])
     shares, odds = model.shares(nodes), model.log_odds(nodes)
     assert float((shares.base + shares.values.sum(1) - odds).abs().max()) < 1e-9
     alone = mixture_of({"trees": trees}, fitted.sample_weights)
-    told = mixture.rest.log_odds(explainable_model(alone, graph).log_odds(nodes)[0])
+    told = mixture.rest.log_odds(explainable(alone, graph).log_odds(nodes)[0])
     assert float(odds[0] - told) == pytest.approx(0, abs=1e-9)
-    assert float(odds[1] - explainable_model(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
+    assert float(odds[1] - explainable(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
 
 
 def test_where_nobody_near_speaks_the_others_are_as_sure_as_all_together(graph, fitted):
