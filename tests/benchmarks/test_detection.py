@@ -49,21 +49,6 @@ def test_a_method_sees_the_labels_drawn_and_no_other(bench: Any, regime: str) ->
     assert drawn.seen.split.test.numel() == 0
 
 
-def test_regimes_draw_what_they_say(bench: Any) -> None:
-    task = simulated(bench)
-    scarce, shot, forty = (bench.tasks.draw(task, regime, 0) for regime in ("scarce", "shot", "forty"))
-    assert np.bincount(scarce.y[scarce.labelled]).tolist() == [80, 20]
-    train = shot.seen.split.train.numpy()
-    assert np.bincount(shot.y[train]).tolist() == [20, 20]
-    assert len(shot.val) == 180  # half of what is left
-    sizes = [np.bincount(forty.y[part.numpy()]).tolist() for part in (forty.seen.split.train, forty.seen.split.val)]
-    assert sizes == [[128, 32], [64, 16]]
-    again = bench.tasks.draw(task, "scarce", 0)
-    other = bench.tasks.draw(task, "scarce", 1)
-    assert np.array_equal(again.labelled, scarce.labelled)
-    assert not np.array_equal(other.labelled, scarce.labelled)
-
-
 def accounts(folder: Path, later_value: float, later_target: int) -> None:
     """Writes ten accounts: 0 a fraud of step 5, 1 of step 120, 2 without a date; transfers at 5, 50, 120 and 140."""
     (folder / "fraud").mkdir(exist_ok=True)
@@ -158,14 +143,6 @@ def test_labels_of_test_nodes_do_not_reach_a_peer(bench: Any) -> None:
         assert np.corrcoef(both[0], task.y[drawn.test])[0, 1] > 0.2, name
 
 
-def test_measures_by_hand(bench: Any) -> None:
-    found = bench.cells.measure(np.array([0, 1, 1, 0]), np.array([0.25, 0.75, 0.5, 0.5]))
-    assert found["brier"] == (0.0625 + 0.0625 + 0.25 + 0.25) / 4
-    assert found["nll"] == pytest.approx(-(2 * np.log(0.75) + 2 * np.log(0.5)) / 4)
-    assert found["auroc"] == 0.875
-    assert found["mean_p"] == 0.5
-
-
 def line(bench: Any, method: str, split: int, auprc: float, brier: float = 0.1) -> dict[str, Any]:
     numbers = dict.fromkeys(bench.summary.NUMBERS, 0.1) | {"auprc": auprc, "brier": brier, "nll": brier}
     return {"set": "cora", "regime": "shot", "split": split, "method": method, "commit": "abc"} | numbers
@@ -186,29 +163,6 @@ def test_the_summary_takes_the_later_line_and_names_what_is_lost(bench: Any) -> 
     assert [lost["peer"] for lost in bars["lost"]] == ["boosting"]
     assert bars["probabilities"] == [{"set": "cora", "regime": "shot", "brier": True, "nll": True}]
     assert "GCN, calibrated" not in bars["means"]
-
-
-def test_two_methods_are_compared_on_the_splits_on_which_both_ran(bench: Any) -> None:
-    rows = [line(bench, "calirare", 0, 0.1), line(bench, "calirare", 1, 0.8), line(bench, "boosting", 1, 0.75)]
-    bars = bench.summary.summary(rows)["bars"]["calirare"]
-    assert bars["lost"] == []  # though .75 is more than the mean of both splits
-    assert bars["means"] == {"boosting": {"places": 1, "peer": 0.75, "ours": 0.8}}
-    bars = bench.summary.summary([*rows, line(bench, "GCN", 2, 0.9)])["bars"]["calirare"]
-    assert bars["lost"] == []
-    assert list(bars["means"]) == ["boosting"]
-
-
-def test_a_result_that_is_there_is_not_run_again(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.cells.record, "RESULTS", tmp_path / "new")
-    assert bench.cells.done() == set()
-    places = [bench.cells.Place("cora", "shot", 0, method) for method in ("calirare", "GCN")]
-    for place in places:
-        bench.cells.append(place, {"auprc": 0.5})
-    assert bench.cells.done() == set(places)
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
-        "detection_ours.jsonl",
-        "detection_peers.jsonl",
-    ]
 
 
 @pytest.mark.slow

@@ -31,14 +31,6 @@ def test_the_nodes_that_judge_are_never_asked_for_and_every_rule_starts_alike(be
     assert all(np.array_equal(a, b) for a, b in zip(parts, vars(again).values(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("curve", "low", "expected"),
-    [([1, 2, 3, 2, 3, 3], False, 4), ([3, 3, 3], False, 0), ([3, 3, 1], False, 3), ([5, 1, 2], True, 1)],
-)
-def test_a_target_is_reached_where_a_curve_stays_as_good(bench, curve, low, expected):
-    assert bench.main.reached(np.array(curve), 3 if not low else 2, low=low) == expected
-
-
 def game(level: float) -> dict[str, Any]:
     return {"auprc": [0.5, level], "log_loss": [0.5, 1 - level], "labels": [50, 55], "rare": [5, 6]}
 

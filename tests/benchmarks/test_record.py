@@ -58,26 +58,3 @@ def test_a_free_detector_is_held_against_every_network_with_as_many_labels() -> 
     assert pair["seeds"] == 2  # the third draw is not there for every rival
     assert (pair["network"], pair["rival_network"], pair["rival"]) == ("auto", "gat", "gats")
     assert (pair["ours"], pair["theirs"]) == (pytest.approx(0.405), pytest.approx(0.45))
-
-
-def test_means_are_of_draws_that_both_tracks_have() -> None:
-    rows = [_row("frozen", "vector", seed, 0.5, seed) for seed in range(4)]
-    rows += [_row("peers", "gats", seed, 0.5, seed) for seed in (1, 3)]
-    rows += [_row("folds", "vector", seed, 0.5, seed) for seed in range(2)]  # of other labels
-    other = [row | {"network": "gat"} for row in rows[:3]]
-    kept = record_pairs.whole_draws(rows + other)
-    assert [(row["network"], row["seed"]) for row in kept] == [
-        *(("gcn", seed) for seed in (1, 3, 1, 3, 0, 1)),
-        *(("gat", seed) for seed in (0, 1, 2)),
-    ]
-
-
-def test_draws_of_one_split_count_as_one() -> None:
-    rows = list[dict]()
-    for seed, (ours, theirs) in enumerate([(0.5, 0.6), (0.7, 0.6), (0.4, 0.6), (0.5, 0.6)]):
-        rows += [_row("folds", "neighbours", seed, ours, seed % 2)]
-        rows += [_row("folds", "vector", seed, theirs, seed % 2)]
-    (pair,) = [pair for pair in record_pairs.pairs(rows) if pair["measure"] == "nll"]
-    assert (pair["track"], pair["seeds"], pair["units"]) == ("B", 4, 2)
-    assert pair["difference"] == pytest.approx(-0.075)  # -.15 and 0 by split
-    assert pair["p"] == pytest.approx(0.5, abs=1e-6)  # t = -1 with one degree

@@ -34,7 +34,7 @@ def test_other_bytes_words_and_codes_are_told():
     assert differences(failed, failed) == ["train: exit code 2: a"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_fresh_process_leaves_the_same_bytes(tmp_path, threads):
     """As this one, which has another hash seed and has run other tests."""
     make_inputs(tmp_path)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.campaigns import growth, soak
 from tests.campaigns.growth import HELD, KIB, Reading, judge, leaks, slope_per_job
-from tests.campaigns.soak import MODELS, watched
+from tests.campaigns.soak import MODELS
 
 JOBS = 65  # readings of a soak of 75 jobs
 KINDS = [MODELS[i % len(MODELS)] for i in range(JOBS)]
@@ -79,14 +80,17 @@ def test_too_few_jobs_are_not_judged():
         judge(readings()[:29])
 
 
-def test_readings_show_what_jobs_keep():
+def test_readings_show_what_jobs_keep(monkeypatch):
+    monkeypatch.setattr(soak, "MODELS", ("gcn", "hops"))
+    monkeypatch.setattr(soak, "WARM", 2)
+    monkeypatch.setattr(growth, "LEAST", 10)
     kept, files = [], []
 
     def job(number, model):
         kept.append(b"x" * (100 * KIB))
         files.append(open("/dev/null"))  # noqa: SIM115
 
-    judged = judge(watched(job, 0))
+    judged = judge(soak.watched(job, 0))
     for each in files:
         each.close()
     assert judged["in_use"]["growth_per_job"][1] == pytest.approx(100, rel=0.1)

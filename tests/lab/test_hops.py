@@ -13,17 +13,13 @@ from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.intervals import jackknife
 from calirare.intervals.eice import EiceSettings, train_calirare
-from calirare.leave_one_out import ALO, Influence, LeaveOneOutMethod, leave_one_out
-from calirare.models import GcnTraining, fit, fit_of
-from calirare.training import cross_fitted_logits
+from calirare.leave_one_out import ALO, LeaveOneOutMethod, leave_one_out
+from calirare.models import GcnTraining, fit
 from calirare_lab.baselines import (
     OfficialSettings,
-    label_smoothing_loss,
     official_probabilities,
-    train_cagcn_base,
     train_mixup,
     train_official,
-    train_with_loss,
 )
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -33,23 +29,6 @@ Work = Callable[[Graph, GcnTraining], Tensor]
 
 def _fit(graph: Graph, settings: GcnTraining) -> Tensor:
     return fit(graph, graph.split.train, settings).model.logits(graph)
-
-
-def _fit_of(graph: Graph, settings: GcnTraining) -> Tensor:
-    model = fit(graph, graph.split.train, settings).model
-    return fit_of(model, graph, graph.split.val).linearisation.logits
-
-
-def _precise(graph: Graph, settings: GcnTraining) -> Tensor:
-    return fit(graph, graph.split.train, settings).as_dtype(graph, torch.float64).linearisation.logits
-
-
-def _converged(graph: Graph, settings: GcnTraining) -> Tensor:
-    return settings.fit_to_convergence(graph, graph.split.train, max_steps=5)[0].linearisation.logits
-
-
-def _cross_fitted(graph: Graph, settings: GcnTraining) -> Tensor:
-    return cross_fitted_logits(graph, graph.split.val, settings, n_folds=3)
 
 
 def _intervals(graph: Graph, settings: GcnTraining) -> Tensor:
@@ -74,32 +53,17 @@ def _official(graph: Graph, settings: GcnTraining) -> Tensor:
     return official_probabilities(model, graph, graph.split.val, settings, how)
 
 
-def _smoothed(graph: Graph, settings: GcnTraining) -> Tensor:
-    return train_with_loss(graph, graph.split.train, settings, label_smoothing_loss).logits(graph)
-
-
 def _mixup(graph: Graph, settings: GcnTraining) -> Tensor:
     return train_mixup(graph, graph.split.train, settings).logits(graph)
 
 
-def _cagcn_base(graph: Graph, settings: GcnTraining) -> Tensor:
-    return train_cagcn_base(graph, graph.split.train, graph.split.val, settings).logits(graph)
-
-
 WORKS = {
     "fit": _fit,
-    "fit_of": _fit_of,
-    "precision": _precise,
-    "convergence": _converged,
-    "crossfit": _cross_fitted,
     "jackknife": _intervals,
     "alo": _left_out(ALO()),
-    "influence": _left_out(Influence()),
     "algorithm 2": _algorithm_2,
     "official": _official,
-    "label smoothing": _smoothed,
     "mixup": _mixup,
-    "cagcn base": pytest.param(_cagcn_base, marks=pytest.mark.slow),
 }
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from PIL import Image
 
-from calirare_lab.profile.command import Event, read_events, show, stage_times
+from calirare_lab.profile.command import Event, read_events, stage_times
 from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
 from tests.helpers.command import call
 
@@ -41,31 +40,11 @@ def test_every_stage_is_in_trace_table_and_json(profiled):
     assert "share of peak are empty where they are not known" in said.out
 
 
-@pytest.mark.slow
-def test_the_picture_has_the_stages_colours(profiled):
-    folder, _ = profiled
-    with Image.open(folder / "timeline.png") as picture:
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20)}
-    assert (0x4E, 0x9F, 0xD1) in colours, "the first stage"
-    assert (folder / "timeline.svg").read_text().startswith("<?xml")
-
-
-@pytest.mark.slow
-def test_a_run_is_profiled_as_it_was_trained(quick_run, tmp_path):
-    said = call("profile", "--run", quick_run, "--out", tmp_path / "p")
-    assert said.code == 0, said.err
-    facts = json.loads((tmp_path / "p" / "profile.json").read_text())
-    assert facts["sizes"]["steps"] == 12
-    assert facts["sizes"]["n"] == 260
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "give either --run or --dataset"),
         (("--run", "a", "--epochs", "3"), "--epochs must be left out with --run"),
-        (("--run", "a", "--label-rate", "3"), "--label-rate must be left out with --run"),
-        (("--dataset", "nothing.npz"), "no such file"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, message, tmp_path):
@@ -74,15 +53,6 @@ def test_bad_input_is_one_sentence(arguments, message, tmp_path):
     assert message in said.err
     assert said.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_what_is_there_is_not_replaced_unasked(profiled, graph_file):
-    folder, _ = profiled
-    before = (folder / "trace.json").stat().st_mtime_ns
-    said = call("profile", "--dataset", graph_file, "--out", folder)
-    assert said.code == 2
-    assert "--overwrite" in said.err
-    assert (folder / "trace.json").stat().st_mtime_ns == before
 
 
 def test_events_are_read_in_order_and_named(tmp_path):
@@ -116,25 +86,6 @@ def test_stages_and_the_rest_add_up_and_nested_ones_are_told_apart():
         "other": (3.0, None),
     }
     assert stages["messages"]["share_of_time"] == 0.2
-
-
-def test_the_table_says_what_is_nested_and_what_is_not_known(capsys):
-    stage = {"seconds": 1.0, "share_of_time": 0.5, "within": None}
-    facts = {
-        "graph": {"name": "g"},
-        "seconds": 2.0,
-        "device": "cpu",
-        "threads": 1,
-        "peaks": {"copy_bytes_per_s": 1e9, "gemm_flops_per_s": 1e9},
-        "sparse_features": True,
-        "stages": {"jackknife": stage, "messages": stage | {"within": "jackknife"}, "other": stage},
-    }
-    show(facts)
-    said = capsys.readouterr().out
-    assert "│ jackknife" in said
-    assert "│   messages" in said
-    assert "share of peak are empty: they are known for dense features alone" in said
-    assert "a stage further in is part of the one above it" in said
 
 
 def test_costs_by_hand():

@@ -12,10 +12,8 @@ from typer.testing import CliRunner
 from calirare._util.errors import InputError
 from calirare_lab.multilabel.graphs import simulated_graph
 from calirare_multilabel import multilabel_report
-from calirare_multilabel.cli import app, read_table
-from calirare_multilabel.data import load_multilabel, save_multilabel
-from calirare_multilabel.run import train_and_measure
-from calirare_multilabel.training import TrainOptions
+from calirare_multilabel.cli import app
+from calirare_multilabel.data import save_multilabel
 from tests.helpers.multilabel import small_data
 
 QUICK = ["--epochs", "3", "--hidden", "8", "--floors", "0", "--batch-size", "48"]
@@ -60,14 +58,6 @@ def test_train_writes_a_run_and_evaluate_reads_it(table, tmp_path):
     assert {key: report[key] for key in expected} == expected
     assert report["copula_floor"] > 0
     assert "copula threshold" in text
-
-
-@pytest.mark.slow
-def test_a_beta_without_a_calibration_error_is_noted(table, tmp_path):
-    words = ("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", "--beta", "0.3", *QUICK)
-    call(*words)
-    assert "note: beta 0.3 changes nothing, loss bce has" in (tmp_path / "run" / "log.txt").read_text()
-    call(*words, "--overwrite")
 
 
 @pytest.mark.slow
@@ -136,17 +126,6 @@ def test_evaluate_says_what_ties_do(tmp_path):
     assert float(found[1]) < 0.8 * report["copula"]
 
 
-def test_evaluate_reads_what_metrics_reads(tmp_path):
-    predictions(tmp_path / "a.csv")
-    predictions(tmp_path / "b.csv", sep=";")
-    predictions(tmp_path / "c.tsv.gz", sep="\t")
-    said = [
-        call("evaluate", tmp_path / name, "--floors", "0").partition("measure")[2]
-        for name in ("a.csv", "b.csv", "c.tsv.gz")
-    ]
-    assert said[0] == said[1] == said[2]
-
-
 def test_no_file_is_replaced_unasked(tmp_path):
     table, out = tmp_path / "p.csv", tmp_path / "e.json"
     predictions(table)
@@ -166,21 +145,16 @@ def test_no_file_is_replaced_unasked(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--dataset", "{table}", "--root", "z"], "--root must be left out, it is for emotions"),
         (["train", "--dataset", "{table}", "--p", "inf"], "p must be at least 1 and finite, got inf"),
-        (["train", "--dataset", "{table}", "--learning-rate", "inf"], "must be positive and finite"),
         (
             ["evaluate", "{parts}", "--part", "tst"],
             r"2 rows of 'tst' are needed, got 0: .* val \(2 rows\), test \(1 row\)",
         ),
         (["train", "--dataset", "{table}", "--beta", "much"], "beta must be a number or auto"),
-        (["train", "--dataset", "{table}", "--loss", "mse"], "loss must be one of"),
         (["train", "--dataset", "{table}", "--calibrate", "platt"], "calibrate must be none or temperature"),
         (["train", "--dataset", "none.npz"], "no such file"),
-        (["evaluate", "none.csv"], "no such table"),
         (["evaluate", "{bad}"], "a column y_<label> and a column p_<label>"),
         (["evaluate", "{range}"], "p must lie in"),
-        (["evaluate", "{range}", "--part", "test"], "no column `split`"),
         (["evaluate", "{text}"], "must be numbers"),
     ],
 )
@@ -199,32 +173,3 @@ def test_bad_input_is_one_sentence(table, tmp_path, arguments, message):
         )
     assert "\n" not in str(error.value)
     assert not out.exists()
-
-
-def test_the_seed_of_a_training_is_that_of_its_noise_floors(table):
-    data = load_multilabel(table)
-    options = TrainOptions(loss="bce", hidden=8, max_epochs=1, seed=5)
-    outcome = train_and_measure(data, options, floors=2)
-    rows, labels = outcome.data.part("test")
-    scores = outcome.model.logits(outcome.data, rows).sigmoid()
-    found = outcome.reports["test"]["raw"]
-    assert found == multilabel_report(labels, scores, floors=2, seed=5)
-    assert found != multilabel_report(labels, scores, floors=2, seed=0)
-
-
-@pytest.mark.parametrize("part", ["1", "1.0"])
-@pytest.mark.parametrize("gap", ["", "1,.3,\n"])
-def test_a_part_may_be_a_number(tmp_path, part, gap):
-    path = tmp_path / "p.csv"
-    path.write_text("y_a,p_a,split\n1,.3,1\n0,.2,1\n0,.4,0\n" + gap)
-    scores, labels, _ = read_table(path, part)
-    assert scores[:, 0].tolist() == [0.3, 0.2]
-    assert labels[:, 0].tolist() == [1, 0]
-    with pytest.raises(InputError, match="at least 2 rows of '2' are needed, got 0"):
-        read_table(path, "2")
-
-
-def test_a_number_that_no_float_holds_is_one_sentence(tmp_path):
-    (tmp_path / "t.csv").write_text("y_a,p_a\n1,.5\n" + "9" * 400 + ",.5\n")
-    with pytest.raises(InputError, match="labels must be names or whole numbers"):
-        read_table(tmp_path / "t.csv", None)

@@ -7,10 +7,9 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import ndtri
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import norm
 
 from calirare_lab.multilabel.reference import (
-    gaussian_copula_density,
     literal_conditional_expectation,
     literal_error,
 )
@@ -48,13 +47,6 @@ def thetas(fit: GaussianFit) -> list[np.ndarray]:
         theta[0, 1:] = theta[1:, 0] = fit.label_correlation[:, j]
         out.append(theta)
     return out
-
-
-def test_the_reference_density_is_a_ratio_of_normal_densities():
-    theta = np.array([[1, 0.5, -0.2], [0.5, 1, 0.3], [-0.2, 0.3, 1]])
-    u = np.array([0.1, 0.7, 0.95])
-    expected = multivariate_normal(np.zeros(3), theta).pdf(ndtri(u)) / norm.pdf(ndtri(u)).prod()
-    assert gaussian_copula_density(u, theta) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3.5])
@@ -157,17 +149,6 @@ def test_the_threshold_model_recovers_a_known_copula_and_the_printed_one_does_no
     printed = fitted(scores, labels)[0].label_correlation[:, 0].numpy()
     assert np.abs(true - theta[0, 1:]).max() < 4 * 2 / np.sqrt(n)  # sd(z y / phi) < 2
     assert abs(printed[0] - 0.6) > 0.05
-
-
-def test_the_reversed_inequality_changes_nothing_without_ties():
-    f = np.random.default_rng(0).random((200, 3))
-    y = (np.random.default_rng(1).random((200, 3)) < f).astype(int)
-    a, b, c = (
-        canonical_calibration_error(y, f, options=CopulaOptions(cdf=rule)).value
-        for rule in ("printed", "empirical", "midrank")
-    )
-    assert abs(a - b) <= 1e-12
-    assert abs(b - c) <= 1e-12
 
 
 def test_any_kind_of_input_gives_the_same_number():
@@ -275,14 +256,10 @@ def test_equal_to_a_known_case_by_hand():
         (np.full((3, 2), 0.5), np.zeros((3, 1)), ValueError, r"y_true must have shape \[3, 2\], got \[3, 1\]"),
         (np.full((3, 2), 1.5), np.zeros((3, 2)), ValueError, r"p must lie in \[0, 1\], got values from 1.5"),
         (np.full((3, 2), 0.5), np.full((3, 2), 2), ValueError, "y_true must be 0 or 1, got 2"),
-        (np.full((3, 2), np.nan), np.zeros((3, 2)), ValueError, "p must be finite"),
         (np.full((3, 2), 0.5), np.full((3, 2), np.inf), ValueError, "y_true must be finite"),
-        (np.full(3, 0.5), np.zeros(3), ValueError, r"p must be a matrix"),
-        (np.zeros((0, 2)), np.zeros((0, 2)), ValueError, "not empty"),
         (np.full((1, 2), 0.5), np.zeros((1, 2)), ValueError, "at least 2 rows, got 1"),
         (np.array([["a"]]), np.zeros((1, 1)), TypeError, "p must hold real numbers"),
         (np.ma.array([[0.5], [0.6]], mask=[[0], [1]]), np.zeros((2, 1)), ValueError, "p must not be masked"),
-        (torch.zeros(2, 2, dtype=torch.complex64), np.zeros((2, 2)), TypeError, "p must hold real numbers"),
     ],
 )
 def test_bad_input_is_named(scores, labels, kind, message):
@@ -290,17 +267,10 @@ def test_bad_input_is_named(scores, labels, kind, message):
         canonical_calibration_error(labels, scores)
 
 
-@pytest.mark.parametrize("p", [0.5, 0, np.inf, np.nan])
-def test_the_norm_must_be_one(p):
-    with pytest.raises(ValueError, match="norm must be a finite number >= 1"):
-        canonical_calibration_error(*sample()[::-1], norm=p)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"family": "frank"}, "family must be None .* or have a fit, got 'frank'"),
-        ({"cdf": "kernel"}, "cdf must be one of"),
         ({"label_model": "none"}, "label_model must be one of"),
         ({"family": StudentCopula(), "label_model": "threshold"}, 'label_model must be "density"'),
     ],
@@ -308,28 +278,3 @@ def test_the_norm_must_be_one(p):
 def test_bad_options_are_named(options, message):
     with pytest.raises(TypeError if options.get("family") == "frank" else ValueError, match=message):
         CopulaOptions(**options)
-
-
-@pytest.mark.parametrize("shrinkage", [-0.1, 1.5, "ledoit"])
-def test_bad_shrinkage_is_named(shrinkage):
-    with pytest.raises(ValueError, match="shrinkage must be"):
-        canonical_calibration_error(*sample()[::-1], options=CopulaOptions(shrinkage=shrinkage))
-
-
-@pytest.mark.slow
-def test_many_rows_stay_linear_in_time_and_memory():
-    import resource
-    import time
-
-    rng = np.random.default_rng(0)
-    f = rng.random((200_000, 20), dtype=np.float32)
-    y = rng.random((200_000, 20), dtype=np.float32) < f
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.process_time()
-    error = canonical_calibration_error(y, f)
-    seconds = time.process_time() - start
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    # A loose guard for a shared machine (the benchmark measures): a double sum would take 8e11 terms and n^2 memory.
-    assert seconds < 10
-    assert grown < 12 * f.size * 8
-    assert error.mean < 0.05

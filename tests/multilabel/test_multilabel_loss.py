@@ -18,9 +18,7 @@ def batch(n: int = 24, k: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("p", [1, 2.5])
-@pytest.mark.parametrize("label_model", ["density", "threshold"])
-@pytest.mark.parametrize("shrinkage", ["auto", 0.05])
+@pytest.mark.parametrize(("p", "label_model", "shrinkage"), [(1, "density", "auto"), (2.5, "threshold", 0.05)])
 def test_gradcheck(p, label_model, shrinkage):
     logits, labels = batch(12, 2)
     options = {"p": p, "label_model": label_model, "shrinkage": shrinkage}
@@ -49,13 +47,6 @@ def test_equal_to_the_literal_sums_on_the_smooth_margins():
             total += abs(np.average(y[:, j], weights=density) - expit(x[at, j]))
     ours = float(smooth_canonical_error(logits, labels, bandwidth=0.8, shrinkage=0.0))
     assert abs(ours - total / 28) <= 1e-10
-
-
-def test_close_to_the_evaluation_form_for_a_small_bandwidth():
-    logits, labels = batch(400, 3, 2)
-    smooth = float(smooth_canonical_error(logits, labels, bandwidth=1e-3))
-    steps = canonical_calibration_error(labels, logits.sigmoid()).mean
-    assert abs(smooth - steps) < 0.02 * steps  # (rank - 1/2) / n against rank / (n + 1)
 
 
 def test_labels_that_do_not_vary_are_left_out():
@@ -134,17 +125,13 @@ def test_focal_loss_by_the_definition(gamma):
     ("call", "message"),
     [
         (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 3)), "labels must have the shape of logits"),
-        (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 2), p=0), "p must be"),
         (lambda: smooth_canonical_error(torch.zeros(1, 2), torch.zeros(1, 2)), "^smooth_canonical_error: logits must"),
         (
             lambda: CMLCCLoss(1.0)(torch.zeros(1, 2), torch.zeros(1, 2)),
             "^CMLCCLoss: logits must .*got 1: leave the last",
         ),
-        (lambda: CMLCCLoss(-1.0), "beta must be at least 0"),
         (lambda: CMLCCLoss(float("inf")), "beta must be at least 0 and finite, got inf"),
         (lambda: CMLCCLoss(0.0)(torch.zeros(4, 2), torch.full((4, 2), 5)), "CMLCCLoss: labels must be 0 or 1, got 5"),
-        (lambda: CMLCCLoss(1.0)(torch.zeros(4, 2), torch.full((4, 2), 0.3)), "labels must be 0 or 1, got 0.3"),
-        (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.full((4, 2), 0.3)), "labels must be 0 or 1, got 0.3"),
         (lambda: focal_loss(torch.zeros(1, 1), torch.zeros(1, 1), -1), "gamma must be at least 0"),
     ],
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-import calirare
-from calirare._util.errors import NotConvergedError
 from calirare.datasets import synthetic_rare
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
@@ -18,8 +15,6 @@ from calirare.models import GcnTraining, fit
 from calirare_lab.baselines import GATS, CaGCN
 from calirare_lab.baselines.node_temperature import NodeTemperature
 from tests.helpers.graphs import small_graph
-from tests.helpers.tasks import rare_task
-from tests.helpers.tolerance import assert_identical
 
 KINDS = pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
 
@@ -45,22 +40,6 @@ def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Gra
     assert float(F.nll_loss(p[rest].log(), graph.y[rest])) < float(before)
     balanced = kind(target="balanced").fit(graph, logits, nodes, graph.y[nodes]).transform(logits)
     assert float((balanced - p).abs().max()) > 1e-3
-
-
-@pytest.mark.slow
-@KINDS
-def test_two_threads_give_the_same_bits_again_and_again(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
-    """The slope of x[rows] adds from several threads at once where rows repeat; that of index_select does not."""
-    graph, logits = fitted_logits
-    assert graph.y is not None
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        many = [kind(epochs=10).fit(graph, logits, torch.arange(60, 260), graph.y[60:260]) for _ in range(4)]
-        first, *others = [calibrator.transform(logits) for calibrator in many]
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(first, other) for other in others)
 
 
 @torch.no_grad()
@@ -109,33 +88,13 @@ def test_gats_temperature_node_by_node() -> None:
         assert float(model(logits)[v]) == pytest.approx(float(1 / temperature), rel=1e-5)
 
 
-def test_order_of_calls_and_settings_are_checked() -> None:
-    with pytest.raises(RuntimeError, match="CaGCN: call fit before transform"):
-        CaGCN().transform(torch.zeros(5, 2))
-    with pytest.raises(ValueError, match="GATS: epochs must be at least 1"):
-        GATS(torch.tensor([0]), epochs=0)
-
-
-@KINDS
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_any_floating_logits_are_taken(kind, dtype: torch.dtype, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
-    graph, logits = fitted_logits
-    assert graph.y is not None
-    logits, nodes = logits.half(), torch.arange(60, 260)
-    expected = kind(epochs=3).fit(graph, logits.float(), nodes, graph.y[nodes]).transform(logits.float())
-    p = kind(epochs=3).fit(graph, logits.to(dtype), nodes, graph.y[nodes]).transform(logits.to(dtype))
-    assert p.dtype == dtype
-    assert float((p.double() - expected).abs().max()) < (1e-6 if dtype == torch.float64 else 1e-3)
-
-
 @pytest.mark.slow
 @KINDS
-@pytest.mark.parametrize("factor", [1e-30, 1e30])
-def test_tiny_and_huge_logits_are_calibrated(kind, factor: float, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+def test_huge_logits_are_calibrated(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
     graph, logits = fitted_logits
     assert graph.y is not None
     nodes = torch.arange(60, 260)
-    scaled = factor * logits
+    scaled = 1e30 * logits
     p = kind().fit(graph, scaled, nodes, graph.y[nodes]).transform(scaled)
     assert torch.equal(p.argmax(1), logits.argmax(1))
     assert float(p.amax(1).min()) < 0.9
@@ -155,33 +114,3 @@ def test_every_node_must_have_its_finite_logits(kind, fitted_logits: tuple[Graph
             call(broken)
         with pytest.raises(ValueError, match="logits must have a row for each of the graph's 500 nodes, got 100"):
             call(logits[nodes])
-
-
-def test_a_fit_that_float32_cannot_hold_is_refused(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
-    graph, logits = fitted_logits
-    assert graph.y is not None
-    nodes = torch.arange(60, 160)
-    extreme = logits.clone()
-    extreme[60:70] *= 1e35
-    with pytest.raises(NotConvergedError, match="the fit is not finite, logits must be of one size"):
-        CaGCN(epochs=3).fit(graph, extreme, nodes, graph.y[nodes])
-
-
-def test_gats_of_three_hundred_classes_does_not_overflow() -> None:
-    graph = small_graph()
-    k, nodes = 300, torch.arange(0, graph.n_nodes, 2)
-    draw = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(graph.n_nodes, k, generator=draw)
-    labels = torch.randint(0, k, (nodes.numel(),), generator=draw)
-    p = GATS(nodes[:5], epochs=2).fit(graph, logits, nodes, labels).transform(logits)
-    assert bool(torch.isfinite(p).all())
-
-
-def test_what_was_trained_can_be_copied_and_saved(tmp_path):
-    graph = rare_task()
-    outcome = calirare.train(graph, preset="paper", epochs=5, folds=0)
-    val = graph.split.val
-    cagcn = CaGCN(epochs=1).fit(graph, outcome.logits, val, graph.y[val])
-    torch.save(cagcn, tmp_path / "trained.pt")
-    for other in (torch.load(tmp_path / "trained.pt", weights_only=False), copy.deepcopy(cagcn)):
-        assert_identical(other.transform(outcome.logits), cagcn.transform(outcome.logits))

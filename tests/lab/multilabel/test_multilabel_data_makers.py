@@ -40,7 +40,6 @@ def test_simulated_graph_is_what_it_says_and_survives_the_file(tmp_path):
     ("options", "message"),
     [
         ({"n_nodes": 10}, "n_nodes must be at least 50"),
-        ({"n_labels": 0}, "n_labels must be at least 1"),
         ({"share": 0.9}, "shares must lie in"),
     ],
 )
@@ -91,9 +90,7 @@ def test_precomputed_features_replace_the_pixels(tmp_path):
     [
         ("", "got the columns none and 0 rows"),
         ("name,a\n1.png,0\n", "must have a column `file`"),
-        ("file\n1.png\n", "a column of 0/1 per label"),
         ("file,a\n1.png,2\n", "row 2 must have a file and 0 or 1 for each label, got '2' for 'a'"),
-        ("file,a\n1.png,0,1\n", "no more cells than columns"),
         ("file,split,a\n0.jpg,fit,0\n", "split must be train, val or test, got 'fit'"),
         ("file,a\nnone.png,0\n", "none.png: the image is missing or cannot be read"),
     ],

@@ -84,27 +84,13 @@ def test_degrees_of_freedom_are_found_from_the_scores():
     assert found[1] >= 20
 
 
-@pytest.mark.parametrize("family", ["student", pytest.param("vine", marks=pytest.mark.slow)])
-def test_degenerate_labels_and_columns_are_safe(family):
-    if family == "vine":
-        pytest.importorskip("pyvinecopulib")
-    f, y = sample(50, 3)
-    y[:, 0], y[:, 1] = 0, 1
-    f[:, 2] = np.round(f[:, 2])
-    expectation = conditional_expectation(y, f, options=CopulaOptions(FAMILIES[family]))
-    assert expectation[:, 0].tolist() == [0.0] * 50
-    assert expectation[:, 1].tolist() == [1.0] * 50
-    assert bool(torch.isfinite(expectation).all())
-    assert 0 <= float(expectation.min()) <= float(expectation.max()) <= 1
-
-
 @pytest.mark.slow
 def test_vine_finds_what_no_elliptical_copula_can():
     pytest.importorskip("pyvinecopulib")
     rng = np.random.default_rng(0)
-    f = rng.random((800, 2))
+    f = rng.random((500, 2))
     chance = np.where(f[:, :1] > 0.7, 0.9, 0.1)  # depends on the upper tail of the first score only
-    y = (rng.random((800, 2)) < chance).astype(int)
+    y = (rng.random((500, 2)) < chance).astype(int)
     gaps = {
         family: float(
             (conditional_expectation(y, f, options=CopulaOptions(FAMILIES[family])) - torch.from_numpy(chance))[:, 0]
@@ -129,11 +115,9 @@ def test_a_missing_vine_library_is_named(monkeypatch):
         conditional_expectation(*sample(20)[::-1], options=CopulaOptions(VineCopula()))
 
 
-@pytest.mark.parametrize("family", ["gaussian", "student", pytest.param("vine", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", ["gaussian", "student"])
 @pytest.mark.parametrize("constant", [(1,), (0, 1, 2)])
 def test_constant_scores_are_independent_of_everything(family, constant):
-    if family == "vine":
-        pytest.importorskip("pyvinecopulib")
     f, y = sample(200, 3)
     f[:, constant] = 0.5
     options = CopulaOptions(FAMILIES[family])
@@ -148,9 +132,3 @@ def test_constant_scores_are_independent_of_everything(family, constant):
     else:
         rest = conditional_expectation(y[:, ::2], f[:, ::2], options=options)
         assert float((expectation[:, ::2] - rest).abs().max()) < 1e-6  # the labels' searches for a maximum are joint
-
-
-@pytest.mark.parametrize("wrong", [np.inf, np.nan, -1.0])
-def test_degrees_of_freedom_without_a_t_copula_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"must be positive and finite, got .*: .* take the Gaussian family"):
-        StudentCopula(wrong)

@@ -49,16 +49,3 @@ def test_the_committed_verdicts_are_those_of_the_committed_cells():
     assert (SLACK, TELLING) == (3, 0.5)
     assert "at most three times what falling as n^(-p/2)" in text
     assert "less than 36 (p = 1) or 6 (p = 2) times the smallest" in text
-
-
-def test_the_page_names_a_lost_set_and_refuted_claims():
-    text = (ROOT / "docs" / "multilabel.md").read_text(encoding="utf-8")
-    verdicts = results("simulation")["verdicts"]
-    printed = [v for v in verdicts if v["estimator"] == "copula"]
-    assert not any(v["consistent"] for v in printed)
-    assert not any(v["unbiased"] for v in verdicts if v["p"] == 1)
-    assert "neither unbiased for p = 1 nor consistent for any p" in text
-    lost = [
-        n for n, part in results("experiments")["summary"]["sets"].items() if not part["against_bce"]["cmlcc"]["passes"]
-    ]
-    assert f"lost: {', '.join(lost)}" in text

@@ -23,7 +23,7 @@ def quiet(done: int, total: int, what: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", [figures.figure1, figures.figure2])
+@pytest.mark.parametrize("draw", [figures.figure2])
 def test_reliability_figures_are_written_in_both_formats(
     draw, small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +58,7 @@ def test_the_search_reads_no_test_label(small: Graph, monkeypatch: pytest.Monkey
     import dataclasses
 
     quick = GcnTraining(epochs=10, hidden=4)
-    trainings = {"fixed": Recipe(quick, (), ()), search.CHOSEN: Recipe(quick, (5e-4, 5e-2), (1, 2))}
+    trainings = {"fixed": Recipe(quick, (), ()), search.CHOSEN: Recipe(quick, (5e-4, 5e-2), (1,))}
     monkeypatch.setattr(search, "TRAININGS", trainings)
     monkeypatch.setattr(search, "BALANCES", (0.8,))
     assert small.split is not None

@@ -11,7 +11,6 @@ import torch
 
 from calirare.graph.graph import Graph
 from calirare.models import GcnTraining
-from calirare.training.selection import loo_loss
 from calirare_lab.baselines import early_stopping, node_temperature
 from calirare_lab.paper import methods as module
 from calirare_lab.paper import ours
@@ -20,7 +19,7 @@ from calirare_lab.paper.methods import METHODS, Method
 from calirare_lab.paper.protocol import Place
 
 PLACE = Place("cora", 20, 0)
-QUICK = GcnTraining(epochs=10, hidden=4)
+QUICK = GcnTraining(epochs=6, hidden=4)
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +29,16 @@ def quick() -> Iterator[None]:
         patch.setattr(module, "PAPER_TRAINING", QUICK)
         patch.setattr(module, "OFFICIAL_TRAINING", QUICK)
         for name in ("GatTraining", "GinTraining", "OfficialSettings"):
-            patch.setattr(module, name, partial(getattr(module, name), epochs=10))
+            patch.setattr(module, name, partial(getattr(module, name), epochs=5))
         descend = node_temperature._descend
-        patch.setattr(node_temperature, "_descend", lambda model, epochs, *rest: descend(model, 10, *rest))
-        patch.setattr(early_stopping, "MAX_EPOCHS", 10)
+        patch.setattr(node_temperature, "_descend", lambda model, epochs, *rest: descend(model, 4, *rest))
+        patch.setattr(early_stopping, "MAX_EPOCHS", 6)
         patch.setattr(Context, "settings", _quick_settings)
         yield
 
 
 def _quick_settings(self: Context, base: GcnTraining, network: int = 0) -> GcnTraining:
-    return dataclasses.replace(base, seed=self.place.seed + 1000 * network, epochs=10, hidden=4)
+    return dataclasses.replace(base, seed=self.place.seed + 1000 * network, epochs=6, hidden=4)
 
 
 def flipped(graph: Graph, nodes: torch.Tensor) -> Graph:
@@ -91,19 +90,6 @@ def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, qu
     assert float((p[:, 1] - torch.sigmoid(margin)).abs().max()) < 1e-9
     in_sample, _ = ours.calibrated(context, ours.Recipe(n_networks=2, source="in-sample"))
     assert float((in_sample - p).abs().max()) > 1e-3
-
-
-def test_hops_are_chosen_by_leave_one_out_loss_at_the_chosen_weight_decay(small: Graph, quick: None) -> None:
-    context, recipe = Context(PLACE, small), ours.Recipe(n_networks=1)
-    (chosen,) = ours.networks(context, recipe)
-    losses = {}
-    for hops in recipe.hops:
-        own = context.leave_one_out(dataclasses.replace(chosen, hops=hops))[context.val_rows]
-        losses[hops] = loo_loss(own, context.y[context.split.val])
-    assert chosen.hops == min(losses, key=lambda hops: losses[hops])
-    assert len(set(losses.values())) == len(losses)
-    (fixed,) = ours.networks(context, dataclasses.replace(recipe, hops=()))
-    assert fixed == dataclasses.replace(chosen, hops=1)
 
 
 def test_few_rare_nodes_fall_back_to_a_temperature(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,9 @@ from typing import Any
 
 import pytest
 
-from calirare_lab.paper.cells import cell_path, write_cell
-from calirare_lab.paper.methods import METHODS
-from calirare_lab.paper.protocol import DATASETS, Place
 from tests.helpers.pages import is_current
 
 ROOT = Path(__file__).resolve().parents[3]
-NEW = ("citeseer", 30, "cagcn")
 
 
 @pytest.mark.slow
@@ -75,44 +71,3 @@ def committed() -> dict[str, Any]:
 def page(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     return importlib.import_module("paper_page")
-
-
-@pytest.mark.slow
-def test_a_run_without_cells_changes_no_result(page: Any, tmp_path: Path) -> None:
-    file = committed()
-    found = json.loads(json.dumps(page._finite(page.collect(tmp_path, committed()))))
-    for name, table in file["results"]["tables"].items():
-        assert found["tables"][name]["rows"] == table["rows"], name
-    assert found["cells"] == file["results"]["cells"]
-    assert found["bars"] == file["results"]["bars"]
-    assert found["search"] == file["results"]["search"]
-
-
-@pytest.mark.slow
-def test_a_run_of_one_method_replaces_its_row_and_says_of_which_commit_the_others_are(
-    page: Any, tmp_path: Path
-) -> None:
-    file = committed()
-    entry = next(e for e in file["results"]["cells"] if (e["dataset"], e["label_rate"], e["method"]) == NEW)
-    measures = {name: value[0] for name, value in entry.items() if page.paper_keep.is_summary(value)} | {"recall": 0.25}
-    for seed in range(len(entry["seeds"])):
-        cell = {"dataset": NEW[0], "label_rate": NEW[1], "method": NEW[2], "seed": seed, "measures": measures}
-        cell |= {"seconds": 1.0, "numbers": {}, "probability": [0.5] * 1000}
-        write_cell(cell_path(tmp_path, Place(*NEW[:2], seed), NEW[2]), cell)
-    found = page.collect(tmp_path, committed())
-    title = METHODS[NEW[2]].title
-    for name in ("table2", "off"):
-        old, new = file["results"]["tables"][name]["rows"], found["tables"][name]["rows"]
-        changed = [a for a, b in zip(old, new, strict=True) if a != b]
-        assert [row[:3] for row in changed] == [[NEW[0], str(NEW[1]), title]]
-    (row,) = [r for r in found["tables"]["table2"]["rows"] if r[:3] == [NEW[0], str(NEW[1]), title]]
-    assert row[6] == "25.00 ± 0.00"
-    assert found["tables"]["verdict"]["rows"] == file["results"]["tables"]["verdict"]["rows"]
-    mean = {r[0]: r[3] for r in found["tables"]["equal_labels"]["rows"]}[title]
-    places_there = [e for e in file["results"]["cells"] if e["method"] == NEW[2] and e["dataset"] in DATASETS]
-    expected = (sum(e["recall"][0] for e in places_there) - entry["recall"][0] + 0.25) / len(places_there)
-    assert mean == f"{100 * expected:.2f}"
-    assert found["rows"]["ours"]["commit"] == file["results"].get("rows", {}).get("ours", file)["commit"]
-    fewer = tmp_path / "fewer"
-    write_cell(cell_path(fewer, Place(*NEW[:2], 0), NEW[2]), cell | {"seed": 0})
-    assert page.collect(fewer, committed())["cells"] == file["results"]["cells"], "fewer seeds do not replace more"

@@ -23,11 +23,11 @@ from calirare_lab.paper import cells as module
 from calirare_lab.paper import cli, protocol
 from calirare_lab.paper.accounts import accounts_table
 from calirare_lab.paper.cells import cell_path, read_cells, read_probability, run_cells
-from calirare_lab.paper.protocol import Place, places
+from calirare_lab.paper.protocol import Place
 from calirare_lab.paper.published import TABLE2
 from calirare_lab.paper.render import Table, write_tables
 from calirare_lab.paper.statistics import Comparison, by_key, compare_with_paper, paired_p, strongest, summarise
-from calirare_lab.paper.table2 import coverage_table, reproduced_table, table2
+from calirare_lab.paper.table2 import coverage_table, table2
 from calirare_lab.paper.table3 import table3
 
 NAMES = ("uncalibrated", "temperature")
@@ -141,16 +141,6 @@ def test_table_2_in_all_formats_says_what_was_not_run(tmp_path: Path) -> None:
     assert "78.79" in (tmp_path / "table3.md").read_text()  # GAT-CS on Cora, printed as 63.04, as macro-F1
 
 
-def test_rows_two_standard_deviations_off_are_named() -> None:
-    paper = TABLE2["cora", 20, "uncalibrated"]
-    near = {"recall": paper["recall"], "macro_f1": paper["macro_f1"], "ace_minority": 0.1515}
-    cells = [
-        cell("uncalibrated", s, **{m: v + 0.01 * s for m, v in near.items()}, macro_ace=0.2 + 0.01 * s) for s in (0, 1)
-    ]
-    (row,) = reproduced_table(by_key(cells)).rows
-    assert row[-1] == "macro_ace +0.095"  # .205 - .1104, with a standard deviation of .007
-
-
 def test_tables_escape_what_their_format_reserves(tmp_path: Path) -> None:
     table = Table("t", ["a_b", "c"], [["50 %", "x|y"]])
     write_tables([table], tmp_path, "t")
@@ -159,14 +149,6 @@ def test_tables_escape_what_their_format_reserves(tmp_path: Path) -> None:
     assert "x/y" in table.markdown()
     with (tmp_path / "t.csv").open(encoding="utf-8") as file:
         assert list(csv.reader(file)) == [["a_b", "c"], ["50 %", "x|y"]]
-
-
-def test_places_are_checked() -> None:
-    assert len(places(("cora", "dblp"), (20, 40), 3)) == 12
-    with pytest.raises(InputError, match="dataset must be one of cora"):
-        Place("karate", 20, 0)
-    with pytest.raises(InputError, match="label rate must be one of 20, 30, 40"):
-        Place("cora", 25, 0)
 
 
 @pytest.mark.slow
@@ -178,41 +160,6 @@ def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: 
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "cells").rglob("*.json"))) == 4 + 2  # and a jackknife at each place
     assert "pubmed: not run. its file is missing" in (tmp_path / "table2.md").read_text()
-
-
-def cora(tmp_path: Path, *more: str) -> list[str]:
-    words = ["table2", "--datasets", "cora", "--label-rates", "20", "--seeds", "1", "--out", str(tmp_path)]
-    return [*words, "--methods", "uncalibrated,temperature", *more]
-
-
-@pytest.mark.slow
-def test_tables_are_made_of_the_cells_that_are_there_when_the_data_are_not(
-    quick_cells: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(protocol, "why_not_run", lambda name: "")
-    assert CliRunner().invoke(cli.app, cora(tmp_path)).exit_code == 0
-    before = {path: path.read_bytes() for path in tmp_path.glob("table2*")}
-    assert len(before) == 11
-    monkeypatch.setattr(protocol, "why_not_run", lambda name: f"{name} is lost")
-    again = CliRunner().invoke(cli.app, cora(tmp_path))
-    assert again.exit_code == 0
-    assert "cora: only the cells that are there. cora is lost" in again.stderr
-    assert {path: path.read_bytes() for path in tmp_path.glob("table2*")} == before
-    nothing = CliRunner().invoke(cli.app, cora(tmp_path, "--datasets", "citeseer"))
-    assert isinstance(nothing.exception, InputError)
-    assert str(nothing.exception) == "paper: no data set can be run: citeseer is lost"
-    assert {path: path.read_bytes() for path in tmp_path.glob("table2*")} == before
-
-
-@pytest.mark.slow
-def test_cells_of_another_version_are_told_of(made: Graph, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(protocol, "why_not_run", lambda name: "")
-    assert "note" not in CliRunner().invoke(cli.app, cora(tmp_path)).stderr
-    path = cell_path(tmp_path, Place("cora", 20, 0), "temperature")
-    for version, told in (("0.0.1", "version 0.0.1, this is"), (None, "version without a number, this is")):
-        found = {k: v for k, v in json.loads(path.read_text()).items() if k != "version"}
-        path.write_text(json.dumps(found if version is None else found | {"version": version}))
-        assert f"note: 1 of 2 cells were made by {told}" in CliRunner().invoke(cli.app, cora(tmp_path)).stderr
 
 
 @pytest.mark.slow
@@ -276,18 +223,6 @@ def test_eice_of_a_cell_is_read_off_the_jackknife_of_its_place(made: Graph, tmp_
     assert [row[:4] for row in table.rows] == [["cora", "20", "train", "1"]]
 
 
-@pytest.mark.slow
-def test_a_place_without_its_jackknife_is_measured_without_a_new_training(made: Graph, tmp_path: Path) -> None:
-    where = [Place("cora", 20, 0)]
-    path = module.individual_path(tmp_path, where[0])
-    before, stamps = path.read_text(), [cell_path(tmp_path, where[0], n).stat().st_mtime_ns for n in NAMES]
-    path.unlink()
-    assert all("eice" not in one["measures"] for one in read_cells(tmp_path, where, NAMES))
-    run_cells(tmp_path, where, NAMES, 1, quiet)
-    assert path.read_text() == before
-    assert [cell_path(tmp_path, where[0], n).stat().st_mtime_ns for n in NAMES] == stamps
-
-
 def around(
     method: str, row: dict[str, float], shift: float = 0.0, rate: int = 20, dataset: str = "cora"
 ) -> list[module.Cell]:
@@ -316,34 +251,3 @@ def test_a_row_of_the_paper_is_explained_by_ours_a_control_or_other_bins() -> No
     assert "cora 30" in found["label_smoothing"]["nothing"]
     assert found["gat"]["fits"]["gat"] == ["cora 20"]
     assert len(found["gin"]["nothing"]) == 12
-
-
-def test_a_facebook_row_is_explained_by_other_columns_of_its_words() -> None:
-    rows = {name: TABLE2["facebook", 20, name] for name in ("uncalibrated", "label_smoothing", "temperature")}
-    groups = by_key(
-        around("uncalibrated", rows["uncalibrated"], 0.1, dataset="facebook")
-        + around("uncalibrated_code", rows["uncalibrated"], dataset="facebook_nmf")
-        + around("label_smoothing", rows["label_smoothing"], 0.1, dataset="facebook_nmf")
-        + around("temperature", rows["temperature"] | {"macro_ace": 0.5}, dataset="facebook_nmf")
-    )
-    table = accounts_table(groups, {("facebook_nmf", 20, "temperature"): True})
-    found = {row["row"]: row for row in table.data}
-    assert found["uncalibrated"]["columns"] == found["temperature"]["columns"] == ["facebook 20"]
-    assert "facebook 20" in found["label_smoothing"]["nothing"]
-    assert "other columns of FaceBook's words: 1" in table.rows[0][1]
-
-
-def test_a_row_that_cannot_move_a_decision_and_did_is_of_other_networks() -> None:
-    """The paper's temperature scaling on Cora at 30 has recall .946, its uncalibrated row .715."""
-    uncalibrated = TABLE2["cora", 30, "uncalibrated"]
-    groups = by_key(
-        around("temperature", TABLE2["cora", 30, "temperature"] | {"recall": uncalibrated["recall"]}, rate=30)
-        + around("temperature", TABLE2["citeseer", 20, "temperature"], dataset="citeseer")
-        + around("cagcn", TABLE2["citeseer", 20, "cagcn"] | {"macro_ace": 0.5}, dataset="citeseer")
-        + around("label_smoothing", TABLE2["cora", 30, "label_smoothing"], 0.1, rate=30)
-    )
-    found = {row["row"]: row for row in accounts_table(groups, {}).data}
-    assert found["temperature"]["networks"] == ["cora 30"]
-    assert found["temperature"]["fits"]["temperature"] == ["citeseer 20"]
-    assert found["cagcn"]["networks"] == []  # its decisions are ours, its errors are not: that explains nothing
-    assert found["label_smoothing"]["networks"] == []
