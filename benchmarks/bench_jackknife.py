@@ -32,9 +32,7 @@ from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.intervals import jackknife
 from calirare.intervals.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
-from calirare.leave_one_out import alo_change, change_of_logits, left_out, pre_activation
-from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
-from calirare.leave_one_out.influence import influence
+from calirare.leave_one_out import Influence, Problem, alo_change, change_of_logits, left_out, pre_activation
 from calirare.models import GcnFit, GcnTraining, fit
 from calirare.training import cross_entropy
 from calirare_ext import Csr, hessian_product, loo_messages, message_interval, propagate
@@ -94,7 +92,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     there = propagation(graph).field(graph.split.test, 2)
     s = there.inputs.to_dense() if isinstance(there.inputs, Csr) else there.inputs
     aggregate = torch_csr(there.blocks[0])
-    settings = ExactSolver(solver="cg", tolerance=TOLERANCE, automatic_damping=False)
+    settings = Influence(solver="cg", tolerance=TOLERANCE, automatic_damping=False, forward="full")
 
     def ours() -> torch.Tensor:
         change = change_of_logits(trained.linearise(), propagation(graph).field(graph.split.test, 2), mu).change
@@ -109,7 +107,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     def our_cg() -> Any:
         rows = tape.jacobian
         error = tape.loss_gradient_at_logits()[:, 1:] / tape.n_nodes
-        return solve_exact(tape, rows * error, error[:, 0].diag(), damping, settings, range_of(tape))
+        return settings.solve(tape, rows * error, error[:, 0].diag(), damping)[1].solver
 
     def their_cg() -> Any:
         return baseline.solve(baseline.gradients(), TOLERANCE)
@@ -117,7 +115,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     plain = alo_change(tape, there, mu, form="gram").change
     off = float((change_of_logits(tape, there, mu).change - plain).abs().max() / plain.abs().max())
     assert off < 1e-4, f"the messages' change is {off} from the Gram form's"
-    exact = influence(tape, there, damping, settings, forward="full")
+    exact = settings.run(Problem(trained, there, damping))
     with torch.no_grad():
         z = trained.model(there)
     agreement = float((torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + exact.change[:, 0]) - theirs()).abs().max())
@@ -140,8 +138,8 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
         "damping": damping,
         "damping_reason": reason,
         "largest_difference_of_scores": agreement,
-        "iterations": {"ours": int(solved.iterations.max()), "torch_func": baseline_solved[1]},
-        "residual": {"ours": float(solved.residual_norm.max()), "torch_func": baseline_solved[2]},
+        "iterations": {"ours": solved.max_iterations, "torch_func": baseline_solved[1]},
+        "residual": {"ours": max(solved.residuals), "torch_func": baseline_solved[2]},
         "labels": tape.n_nodes,
         "parameters": tape.n_parameters,
     }

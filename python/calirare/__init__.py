@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from calirare.leave_one_out import Grouped as Grouped
     from calirare.leave_one_out import Influence as Influence
     from calirare.leave_one_out import Newton as Newton
-    from calirare.leave_one_out import Replicates as Replicates
     from calirare.leave_one_out import Retrain as Retrain
     from calirare.leave_one_out import Tangent as Tangent
     from calirare.leave_one_out import quality as quality
@@ -50,7 +49,7 @@ _HOMES = {
     "datasets": ("load_dataset",),
     "graph": ("Graph", "Split"),
     "intervals": ("JackknifeResult", "jackknife"),
-    "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "Tangent", "quality"),
+    "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Retrain", "Tangent", "quality"),
     "models": ("GCN", "fit", "fit_of"),
     "pipeline": ("train",),
     "run": ("Outcome", "Scorer", "Settings", "load"),

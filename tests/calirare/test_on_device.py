@@ -23,7 +23,7 @@ from calirare.graph.graph import Graph
 from calirare.intervals import JackknifeResult, Streaming, jackknife
 from calirare.intervals import streaming as stream
 from calirare.intervals.eice import EiceSettings, train_calirare
-from calirare.leave_one_out import ALO, METHODS, Grouped, Replicates, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, Grouped, Retrain, leave_one_out
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare.run import recalibrated
 from calirare_ext import Csr
@@ -122,7 +122,7 @@ def test_unfused_jackknife(make, n_classes, method, device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [Grouped(), Replicates(n_models=9), Retrain(n_models=2, max_steps=5)])
+@pytest.mark.parametrize("settings", [Grouped(), ALO(n_models=9), Retrain(n_models=2, max_steps=5)])
 def test_other_methods_run_on_a_device(settings, device):
     graph = rare_task()
     trained = fit(graph, graph.split.train, without_dropout())

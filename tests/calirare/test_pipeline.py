@@ -163,7 +163,7 @@ def test_the_jackknife_is_that_of_the_public_function():
     assert float(outcome.jackknife.ice.mean()) > 0.01
 
 
-@pytest.mark.parametrize("loo", ["influence", "newton", "grouped", "replicates"])
+@pytest.mark.parametrize("loo", ["influence", "newton", "grouped"])
 def test_another_leave_one_out(loo):
     graph = rare_task()
     outcome = calirare.train(graph, loo=loo, **QUICK)
@@ -176,9 +176,6 @@ def test_another_leave_one_out(loo):
     )
     assert_identical(outcome.jackknife.lower, again.lower)
     assert_identical(outcome.jackknife.uncertainty, again.uncertainty)
-    plain = quick()
-    same = torch.allclose(outcome.jackknife.own_loo_logits, plain.jackknife.own_loo_logits, atol=1e-5)
-    assert same == (loo == "replicates")  # `alo` for fewer models; there are few labels here
 
 
 def test_the_midpoint_is_selectable_and_the_printed_formulas_come_with_it():

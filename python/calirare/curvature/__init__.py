@@ -1,6 +1,5 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
-from calirare.curvature.dual import GgnInverse, dual_system, positive_inverse, symmetric_system
 from calirare.curvature.field_matching import match_rows
 from calirare.curvature.gcn import (
     GcnLinearisation,
@@ -9,6 +8,16 @@ from calirare.curvature.gcn import (
     linearise,
     of_tape,
     pull_back,
+)
+from calirare.curvature.ggn import (
+    GgnInverse,
+    SpectralHat,
+    block_of_labels,
+    distinct_columns,
+    dual_system,
+    gauss_newton,
+    positive_inverse,
+    symmetric_system,
 )
 from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
 from calirare.curvature.linearisation import (
@@ -19,23 +28,14 @@ from calirare.curvature.linearisation import (
     logit_differences,
     with_class_zero,
 )
-from calirare.curvature.lowrank import ExactHessian, HessianRange
+from calirare.curvature.lowrank import HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer
-from calirare.curvature.primal import (
-    PrimalGgnInverse,
-    SpectralHat,
-    block_of_labels,
-    distinct_columns,
-    gauss_newton,
-    inverse_ggn,
-)
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
 
 __all__ = [
     "FORWARDS",
     "KEPT_BYTES",
-    "ExactHessian",
     "Forward",
     "GcnLinearisation",
     "GgnInverse",
@@ -46,7 +46,6 @@ __all__ = [
     "NodeField",
     "OneLayerHat",
     "OneLayerPreconditioner",
-    "PrimalGgnInverse",
     "SpectralHat",
     "block_of_labels",
     "closed_form",
@@ -56,7 +55,6 @@ __all__ = [
     "gauss_newton",
     "gram",
     "inputs_gram",
-    "inverse_ggn",
     "is_one_layer",
     "linearise",
     "logit_differences",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature.gcn import GcnLinearisation
-from calirare_ext import SolverResult, block_cg, propagate, turned_times
+from calirare_ext import propagate, turned_times
 
 COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
 REPEATED = 1e-12  # of the cosine of two rows that are one but for rounding
@@ -59,55 +59,12 @@ def residual_factors(linearised: GcnLinearisation) -> tuple[Tensor, Tensor]:
     return q.view(-1, linearised.n_parameters), e.view(-1, linearised.n_parameters)
 
 
-class ExactHessian:
-    """(H + damping I)^-1 for the exact Hessian, through a system of m (k - 1) + 2 h (k - 1) unknowns.
-
-    (damping I + U B U^T)^-1 = (I - U (damping I + B U^T U)^-1 B U^T) / damping. It need not be positive definite: the
-    number of its negative eigenvalues is known (Sylvester's law on the same system).
-
-    Args:
-        linearised: the network; one or two layers.
-        damping: mu > 0.
-    """
-
-    def __init__(self, linearised: GcnLinearisation, damping: float) -> None:
-        if not damping > 0:
-            raise ValueError(f"ExactHessian: damping must be positive, got {damping}")
-        self.damping = damping
-        self.jacobian = linearised.jacobian
-        q, e = residual_factors(linearised)
-        self.rows = torch.cat([self.jacobian, q, e])  # U^T
-        curvature, _ = linearised.loss_terms
-        m, k, _ = curvature.shape
-        size, r = m * k, q.shape[0]
-        self.middle = torch.zeros(self.rows.shape[0], self.rows.shape[0], dtype=torch.float64, device=q.device)
-        for i in range(m):
-            self.middle[i * k : (i + 1) * k, i * k : (i + 1) * k] = curvature[i]
-        place = torch.arange(r, device=q.device)
-        self.middle[size + place, size + r + place] = self.middle[size + r + place, size + place] = 1.0
-        self.gram = (self.rows @ self.rows.T).double()
-        system = self.middle @ self.gram
-        system.diagonal().add_(damping)
-        self.inner = torch.linalg.solve(system, self.middle)
-
-    def curvatures(self) -> Tensor:
-        """Returns the non-zero eigenvalues of H (without damping), ascending, float64."""
-        values, vectors = torch.linalg.eigh(self.gram)
-        root = vectors * values.clamp(min=0).sqrt()
-        return torch.linalg.eigvalsh(root.T @ self.middle @ root)
-
-    def solve(self, vectors: Tensor) -> Tensor:
-        """Returns (H + damping I)^-1 v for each row of [b, p]."""
-        inner = (vectors @ self.rows.T).double() @ self.inner.T
-        return (vectors - inner.to(vectors.dtype) @ self.rows) / self.damping
-
-
 class HessianRange:
     """The exact Hessian in an orthonormal basis of its range, r = m (k - 1) + 2 h (k - 1) numbers instead of p.
 
-    Per-node gradients lie in the range, and so does everything conjugate gradients make of them: they run on r x r
-    matrices here and take the same steps as on p parameters. The basis is U R^-1 with the triangular R of U^T U = R^T R
-    and is never made; where U's columns are too close to dependent for that, it comes from a QR decomposition.
+    Per-node gradients lie in the range, and so do their products with the inverse. The basis is U R^-1 with the
+    triangular R of U^T U = R^T R and is never made; where U's columns are too close to dependent for that, it comes
+    from a QR decomposition.
 
     Args:
         linearised: the network; one or two layers.
@@ -122,44 +79,25 @@ class HessianRange:
         self.frame = _frame(rows)
         curvature, _ = linearised.loss_terms
         m, k, _ = curvature.shape
-        self.size = m * k
-        self.gradients, bottom = self.frame.coordinates.split([self.size, rows.shape[0] - self.size])
-        self.ggn = self.gradients.T @ (curvature @ self.gradients.reshape(m, k, -1)).reshape(self.size, -1)
+        self.gradients, bottom = self.frame.coordinates.split([m * k, rows.shape[0] - m * k])
+        ggn = self.gradients.T @ (curvature @ self.gradients.reshape(m, k, -1)).reshape(m * k, -1)
         twice = bottom[: len(q)].T @ bottom[len(q) :]
-        self.hessian = self.ggn + twice + twice.T
+        self.hessian = ggn + twice + twice.T
 
     def ends(self) -> tuple[float, float]:
         """Returns the smallest and the largest eigenvalue of the Hessian; 0 belongs to its spectrum."""
         values = torch.linalg.eigvalsh(self.hessian)
         return min(float(values[0]), 0.0), max(float(values[-1]), 0.0)
 
-    def solve(
-        self, combinations: Tensor, damping: float, tolerance: float, max_iterations: int, *, preconditioned: bool
-    ) -> SolverResult:
-        """Returns (H + damping I)^-1 g for combinations g = c J of the Jacobian's rows, by block conjugate gradients.
+    def solve(self, combinations: Tensor, damping: float) -> Tensor:
+        """Returns (H + damping I)^-1 g [b, p] for combinations g = c J of the Jacobian's rows; c is [b, m (k - 1)].
 
-        Args:
-            combinations: c, [b, m (k - 1)].
-            damping: added to the Hessian.
-            tolerance: on the relative residual.
-            max_iterations: per right-hand side.
-            preconditioned: by the Gauss-Newton matrix.
-
-        Returns:
-            Solutions [b, p] and statuses; residuals are those in the range.
+        The system need not be positive definite.
         """
-        inside = combinations.double() @ self.gradients
-        identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=inside.device)
-        system = self.hessian + damping * identity
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(self.ggn + damping * identity))
-        found = block_cg(
-            lambda v: v @ system,
-            inside,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            precondition=(lambda v: v @ inverse) if preconditioned else None,
-        )
-        return found._replace(x=self.frame.vectors(found.x))
+        system = self.hessian.clone()
+        system.diagonal().add_(damping)
+        inside = self.gradients.T @ combinations.double().T
+        return self.frame.vectors(torch.linalg.solve(system, inside).T)
 
 
 @dataclass(frozen=True, eq=False)

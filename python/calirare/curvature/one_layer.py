@@ -15,8 +15,8 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from calirare.curvature.dual import positive_inverse
 from calirare.curvature.gcn import GcnLinearisation, closed_form
+from calirare.curvature.ggn import positive_inverse
 from calirare.curvature.linearisation import Linearisation
 from calirare_ext import as_dense
 

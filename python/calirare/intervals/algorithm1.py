@@ -49,7 +49,7 @@ def jackknife(
     ends for a few nodes at a time (`intervals.fused`): about a fifth of the time, and one number for each node and
     label instead of several. Anything else takes every leave-one-out logit first. Where there are more than 4,000
     labels, or than the method's `n_models`, the intervals of `ALO` rest on as many models drawn at random
-    (`Replicates`), of more than 100,000 nodes on 4e8 models times nodes, at least 1,000; uncertainty and ICE rest on
+    of more than 100,000 nodes on 4e8 models times nodes, at least 1,000; uncertainty and ICE rest on
     all labels.
 
     Args:

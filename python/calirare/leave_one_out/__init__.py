@@ -21,7 +21,6 @@ from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.newton import Newton
 from calirare.leave_one_out.own_logits import OwnLogits, closed_form_fits
 from calirare.leave_one_out.registry import METHODS
-from calirare.leave_one_out.replicates import Replicates
 from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
 from calirare.leave_one_out.retrain import Retrain
 from calirare.leave_one_out.tangent import Tangent, adam_moments
@@ -43,7 +42,6 @@ __all__ = [
     "OwnLogits",
     "Problem",
     "Quality",
-    "Replicates",
     "Retrain",
     "Retraining",
     "SolverReport",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from calirare.curvature import FORWARDS, Forward, GcnLinearisation, Linearisation, closed_form
+from torch import Tensor
+
+from calirare.curvature import FORWARDS, Forward, GcnLinearisation, Kernels, Linearisation, closed_form
 from calirare.leave_one_out.directions import LeftOut, fits, left_out, left_out_bytes
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.method import (
@@ -14,14 +17,17 @@ from calirare.leave_one_out.method import (
     check_at_least,
     check_one_of,
     chosen_positions,
+    drawn,
 )
-from calirare.leave_one_out.replicates import MOST_MODELS, Replicates, models_for, replicates_note
-from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
+from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
 from calirare.leave_one_out.steps import alo_steps, steps_bytes
 from calirare_ext import ReceptiveField
 
 Form = Literal["auto", "gram", "jacobian", "primal"]
 FORMS: tuple[Form, ...] = ("auto", "gram", "jacobian", "primal")
+MOST_MODELS = 4000  # of intervals where no number is given: the level of a quantile over them is off by .02 at most
+# Changes at all nodes that are kept (1.6 GB): on larger graphs fewer labels are drawn, though never fewer than this.
+MOST_CHANGES, FEWEST_MODELS = 400_000_000, 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +40,9 @@ class ALO(LeaveOneOutMethod):
         forward: "linearised" logits, or "full": the network evaluated at each leave-one-out model.
         steps: quasi-Newton steps on the loss without each label from where the formula leads, and the network evaluated
             there; 0: none. For networks trained to a minimum (`training.converge`).
-        n_models: of `steps`, and of the intervals of `calirare.jackknife`: how many labels are left out, drawn at
-            random; None: all, of intervals at most 4,000, and fewer of more than 100,000 nodes.
+        n_models: how many labels are left out, drawn at random, with the error that a quantile over them may have;
+            None: all, of the intervals of `calirare.jackknife` at most 4,000, and fewer of more than 100,000 nodes.
+            With forward="full" and no steps all are left out.
         seed: of that draw; None: the run's.
     """
 
@@ -73,12 +80,16 @@ class ALO(LeaveOneOutMethod):
         form = choose_form(linearised)
         return "jacobian" if form == "gram" and self.forward == "full" else form
 
+    def n_models_of(self, m: int) -> int:
+        """See `LeaveOneOutMethod.n_models_of`."""
+        return m if self.forward == "full" and not self.steps else min(self.n_models or m, m)
+
     def estimate_bytes(self, problem: Problem) -> int:
         """See `LeaveOneOutMethod.estimate_bytes`."""
-        form = self.form_for(problem.linearised)
+        n_models = self.n_models_of(problem.n_labels)
         if self.steps:
-            return steps_bytes(problem, min(self.n_models or problem.n_labels, problem.n_labels))
-        return closed_bytes(problem.size, form, problem.n_labels)
+            return steps_bytes(problem, n_models)
+        return closed_bytes(problem.size, self.form_for(problem.linearised), n_models)
 
     def remedy(self, problem: Problem) -> str:
         """See `LeaveOneOutMethod.remedy`."""
@@ -89,11 +100,19 @@ class ALO(LeaveOneOutMethod):
     def run(self, problem: Problem) -> LooResult:
         """See `LeaveOneOutMethod.run`."""
         if self.steps:
-            chosen = chosen_positions(problem, self.n_models, self.seed)
-            return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, chosen)
-        form = self.form_for(problem.linearised)
-        out = alo_change(problem.linearised, problem.field, problem.damping, form=form, forward=self.forward)
-        return replace(out, diagnostics=Diagnostics("alo", form, problem.damping))
+            positions = chosen_positions(problem, self.n_models, self.seed)
+            return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, positions)
+        linearised, damping = problem.linearised, problem.damping
+        form, chosen = self.form_for(linearised), self._chosen(linearised)
+        out = alo_change(linearised, problem.field, damping, form=form, forward=self.forward, chosen=chosen)
+        error = quantile_error(out.change.shape[2], problem.n_labels)
+        return replace(out, diagnostics=Diagnostics("alo", form, damping, sampling_error=error))
+
+    def _chosen(self, linearised: Linearisation) -> Tensor | None:
+        """Returns the positions of the labels to leave out where they are not all, int64 [s]."""
+        m = linearised.n_nodes
+        n_models = self.n_models_of(m)
+        return None if n_models == m else drawn(m, n_models, self.seed).to(linearised.targets.device)
 
     def fuses(self, linearised: Linearisation) -> bool:
         """See `LeaveOneOutMethod.fuses`."""
@@ -105,13 +124,14 @@ class ALO(LeaveOneOutMethod):
         """See `LeaveOneOutMethod.left_out`."""
         if not fits(linearised) or not self.fuses(linearised):
             return None
-        return left_out(linearised, damping, form=self._fused_form, n_rows=n_rows, at=at)
+        chosen = self._chosen(linearised)
+        return left_out(linearised, damping, form=self._fused_form, n_rows=n_rows, at=at, chosen=chosen)
 
     def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
         """See `LeaveOneOutMethod.left_out_bytes`."""
         if not fits(linearised):
             return 0
-        return left_out_bytes(linearised, self._fused_form, linearised.n_nodes, n_rows)
+        return left_out_bytes(linearised, self._fused_form, self.n_models_of(linearised.n_nodes), n_rows)
 
     @property
     def _fused_form(self) -> str:
@@ -123,8 +143,35 @@ class ALO(LeaveOneOutMethod):
         if not plain or m <= (self.n_models or MOST_MODELS):
             return self, ""
         n_models = self.n_models or models_for(n_nodes)
-        few = Replicates(n_models=n_models, seed=self.seed, damping=self.damping, memory_limit=self.memory_limit)
-        return few, replicates_note(n_models, m)
+        return replace(self, n_models=n_models), (
+            f"intervals rest on {n_models:,} of the {m:,} models without a label, drawn at random: the level of an end "
+            f"is off by {quantile_error(n_models, m):.2f} at most, with 95 % confidence (more of them: n_models of the "
+            "method)"
+        )
+
+
+def models_for(n_nodes: int) -> int:
+    """Returns how many labels are drawn where no number is given and not all are left out of intervals of n nodes."""
+    return min(MOST_MODELS, max(FEWEST_MODELS, MOST_CHANGES // max(n_nodes, 1)))
+
+
+def quantile_error(s: int, m: int, confidence: float = 0.95) -> float:
+    """Returns how far the level of a quantile over s of m models may be off, with the given confidence.
+
+    Serfling's sharpening of the Dvoretzky-Kiefer-Wolfowitz bound for draws without replacement:
+    sqrt((1 - (s - 1) / m) log(2 / (1 - confidence)) / (2 s)); 0 for all of them.
+
+    Args:
+        s: models computed.
+        m: labels.
+        confidence: in (0, 1).
+
+    Returns:
+        The bound on the level, at most 1.
+    """
+    if s >= m:
+        return 0.0
+    return min(1.0, math.sqrt((1 - (s - 1) / m) * math.log(2 / (1 - confidence)) / (2 * s)))
 
 
 def alo_change(
@@ -135,6 +182,7 @@ def alo_change(
     form: str = "auto",
     forward: Forward = "linearised",
     leverage_corrected: bool = True,
+    chosen: Tensor | None = None,
 ) -> LooResult:
     """Returns the change of every logit for every labelled node left out, to first order in the logits.
 
@@ -153,9 +201,10 @@ def alo_change(
         form: see `ALO`.
         forward: see `ALO`.
         leverage_corrected: False gives the plain Gauss-Newton influence function.
+        chosen: distinct positions of the labels to leave out, int64 [s]; None: all m. Not with the full forward.
 
     Returns:
-        The changes.
+        Changes with s models; own changes and leverages are those of all labels.
 
     Raises:
         ValueError: the damping is not positive, or a word is unknown.
@@ -168,27 +217,24 @@ def alo_change(
         raise ValueError(f"alo: damping must be positive, got {damping}")
     check_one_of("alo", "form", form, FORMS)
     form = choose_form(linearised) if form == "auto" else form
-    dtype = linearised.logits.dtype
+    dtype, corrected = linearised.logits.dtype, leverage_corrected
+    model_of = None if chosen is None else models_of(linearised.n_nodes, chosen)
     if form == "primal":
-        directions, own, leverage = primal_directions(linearised, damping, leverage_corrected)
-        directions = directions.to(dtype)
-        change = linearised.change_along(field, directions, forward)
-    elif form == "jacobian" or forward == "full":
-        rows = linearised.jacobian
-        kernel = rows @ rows.T
-        coefficients, leverage = loo_coefficients(linearised, kernel, damping, leverage_corrected=leverage_corrected)
-        directions = coefficients.T.to(rows.dtype) @ rows
-        change = linearised.change_along(field, directions, forward)
-        own = own_change(linearised, kernel, coefficients)
+        directions, own, leverage = primal_directions(linearised, damping, corrected, chosen)
+        change = linearised.change_along(field, directions := directions.to(dtype), forward)
     else:
-        kernels = linearised.kernels(field)
-        if kernels.across is None:
+        rows = linearised.jacobian if form == "jacobian" or forward == "full" else None
+        kernels = linearised.kernels(field) if rows is None else Kernels(rows @ rows.T, rows=rows)
+        if rows is None and kernels.across is None:
             raise ValueError("alo: form gram must have a GCN, got another module: take form='jacobian'")
-        coefficients, leverage = loo_coefficients(
-            linearised, kernels.own, damping, leverage_corrected=leverage_corrected
-        )
+        coefficients, leverage = loo_coefficients(linearised, kernels.own, damping, leverage_corrected=corrected)
         own = own_change(linearised, kernels.own, coefficients)
-        return LooResult(linearised.change_of(field, kernels, coefficients), own.to(dtype), leverage, damping)
+        coefficients = coefficients if chosen is None else coefficients[:, chosen]
+        if rows is None:
+            change = linearised.change_of(field, kernels, coefficients)
+        else:
+            directions = coefficients.T.to(rows.dtype) @ rows
+            change = linearised.change_along(field, directions, forward)
     if forward == "full":
         own = linearised.own_change_along(directions)
-    return LooResult(change, own.to(dtype), leverage, damping)
+    return LooResult(change, own.to(dtype), leverage, damping, model_of)

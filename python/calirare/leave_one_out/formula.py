@@ -8,7 +8,7 @@ its gradient in the differences and mu the damping, leaving label i out moves th
 It is the Newton step of the loss without label i: its Hessian is H - J_i^T D_i J_i, whose inverse Woodbury's identity
 gives in terms of H^-1. The bracket is one minus the leverage of the label, which plain influence functions leave out.
 In the dual H^-1 J^T = J^T M^-1 with M = mu I + D K, and I - D_i P_i = mu (M^-1)_ii, so all labels cost one inverse.
-With D = C C^T and e = C c it is M^-1 C = C B^-1 with the symmetric B = mu I + C^T K C, whose inverse costs a third.
+With D = C C^T and e = C c it is M^-1 C = C B^-1 with B = mu I + C^T K C, inverted by Cholesky in float64.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from calirare.curvature import (
     Linearisation,
     block_of_labels,
     closed_form,
-    dual_system,
     gauss_newton,
     positive_inverse,
     symmetric_system,
 )
-
-SYMMETRIC_FROM = 1_000  # labels of two classes; below it little is saved, and published numbers keep their bits
 
 
 def choose_form(linearised: Linearisation) -> str:
@@ -51,36 +48,16 @@ def loo_coefficients(
     Returns:
         Coefficients and leverages.
     """
-    with threads_for(kernel.shape[0] ** 3):
-        m, k = linearised.n_nodes, linearised.n_classes - 1
-        if k > 1 or m >= SYMMETRIC_FROM:
-            return symmetric_coefficients(linearised, kernel, damping, leverage_corrected)
-        curvature, error = linearised.loss_terms
-        inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
-        blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
-        scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
-        coefficients = (inverse.reshape(m * k, m, k) * scaled).sum(2)
-        leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
-    return coefficients, leverage
-
-
-def symmetric_coefficients(
-    linearised: Linearisation, kernel: Tensor, damping: float, leverage_corrected: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Returns what `loo_coefficients` returns, from the inverse of B = damping I + C^T K C by Cholesky.
-
-    M^-1 C = C B^-1, so that C_i^-1 (I - D_i P_i) C_i = damping (B^-1)_ii and alpha_i = C B^-1[:, i] t_i with
-    t_i = (damping (B^-1)_ii)^-1 c_i.
-
-    Precision: float64. Cost: N^3 / 2 multiply-adds for N = m (k - 1), a third of an inverse without symmetry.
-    """
+    # M^-1 C = C B^-1, so that C_i^-1 (I - D_i P_i) C_i = damping (B^-1)_ii and alpha_i = C B^-1[:, i] t_i with
+    # t_i = (damping (B^-1)_ii)^-1 c_i.
     roots, error = linearised.loss_roots
     m, k = error.shape
-    inverse = positive_inverse(symmetric_system(roots, kernel, damping))
-    blocks = inverse.view(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
-    scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
-    mixed = torch.bmm(scaled[:, None], inverse.view(m, k, m * k)).view(m, m * k).T  # B^-1[:, i] t_i in column i
-    coefficients = torch.bmm(roots, mixed.reshape(m, k, m)).view(m * k, m)
+    with threads_for(kernel.shape[0] ** 3):
+        inverse = positive_inverse(symmetric_system(roots, kernel, damping))
+        blocks = inverse.view(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
+        scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
+        mixed = torch.bmm(scaled[:, None], inverse.view(m, k, m * k)).view(m, m * k).T  # B^-1[:, i] t_i in column i
+        coefficients = torch.bmm(roots, mixed.reshape(m, k, m)).view(m * k, m)
     return coefficients, 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
 
 
@@ -126,25 +103,6 @@ def primal_directions(
     wanted = slice(None) if chosen is None else chosen
     pulled = (scaled[wanted, :, None] * rows.view(m, k, p)[wanted]).sum(1)  # J_i^T (I - D_i P_i)^-1 e_i
     return torch.cholesky_solve(pulled.T, factor).T, own, leverage
-
-
-def leave_out(
-    solved: Tensor, hat: Tensor, curvature: Tensor, error: Tensor, leverage_corrected: bool = True
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns directions, own changes and leverages from H^-1 J_i^T: Delta_i = H^-1 J_i^T (I - D_i P_i)^-1 e_i.
-
-    Args:
-        solved: H^-1 J_i^T as rows, [m, k - 1, p].
-        hat: P_i = J_i H^-1 J_i^T, [m, k - 1, k - 1].
-        curvature: D_i, [m, k - 1, k - 1].
-        error: e_i, [m, k - 1].
-        leverage_corrected: False leaves the bracket out.
-
-    Returns:
-        Delta [m, p], the change of node i's logits [m, k - 1], mean eigenvalue of D_i P_i [m].
-    """
-    scaled, own, leverage = leave_out_own(hat, curvature, error, leverage_corrected)
-    return torch.einsum("iap,ia->ip", solved, scaled.to(solved.dtype)), own, leverage
 
 
 def leave_out_own(

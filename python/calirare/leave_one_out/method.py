@@ -102,7 +102,7 @@ class LeaveOneOutMethod(abc.ABC):
 
     def remedy(self, problem: Problem) -> str:
         """Returns what needs less memory and still answers the question, as an imperative."""
-        return "evaluate fewer nodes at a time, or leave fewer labels out with method replicates"
+        return "evaluate fewer nodes at a time, or leave fewer labels out (n_models of method alo)"
 
     def damping_for(self, fitted: FittedNetwork) -> tuple[float, str]:
         """Returns the damping mu and why: as asked for, else the weight decay.

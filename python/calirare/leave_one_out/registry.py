@@ -7,9 +7,8 @@ from calirare.leave_one_out.grouped import Grouped
 from calirare.leave_one_out.influence import Influence
 from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.leave_one_out.newton import Newton
-from calirare.leave_one_out.replicates import Replicates
 from calirare.leave_one_out.retrain import Retrain
 
 METHODS: dict[str, type[LeaveOneOutMethod]] = {
-    method.name: method for method in (ALO, Influence, Newton, Retrain, Grouped, Replicates)
+    method.name: method for method in (ALO, Influence, Newton, Retrain, Grouped)
 }

@@ -14,12 +14,11 @@ from calirare.leave_one_out.formula import loo_coefficients
 from calirare.leave_one_out.method import Problem
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.leave_one_out.retrain import TOLERANCE
-from calirare.models import GcnFit, ManyGcns, unflatten
+from calirare.models import GcnFit, ManyGcns, RowSpace, unflatten
 from calirare.training import ARMIJO, CURVATURE, FittedNetwork, minimise
-from calirare_ext import Inputs, ReceptiveField, as_dense, reference
+from calirare_ext import ReceptiveField
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
-WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
 # Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.
 TOO_FAR, HALVINGS = 1.5, 5
 Progress = Callable[[int], None] | None
@@ -126,25 +125,14 @@ def _one_by_one(
 
 
 class _Loss:
-    """The loss of a trained network as a function of parameters that its labels can move.
-
-    A first weight matrix far taller than the number of rows its labels see only moves within the span of those rows:
-    in an orthonormal basis Q [d, r] of it, W_1 = Q C + rest, the rest at rest. Lengths and products stay the same.
-    """
+    """The loss of a trained network as a function of parameters that its labels can move, see `RowSpace`."""
 
     def __init__(self, fitted: GcnFit) -> None:
-        layers = [(weight.detach(), bias.detach()) for weight, bias in fitted.model.layers()]
-        self.fitted, self.start = fitted, reference.flatten(layers)
-        self.shapes = [(weight.shape, bias.shape) for weight, bias in layers]
-        self.basis = _basis(fitted.field.features)
-        field = fitted.field
-        if self.basis is not None:
-            field = ReceptiveField(field.rows, as_dense(field.features) @ self.basis, field.blocks)
-            layers[0] = (self.basis.T @ layers[0][0], layers[0][1])
-        self.field = field
-        self.linearised: GcnLinearisation = linearise(field, layers, fitted.targets, fitted.sample_weights)
-        self.theta = reference.flatten(layers)
-        self.networks = ManyGcns(field, [(weight.shape, bias.shape) for weight, bias in layers])
+        self.space = RowSpace.of(fitted)
+        self.fitted, self.start = self.space.fitted, fitted.theta
+        self.linearised, self.theta = self.fitted.linearise(), self.fitted.theta
+        self.shapes = fitted.shapes
+        self.networks = ManyGcns(self.fitted.field, self.fitted.shapes)
 
     def moved(self, coefficients: Tensor, places: Tensor | None, steps: int) -> tuple[Tensor, Tensor]:
         """Returns parameters [b, p] after some steps from theta + J^T coefficients, and the gradients' norms.
@@ -165,7 +153,7 @@ class _Loss:
         start = self._not_too_far(self.linearised.vjp(coefficients), objective)
         shapes = self.networks.shapes
         inverses = [
-            GgnInverse(linearise(self.field, unflatten(x, shapes), fitted.targets, w), fitted.weight_decay)
+            GgnInverse(linearise(fitted.field, unflatten(x, shapes), fitted.targets, w), fitted.weight_decay)
             for x, w in zip(start, weights, strict=True)
         ]
 
@@ -173,7 +161,7 @@ class _Loss:
             return torch.cat([inverse(v[None]) for inverse, v in zip(inverses, vectors, strict=True)])
 
         end, norms = take_steps(objective, precondition, start, steps)
-        return self.start + self._expanded(end - self.theta), norms
+        return self.start + self.space.lifted(end - self.theta), norms
 
     def _not_too_far(self, directions: Tensor, objective: Objective) -> Tensor:
         """Returns theta + directions, halved until the loss is at most TOO_FAR times that of theta."""
@@ -190,29 +178,12 @@ class _Loss:
         points[far] = self.theta
         return points
 
-    def _expanded(self, directions: Tensor) -> Tensor:
-        """Returns directions [b, p] from those in the basis."""
-        if self.basis is None:
-            return directions
-        (_, h), b = self.shapes[0][0], directions.shape[0]
-        size = self.basis.shape[1] * h
-        first = self.basis @ directions[:, :size].view(b, -1, h)
-        return torch.cat([first.flatten(1), directions[:, size:]], 1)
-
     def bytes_of_a_model(self, steps: int) -> int:
         """Returns the memory one model takes: L-BFGS and its line search, kernel, hidden states, the parameters."""
         pairs = (2 * steps + 12) * self.theta.numel()
         dual = self.linearised.n_nodes * (self.linearised.n_classes - 1)
         passes = 8 * self.networks.numbers_of_a_model() + dual**2
         return (pairs + passes + 2 * self.start.numel()) * self.start.element_size()
-
-
-def _basis(inputs: Inputs) -> Tensor | None:
-    """Returns orthonormal columns [d, r] that span the r rows of the inputs, or None where that saves little."""
-    r, d = inputs.shape
-    if 2 * r > d or r > WIDEST_BASIS:
-        return None
-    return torch.linalg.qr(as_dense(inputs).T).Q
 
 
 def _own(logits: Tensor, places: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -214,7 +214,7 @@ def _verdict(facts: _Facts, in_sample: float, loo: float, held: float | None) ->
             "caution",
             f"{100 * facts.above:.0f} % of the labels have a leverage above {HIGH_LEVERAGE}: raise the weight decay",
         )
-    if facts.method == "replicates" and facts.sampling_error > 0.1:
+    if facts.sampling_error > 0.1:
         return "caution", f"a quantile's level may be off by {facts.sampling_error:.2f}: leave more labels out"
     if facts.method == CROSS_FITTING:
         return "trust", "every label is judged by a model that was trained without its fold"
@@ -226,12 +226,6 @@ def _verdict(facts: _Facts, in_sample: float, loo: float, held: float | None) ->
 def _saddle(facts: _Facts) -> str:
     bent = f"{-facts.curvature:.2f} times the damping"
     return f"the exact Hessian with damping has curvature down to -{bent}: the step leads to a saddle, not to a minimum"
-
-
-def report(result: LooResult, account: Quality) -> dict[str, Any]:
-    """Returns diagnostics and account as plain numbers and strings, for a file."""
-    facts = {} if result.diagnostics is None else asdict(result.diagnostics)
-    return {"diagnostics": facts, "quality": asdict(account)}
 
 
 CROSS_FITTING = "cross-fitting"

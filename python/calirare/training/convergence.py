@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from calirare.curvature import OneLayerPreconditioner, inverse_ggn, is_one_layer
+from calirare.curvature import GgnInverse, OneLayerPreconditioner, is_one_layer
 from calirare.graph import Graph
 from calirare.training.fitted import FittedNetwork
 from calirare_ext import adam_step_
@@ -46,7 +46,7 @@ def minimise(
         here = fitted.linearised_at(theta)
         if is_one_layer(here):
             return OneLayerPreconditioner(here, fitted.weight_decay)
-        inverse = inverse_ggn(here, fitted.weight_decay)
+        inverse = GgnInverse(here, fitted.weight_decay)
         return lambda v: inverse(v[None])[0]
 
     life = WARM_REFRESH if warm else FIRST_REFRESH

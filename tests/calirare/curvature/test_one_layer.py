@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare.curvature import OneLayerHat, OneLayerPreconditioner, inverse_ggn, is_one_layer
+from calirare.curvature import GgnInverse, OneLayerHat, OneLayerPreconditioner, is_one_layer
 from calirare.leave_one_out import OwnLogits
 from calirare.leave_one_out import own_logits as module
 from calirare.models import GcnTraining, MlpTraining
@@ -41,7 +41,7 @@ def test_of_two_classes_the_preconditioner_is_the_inverse(n_labels):
     assert mine.dual == (n_labels == 6)
     with pytest.raises(ValueError, match="damping must be positive, got 0"):
         OneLayerPreconditioner(here, 0)
-    torch.testing.assert_close(mine(vector), inverse_ggn(here, 0.02)(vector[None])[0], rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(mine(vector), GgnInverse(here, 0.02)(vector[None])[0], rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("n_labels", [None, 6])
@@ -50,7 +50,7 @@ def test_of_more_classes_it_is_the_inverse_where_all_are_as_likely(n_labels):
     fitted = trained(4, epochs=1, n_labels=n_labels)
     here = fitted.linearised_at(torch.zeros_like(fitted.theta))
     vector = torch.randn(here.n_parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    want = inverse_ggn(here, 0.02)(vector[None])[0]
+    want = GgnInverse(here, 0.02)(vector[None])[0]
     torch.testing.assert_close(OneLayerPreconditioner(here, 0.02)(vector), want, rtol=1e-9, atol=1e-10)
 
 

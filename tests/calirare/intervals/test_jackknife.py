@@ -99,7 +99,7 @@ def test_calibrator_maps_every_logit(n_classes: int) -> None:
     assert (affine_map(map_) is None) is (n_classes == 3)
 
 
-@pytest.mark.parametrize("method", ["grouped", "replicates"])
+@pytest.mark.parametrize("method", ["grouped", "alo"])
 def test_fewer_models_than_labels(method: str) -> None:
     fit, graph = trained(2, 1)
     settings = METHODS[method](**({"n_groups": 7} if method == "grouped" else {"n_models": 9}))

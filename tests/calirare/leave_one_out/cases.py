@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from calirare.curvature import GcnLinearisation, linearise
 from calirare.graph.graph import Graph
-from calirare.leave_one_out import LooResult
+from calirare.leave_one_out import LeaveOneOutMethod, LooResult, Problem
 from calirare.leave_one_out.retrain import retrain
 from calirare.models import GCN, GcnFit, GcnTraining
 from calirare.training import cross_entropy, minimise
@@ -99,3 +100,8 @@ class LinearisedNetwork(Network):
 def linearised_network(name: str, **options: Any) -> LinearisedNetwork:
     shared = network(name, **options)  # its cached tape, too, is among its vars
     return LinearisedNetwork(**{field.name: getattr(shared, field.name) for field in dataclasses.fields(shared)})
+
+
+def run(problem: LinearisedNetwork, damping: float, method: LeaveOneOutMethod) -> LooResult:
+    """What a method makes of a bare network at its own labels."""
+    return method.run(Problem(SimpleNamespace(linearisation=problem.tape), problem.field, damping))  # type: ignore[arg-type]

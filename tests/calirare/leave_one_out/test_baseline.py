@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calirare.leave_one_out.exact import ExactSolver
-from calirare.leave_one_out.influence import influence
+from calirare.leave_one_out import Influence, Problem
 from tests.calirare.leave_one_out.cases import trained
 
 BENCHMARKS = str(Path(__file__).resolve().parents[3] / "benchmarks")
@@ -34,8 +33,8 @@ def test_torch_func_baseline_agrees_with_the_exact_influence(monkeypatch) -> Non
     assert done > 1
     assert residual <= 1e-10
     scores = baseline.changed_scores(directions, dense, lambda hidden: block @ hidden)
-    settings = ExactSolver(solver="cg", tolerance=1e-10, automatic_damping=False)
-    ours = influence(fit.linearisation, fit.field, 0.5, settings, forward="full")
+    settings = Influence(solver="cg", tolerance=1e-10, automatic_damping=False, forward="full")
+    ours = settings.run(Problem(fit, fit.field, 0.5))
     z = fit.linearisation.logits
     expected = torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + ours.change[:, 0])
     assert float((scores - expected).abs().max()) < 1e-8

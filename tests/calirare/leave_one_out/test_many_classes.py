@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import dual_system, gram, gram_form, linearise
-from calirare.leave_one_out import formula, loo_coefficients
-from calirare.leave_one_out.formula import symmetric_coefficients
+from calirare.leave_one_out import loo_coefficients
 from tests.calirare.leave_one_out.cases import linearised_network
 from tests.helpers.problems import NETWORKS
 from tests.helpers.tolerance import assert_within, sum_bound
@@ -38,10 +37,10 @@ def condition(linearised, kernel: Tensor, damping: float) -> float:
 @pytest.mark.parametrize("name", list(NETWORKS))
 @pytest.mark.parametrize("damping", [1e-4, 0.05, 3.0])
 @pytest.mark.parametrize("corrected", [True, False])
-def test_symmetric_coefficients_are_the_general_ones(name: str, damping: float, corrected: bool) -> None:
+def test_coefficients_are_those_of_the_general_inverse(name: str, damping: float, corrected: bool) -> None:
     tape = linearised_network(name).tape
     want, leverage = by_general_inverse(tape, tape.kernel, damping, corrected)
-    found, got = symmetric_coefficients(tape, tape.kernel, damping, corrected)
+    found, got = loo_coefficients(tape, tape.kernel, damping, leverage_corrected=corrected)
     n = tape.kernel.shape[0]
     scale = condition(tape, tape.kernel, damping) ** 2 * want.abs().max().expand_as(want)
     assert_within(found, want, sum_bound(want, 4 * n, scale, out=torch.float64), "coefficients")
@@ -76,20 +75,8 @@ def test_a_wrong_root_is_noticed() -> None:
     for wrong in ((roots.mT, error), (roots, -error), (2 * roots, error)):
         spoilt = dataclasses.replace(tape)
         spoilt.__dict__["loss_roots"] = wrong
-        found, _ = symmetric_coefficients(spoilt, tape.kernel, 0.05)
+        found, _ = loo_coefficients(spoilt, tape.kernel, 0.05)
         assert float((found - want).norm()) > 0.01 * float(want.norm())
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_large_systems_and_many_classes_take_the_symmetric_form(n_classes: int, monkeypatch) -> None:
-    tape = linearised_network("two layers" if n_classes == 2 else "three classes").tape
-    calls = []
-    monkeypatch.setattr(formula, "symmetric_coefficients", lambda *args: calls.append(args) or (None, None))
-    loo_coefficients(tape, tape.kernel, 0.1)
-    assert len(calls) == (n_classes > 2)
-    monkeypatch.setattr(formula, "SYMMETRIC_FROM", 1)
-    loo_coefficients(tape, tape.kernel, 0.1)
-    assert len(calls) == 1 + (n_classes > 2)
 
 
 @pytest.mark.parametrize("kept", [0, 300, 128_000_000])

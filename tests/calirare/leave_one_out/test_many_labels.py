@@ -10,21 +10,19 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.curvature import primal
-from calirare.leave_one_out import ALO, OwnLogits, Replicates, alo_change, closed_form_fits, leave_one_out, left_out
+from calirare.curvature import ggn
+from calirare.leave_one_out import ALO, OwnLogits, alo_change, closed_form_fits, leave_one_out, left_out
 from calirare.leave_one_out import alo as alo_module
-from calirare.leave_one_out import replicates as replicates_module
+from calirare.leave_one_out.alo import models_for, quantile_error
 from calirare.leave_one_out.formula import choose_form, primal_directions
 from calirare.leave_one_out.method import drawn
-from calirare.leave_one_out.replicates import models_for, quantile_error, replicates
 from calirare.models import FoldedNetwork, GcnFit, GcnTraining, fit, fold_network
 from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network
 from tests.helpers.graphs import random_graph
 
 
 def draw_at_most(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
-    for module in (alo_module, replicates_module):
-        monkeypatch.setattr(module, "MOST_MODELS", n_models)
+    monkeypatch.setattr(alo_module, "MOST_MODELS", n_models)
 
 
 def many_labels(n_classes: int = 2, dtype: torch.dtype = torch.float64) -> tuple[GcnFit, calirare.Graph]:
@@ -41,8 +39,8 @@ def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monk
     tape = trained.linearisation
     assert choose_form(tape) == "primal"
     by_kernel = OwnLogits(tape, tape.kernel)
-    for block in (primal.BLOCK_NUMBERS, 50):
-        monkeypatch.setattr(primal, "BLOCK_NUMBERS", block)
+    for block in (ggn.BLOCK_NUMBERS, 50):
+        monkeypatch.setattr(ggn, "BLOCK_NUMBERS", block)
         by_spectrum = OwnLogits(tape)
         assert by_spectrum.form == "primal"
         assert by_kernel.form == "dual"
@@ -80,7 +78,7 @@ def test_directions_of_some_labels_are_rows_of_all(name: str, monkeypatch: pytes
     jacobian = dense_jacobian(tape)
     every, own, leverage = primal_directions(tape, 0.05)
     chosen = torch.tensor([3, 1])
-    monkeypatch.setattr("calirare.curvature.primal.BLOCK_NUMBERS", 2 * tape.n_parameters)
+    monkeypatch.setattr("calirare.curvature.ggn.BLOCK_NUMBERS", 2 * tape.n_parameters)
     some, own_again, leverage_again = primal_directions(tape, 0.05, chosen=chosen)
     assert torch.allclose(some, every[chosen], rtol=1e-9, atol=1e-12)
     assert torch.allclose(own_again, own)
@@ -101,9 +99,9 @@ def test_left_out_models_drawn_are_some_of_all() -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_replicates_of_many_labels_are_some_columns(n_classes: int) -> None:
+def test_some_of_many_labels_are_some_columns(n_classes: int) -> None:
     trained, graph = many_labels(n_classes)
-    found = leave_one_out(trained, graph, Replicates(n_models=9, seed=4))
+    found = leave_one_out(trained, graph, ALO(n_models=9, seed=4))
     every = leave_one_out(trained, graph, ALO(form="jacobian"))
     chosen = drawn(140, 9, 4)
     assert torch.allclose(found.change, every.change[:, :, chosen], rtol=1e-6, atol=1e-9)
@@ -114,7 +112,7 @@ def test_replicates_of_many_labels_are_some_columns(n_classes: int) -> None:
     dual = linearised_network("three classes")
     chosen = torch.tensor([0, 2])
     tape = dual.tape
-    few, all_ = replicates(tape, dual.field, 0.05, chosen), alo_change(tape, dual.field, 0.05)
+    few, all_ = (alo_change(tape, dual.field, 0.05, chosen=each) for each in (chosen, None))
     assert torch.allclose(few.change, all_.change[:, :, chosen])
 
 
@@ -126,12 +124,12 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
     draw_at_most(monkeypatch, 60)
     found = calirare.jackknife(trained, graph)
     assert "intervals rest on 60 of the 140 models without a label" in found.note
-    assert found.method == "replicates"
+    assert found.method == "alo"
     assert found.residuals.numel() == 60
     assert torch.allclose(found.uncertainty, every.uncertainty, atol=1e-5)
     assert torch.allclose(found.own_loo_logits, every.own_loo_logits, atol=1e-4)
     assert float((found.upper - every.upper).abs().mean()) < 0.1
-    wanted = leave_one_out(trained, graph, Replicates(n_models=60))
+    wanted = leave_one_out(trained, graph, ALO(n_models=60))
     unfused = calirare.jackknife(trained, graph, result=wanted)
     assert torch.allclose(found.lower, unfused.lower, atol=1e-4)
     assert torch.allclose(found.upper, unfused.upper, atol=1e-4)
@@ -145,8 +143,8 @@ def test_intervals_of_more_nodes_rest_on_fewer_models(monkeypatch: pytest.Monkey
     assert [models_for(n) for n in (0, 1000, 100_000, 200_000, 10**9)] == [4000, 4000, 4000, 2000, 1000]
     trained, graph = many_labels(dtype=torch.float32)
     draw_at_most(monkeypatch, 60)
-    monkeypatch.setattr(replicates_module, "FEWEST_MODELS", 15)
-    monkeypatch.setattr(replicates_module, "MOST_CHANGES", 200 * 30)
+    monkeypatch.setattr(alo_module, "FEWEST_MODELS", 15)
+    monkeypatch.setattr(alo_module, "MOST_CHANGES", 200 * 30)
     found = calirare.jackknife(trained, graph)
     assert "intervals rest on 30 of the 140 models" in found.note
     assert found.residuals.numel() == 30

@@ -18,7 +18,6 @@ from calirare.leave_one_out import (
     Influence,
     Newton,
     Problem,
-    Replicates,
     Retrain,
     alo_change,
     compare,
@@ -26,9 +25,9 @@ from calirare.leave_one_out import (
     quality,
     sampled_leverages,
 )
+from calirare.leave_one_out.alo import quantile_error
 from calirare.leave_one_out.directions import left_out_bytes
 from calirare.leave_one_out.grouped import grouped
-from calirare.leave_one_out.replicates import quantile_error, replicates
 from calirare.leave_one_out.retrain import retrain
 from calirare.models import GCN, fit_of
 from calirare_ext import Csr, ReceptiveField
@@ -72,10 +71,10 @@ def test_a_group_is_left_out_together() -> None:
         grouped(problem.tape, problem.field, 0.05, torch.tensor([0, 2, 0, 2, 2]))
 
 
-def test_replicates_are_some_columns() -> None:
+def test_some_labels_are_some_columns() -> None:
     problem = linearised_network("three classes")
     chosen = torch.tensor([1, 4])
-    plain, some = alo_change(problem.tape, problem.field, 0.05), replicates(problem.tape, problem.field, 0.05, chosen)
+    plain, some = (alo_change(problem.tape, problem.field, 0.05, chosen=each) for each in (None, chosen))
     assert close(some.change, plain.change[:, :, chosen])
     assert close(some.own, plain.own)
     places, models = some.samples()
@@ -198,10 +197,10 @@ def test_retraining_in_two_processes() -> None:
     assert_alike(retrain(fit, everywhere, chosen, jobs=2).change, retrain(fit, everywhere, chosen).change)
 
 
-@pytest.mark.parametrize("method", ["alo", "influence", "newton", "retrain", "grouped", "replicates"])
+@pytest.mark.parametrize("method", ["alo", "influence", "newton", "retrain", "grouped"])
 def test_every_method_behind_one_function(method: str) -> None:
     fit, graph = trained(2, 1)
-    options = {"n_models": 3} if method in ("retrain", "replicates") else {"n_groups": 4} if method == "grouped" else {}
+    options = {"n_models": 3} if method in ("alo", "retrain") else {"n_groups": 4} if method == "grouped" else {}
     found = leave_one_out(fit, graph, METHODS[method](**options), nodes=torch.tensor([3, 4]))
     facts = found.diagnostics
     assert facts is not None
@@ -248,7 +247,7 @@ def test_estimates_grow_as_the_arrays_do() -> None:
         ("grouped", {"n_groups": 1}, "n_groups must be at least 2"),
         ("retrain", {"jobs": 0}, "jobs must be at least 1"),
         ("retrain", {"n_models": 0}, "n_models must be at least 1"),
-        ("replicates", {"n_models": 0}, "n_models must be at least 1"),
+        ("alo", {"n_models": 0}, "n_models must be at least 1"),
     ],
 )
 def test_options_out_of_range(method: str, option: dict, message: str) -> None:
@@ -327,7 +326,7 @@ def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> No
 
 def test_methods_that_draw_their_models_are_compared_where_they_have_one() -> None:
     fit, graph = trained()
-    settings = Replicates(n_models=5)
+    settings = ALO(n_models=5)
     drawn = leave_one_out(fit, graph, settings).model_of
     assert drawn is not None
     some = torch.cat([(drawn >= 0).nonzero().flatten()[:2], (drawn < 0).nonzero().flatten()[:2]])
