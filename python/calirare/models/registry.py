@@ -20,6 +20,7 @@ class Entry:
     Attributes:
         make: how it is trained, by seed and hops.
         hops: how far it reads where nothing is said.
+        convolves: whether it propagates over the graph, and a large graph is evaluated in blocks.
         by_order: whether it reads the order of numbers alone, so that scaling changes nothing.
         network: of one network how it is trained, by all settings of `GcnTraining`; None of others.
         hidden: width of a network's hidden layer where none is given.
@@ -27,6 +28,7 @@ class Entry:
 
     make: Callable[..., Detector]
     hops: int = 2
+    convolves: bool = False
     by_order: bool = False
     network: type[GcnTraining] | None = None
     hidden: int = 16
@@ -37,7 +39,7 @@ def _trees(growing: Callable[..., TreesTraining], *, seed: int, hops: int) -> Tr
 
 
 DETECTORS: dict[str, Entry] = {
-    "gcn": Entry(GcnTraining, hops=1, network=GcnTraining),  # hops and width of Kipf & Welling 2017
+    "gcn": Entry(GcnTraining, hops=1, network=GcnTraining, convolves=True),  # hops and width of Kipf & Welling 2017
     "hops": Entry(MlpTraining, network=MlpTraining, hidden=64),
     "trees": Entry(partial(_trees, partial(TreesTraining, kind="boosting")), by_order=True),
     "forest": Entry(partial(_trees, partial(TreesTraining, kind="extra")), by_order=True),

@@ -29,8 +29,8 @@ from calirare.models import (
     mixture_of,
     train_folds,
 )
-from calirare.pipeline.job import Job, Trained
-from calirare.run import Choice, Row
+from calirare.pipeline.data import Report, Trained, TrainingData
+from calirare.run import Choice, Row, Settings
 from calirare.training import FoldFitted, class_weights
 from calirare_ext import Csr
 
@@ -89,19 +89,17 @@ class Task:
         return self.nodes.numel() <= SCARCE
 
 
-def fit_auto(job: Job) -> Trained:
+def fit_auto(data: TrainingData, settings: Settings, report: Report) -> Trained:
     """Returns the mixture of all candidates, with what each would say of its labels and whether the graph helps."""
-    graph = job.graph
-    assert graph.y is not None
-    targets = graph.y[job.nodes]
+    graph, targets = data.graph, data.targets
     weights = class_weights(targets, graph.n_classes)[targets].float()
     names = list[str]()
 
     def say(name: str) -> None:
-        job.report("train", len(names), N_CANDIDATES)
+        report("train", len(names), N_CANDIDATES)
         names.append(name)
 
-    task = Task(graph, job.nodes, weights, job.settings.seed, say, tree_weights(job))
+    task = Task(graph, data.nodes, weights, settings.seed, say, tree_weights(data, settings))
     with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
     alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
     without = dict(tabular(task, alone))
@@ -109,21 +107,17 @@ def fit_auto(job: Job) -> Trained:
     mixture = mixture_of(fits, weights)
     if mixture.weight_of(SPREADING) < FAINT and fits.pop(SPREADING, None) is not None:
         mixture = mixture_of(fits, weights)
-    job.report("train", N_CANDIDATES, N_CANDIDATES)
+    report("train", N_CANDIDATES, N_CANDIDATES)
     return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights), task))
 
 
-def tree_weights(job: Job) -> Tensor | None:
-    """Returns the weights of a job's labels in trees, float32 [m]; None: as each kind of trees has them.
+def tree_weights(data: TrainingData, settings: Settings) -> Tensor | None:
+    """Returns the weights of labels in trees, float32 [m]; None: as each kind of trees has them.
 
-    Where nodes without a label stand for the rest classes weigh alike: many of them are rare, and trees to which every
-    one counts as much as a known node learn to doubt these.
+    Where nodes without a label stand for the other class, classes weigh alike: many of these nodes are rare, and trees
+    to which every one counts as much as a known node learn to doubt the known ones.
     """
-    if not job.settings.positive_only:
-        return None
-    assert job.graph.y is not None
-    targets = job.graph.y[job.nodes]
-    return class_weights(targets, job.graph.n_classes)[targets].float()
+    return class_weights(data.targets, 2)[data.targets].float() if settings.positive_only else None
 
 
 def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:

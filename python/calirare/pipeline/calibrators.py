@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from calirare._util.errors import InputError
 from calirare.calibration import (
     FORM_SD,
     NO_DOUBT,
@@ -22,9 +21,7 @@ from calirare.calibration import (
     PositiveOnlyCalibrator,
     Prevalence,
     PriorPlattCalibrator,
-    Sampling,
     Target,
-    check_known,
     cross_fitted_probabilities,
     effective_shares,
     rare_among_unlabelled,
@@ -33,141 +30,109 @@ from calirare.calibration import (
     with_prevalence,
 )
 from calirare.calibration.decisions import Labelled
-from calirare.graph import Graph, with_sampled_negatives
+from calirare.graph import Graph
 from calirare.metrics import PopulationCheck, population_check
-from calirare.pipeline.job import Job, LeftOutLabels
-from calirare.pipeline.no_sample import doubt_of, leak
+from calirare.pipeline.data import OutOfFold, Trained, TrainingData
+from calirare.pipeline.no_sample import doubt_of, leakage
 from calirare.run import Settings, resolved_calibrate_on
 from calirare.training import Fitted
 
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
-ROUNDED = 0.05  # of the nodes that a prevalence stands for: what its last digit may be off by
 
 
 @dataclass(frozen=True, eq=False)
-class Maps:
+class Calibrated:
     """What calibration ends with.
 
     Attributes:
-        maps: of each target; none without calibration.
+        calibrators: of each target; none without calibration.
         notes: sentences a user should read.
-        check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
-        labelled: labels that represent the population, with P(rare) by such maps; None where there is none.
+        check: predicted over observed rate, by calibrators without each label; None where labels cannot tell.
+        labelled: labels that represent the population, with P(rare) by such calibrators; None where there is none.
         doubt: what else speaks against P(rare) of nodes without a label, see `doubt_of`.
     """
 
-    maps: dict[Target, Calibrator] = field(default_factory=dict)
+    calibrators: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     check: PopulationCheck | None = None
     labelled: Labelled | None = None
     doubt: Doubt = NO_DOUBT
 
 
-def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) -> Maps:
-    """Returns the fitted map for each target.
-
-    Args:
-        job: the job.
-        fitted: the detector.
-        logits: of every node [n, k].
-        loo_logits: of the labels without themselves, [m, k].
-    """
-    split, labels = job.graph.split, job.graph.y
-    assert split is not None
-    assert labels is not None
-    if job.settings.method == "ts":
-        z = logits[split.val]
-        found = Maps({t: AffineCalibrator(with_bias=False, target=t).fit(z, labels[split.val]) for t in TARGETS})
-    elif job.settings.method != "jackknife":
-        found = Maps()
-    elif job.settings.calibration.map == "platt":
-        found = _free(job, loo_logits)
+def calibrate(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
+    """Returns the fitted calibrator of each target, and what speaks against P(rare)."""
+    if settings.method == "jackknife" and settings.calibration.map == "prior" and not settings.positive_only:
+        return _with_prior(data, settings, trained, out_of_fold)
+    if settings.positive_only:
+        found = _of_known(data, settings, trained.fitted, out_of_fold)
+    elif settings.method == "ts":
+        assert data.graph.y is not None
+        z, y = trained.logits[data.val], data.graph.y[data.val]
+        found = Calibrated({t: AffineCalibrator(with_bias=False, target=t).fit(z, y) for t in TARGETS})
     else:
-        return _with_prior(job, fitted, logits, loo_logits)
-    return _doubted(job, found)
+        found = _free(data, settings, out_of_fold) if settings.method == "jackknife" else Calibrated()
+    return _with_leakage(data, settings, found)
 
 
-def _doubted(job: Job, maps: Maps) -> Maps:
-    """Returns maps with what gives labels away, of two classes.
-
-    Where rare nodes alone are known, it looks the same where they are all of them: that is no more than a doubt.
-    """
-    doubt = leak(job) if job.graph.n_classes == 2 else NO_DOUBT
-    if doubt.sentence and job.settings.positive_only:
-        doubt = replace(doubt, verdict="caution")
-    return replace(maps, notes=(*maps.notes, doubt.sentence), doubt=doubt)
+def _with_leakage(data: TrainingData, settings: Settings, found: Calibrated) -> Calibrated:
+    doubt = leakage(data, settings)
+    return replace(found, notes=(*found.notes, doubt.sentence), doubt=doubt)
 
 
-def _free(job: Job, loo_logits: Tensor) -> Maps:
-    """Returns Platt maps, or with few labels of the rarest class temperatures."""
-    maps: dict[Target, Calibrator] = {}
-    notes, chosen = list[str](), job.calibration_nodes
-    assert job.graph.y is not None
-    assert job.graph.split is not None
-    targets = job.graph.y[job.nodes][chosen]
+def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Calibrated:
+    """Returns Platt calibrators, or with few labels of the rarest class temperatures."""
+    calibrators: dict[Target, Calibrator] = {}
+    notes, chosen = list[str](), out_of_fold.usable(data.calibration_nodes)
+    assert out_of_fold.logits is not None
     for target in TARGETS:
-        sharpen = job.settings.calibration.sharpen and target == "balanced"
-        fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[chosen], targets)
+        sharpen = settings.calibration.sharpen and target == "balanced"
+        fitted = JackknifeCalibrator(target=target, sharpen=sharpen)
+        fitted.fit(out_of_fold.logits[chosen], data.targets[chosen])
         notes.append(fitted.note_)
         if fitted.note_ and sharpen:
             notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
-        maps[target] = fitted
-    if job.graph.split.val.numel() == 0:
+        calibrators[target] = fitted
+    if not data.val.numel():
         notes.append(
             "no validation nodes: the map was fitted on the training nodes, which may not represent the population"
         )
-    return Maps(maps, tuple(notes))
+    return Calibrated(calibrators, tuple(notes))
 
 
-def _with_prior(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor) -> Maps:
-    """Returns Platt maps with the prior that undoes what training did, and what labels say of their mean."""
-    known = torch.isfinite(loo_logits).all(1)
-    own, targets = loo_logits[known].double(), fitted.targets[known]
-    used, sampling = _sample(job, known, targets)
-    k = job.graph.n_classes
+def _with_prior(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
+    """Returns Platt calibrators with the prior that undoes what training did, and what labels say of their mean."""
+    fitted, k = trained.fitted, data.graph.n_classes
+    assert out_of_fold.logits is not None
+    known = torch.isfinite(out_of_fold.logits).all(1)
+    own, targets = out_of_fold.logits[known].double(), fitted.targets[known]
+    in_train = torch.arange(known.numel(), device=known.device) < known.numel() - data.val.numel()
+    on = resolved_calibrate_on(settings.calibration.calibrate_on, data.graph)
+    used, sampling = representative_labels(targets, in_train[known], k, calibrate_on=on)
     shares = effective_shares(fitted.targets, fitted.sample_weights, k)
-    maps: dict[Target, Calibrator] = {}
     how = {"form_sd": FORM_SD}
     if fitted.folded is None:  # intervals of one network are made under affine maps
         how = {"slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD} if k == 2 else {}
-    for target in TARGETS:
-        one = PriorPlattCalibrator(target=target, trained_shares=shares, **how)
-        maps[target] = one.fit(own[used], targets[used], sampling=sampling)
-    told = job.settings.calibration.prevalence
-    if told is not None:
-        scored = logits[job.user_graph.scored_nodes.to(logits.device)]
-        maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
-        notes = (f"mean P(rare) is {told:g}, the prevalence that was said", remaining_rare_note(job.graph, told))
-        return _doubted(job, Maps(maps, notes))
+    of_target = {t: PriorPlattCalibrator(target=t, trained_shares=shares, **how) for t in TARGETS}
+    for one in of_target.values():
+        one.fit(own[used], targets[used], sampling=sampling)
+    calibrators: dict[Target, Calibrator] = {**of_target}
+    population, prevalence = of_target["population"], settings.calibration.prevalence
+    if prevalence is not None:
+        scored = trained.logits[data.user_graph.scored_nodes.to(trained.logits.device)]
+        calibrators["population"] = with_prevalence(population, scored.double(), prevalence)
+        note = f"mean P(rare) is {prevalence:g}, the prevalence that was said"
+        notes = (note, remaining_rare_note(data.graph, prevalence))
+        return _with_leakage(data, settings, Calibrated(calibrators, notes))
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
-        p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
+        p = cross_fitted_probabilities(population, own[used], targets[used], sampling=sampling)
         rare = targets[used][at] == 1
         check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
     drawn = at.to(own.device)
-    nodes = job.nodes.to(own.device)[known][used][drawn]
-    doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else NO_DOUBT
+    nodes = data.nodes.to(own.device)[known][used][drawn]
+    doubt = doubt_of(data, settings, fitted, population, own[used][drawn], nodes)
     check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
-    return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled, doubt)
-
-
-def check_prevalence(graph: Graph, prevalence: float | None) -> None:
-    """Checks that a prevalence that was said leaves room for the labels of both classes.
-
-    Raises:
-        InputError: more nodes have a label of a class than there should be.
-    """
-    if prevalence is None or graph.y is None:
-        return
-    labels = graph.y[graph.scored_nodes]
-    for k, share in ((1, prevalence), (0, 1 - prevalence)):
-        have, most = int((labels == k).sum()), share * len(labels)
-        if have > most * (1 + ROUNDED):
-            raise InputError(
-                f"prevalence must leave room for the labels, but {prevalence:g} of {len(labels):,} scored nodes makes "
-                f"{most:,.0f} of class {graph.class_names[k]!r} and {have:,} have its label: give the share among all "
-                "scored nodes, or leave it out"
-            )
+    return Calibrated(calibrators, (sampling.sentence, doubt.sentence), check, labelled, doubt)
 
 
 @dataclass(frozen=True)
@@ -232,70 +197,28 @@ def remaining_rare_note(graph: Graph, prevalence: float) -> str:
     )
 
 
-def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:
-    """Returns which labels calibrate, and how they were drawn."""
-    split, graph = job.graph.split, job.graph
-    assert split is not None
-    in_train = (torch.arange(known.numel(), device=known.device) < split.train.numel())[known]
-    on = resolved_calibrate_on(job.settings.calibration.calibrate_on, graph)
-    return representative_labels(targets, in_train, graph.n_classes, calibrate_on=on)
-
-
-def _prior_map(calibrator: Calibrator) -> PriorPlattCalibrator:
-    assert isinstance(calibrator, PriorPlattCalibrator)
-    return calibrator
-
-
-def with_known(graph: Graph, settings: Settings) -> Graph:
-    """Returns the graph that a detector is trained on, checked; see `with_sampled_negatives`.
-
-    Raises:
-        InputError: known rare nodes are too few, or more than the prevalence leaves room for.
-    """
-    assert graph.split is not None
-    n_known, told = graph.split.train.numel(), settings.calibration.prevalence
-    if told is None:
-        check_known(n_known)
-    else:
-        unlabelled_share(told, n_known, graph.scored_nodes.numel())
-    return with_sampled_negatives(graph, settings.seed)
-
-
-def unseen_logits(left_out: LeftOutLabels) -> Tensor:
-    """Returns each label's logits without itself, [m, 2], by retraining without its fold where there was one.
-
-    The closed form of a network that has learnt its labels by heart leaves some of each label in: of a known rare node
-    too high, of a drawn one too low, and the share of rare nodes among those without a label would be too low.
-    """
-    return left_out.logits if left_out.held_out is None else left_out.held_out
-
-
-def calibrate_known(job: Job, fitted: Fitted, left_out: LeftOutLabels) -> Maps:
-    """Returns the maps of P(rare) for each target; no label can tell whether its mean is right.
-
-    Args:
-        job: the job.
-        fitted: the detector, trained on known rare nodes and drawn ones.
-        left_out: the logits of both without themselves.
+def _of_known(data: TrainingData, settings: Settings, fitted: Fitted, out_of_fold: OutOfFold) -> Calibrated:
+    """Returns the calibrators where rare nodes alone are known; no label can tell whether their mean is right.
 
     Raises:
         InputError: the share of rare nodes among those without a label cannot be told.
     """
-    loo_logits = unseen_logits(left_out)
-    made = torch.isfinite(loo_logits).all(1)
-    own, known = loo_logits[made].double(), fitted.targets[made]
-    scores, told = own[:, 1] - own[:, 0], job.settings.calibration.prevalence
-    n_known, n_nodes = int((fitted.targets == 1).sum()), job.graph.scored_nodes.numel()
-    if told is None:
+    logits, prevalence = out_of_fold.retrained, settings.calibration.prevalence
+    assert logits is not None
+    has_model = torch.isfinite(logits).all(1)
+    own, known = logits[has_model].double(), fitted.targets[has_model]
+    n_known, n_nodes = int((fitted.targets == 1).sum()), data.graph.scored_nodes.numel()
+    if prevalence is None:
+        scores = own[:, 1] - own[:, 0]
         share = rare_among_unlabelled(scores[known == 1], scores[known == 0])
     else:
-        number = unlabelled_share(told, n_known, n_nodes)
+        number = unlabelled_share(prevalence, n_known, n_nodes)
         share = Prevalence(number, number, number, "as given")
     sentence = assumption(share, n_known, n_nodes)
     shares = effective_shares(fitted.targets, fitted.sample_weights, 2)
     fit = PositiveOnlyCalibrator.fit_known
-    maps = {t: fit(own, known, share, target=t, trained_shares=shares, sentence=sentence) for t in TARGETS}
-    return _doubted(job, Maps(dict(maps), (sentence,)))
+    found = {t: fit(own, known, share, target=t, trained_shares=shares, sentence=sentence) for t in TARGETS}
+    return Calibrated(dict(found), (sentence,))
 
 
 def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
@@ -319,19 +242,11 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
     )
 
 
-def out_of_fold_logits(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels) -> Tensor:
-    """Returns every node's logits [n, k], of drawn nodes those by models that did not learn them as the rest.
-
-    Args:
-        job: the job; where every label is known the logits stay as they are.
-        fitted: the detector.
-        logits: of every node [n, k].
-        left_out: the logits of the labels without themselves.
-    """
-    if not job.settings.positive_only:
-        return logits
-    own = unseen_logits(left_out)
+def out_of_fold_logits(trained: Trained, out_of_fold: OutOfFold) -> Tensor:
+    """Returns every node's logits [n, k], of drawn nodes those by models that did not learn them as not rare."""
+    own, fitted = out_of_fold.retrained, trained.fitted
+    assert own is not None
     drawn = (fitted.targets == 0) & torch.isfinite(own).all(1)
-    out = logits.clone()
-    out[fitted.nodes[drawn]] = own[drawn].to(logits.dtype)
+    out = trained.logits.clone()
+    out[fitted.nodes[drawn]] = own[drawn].to(out.dtype)
     return out

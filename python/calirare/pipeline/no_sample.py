@@ -17,7 +17,8 @@ from calirare.calibration import (
     unseen_values,
 )
 from calirare.graph import Graph, nodes_not_to_review
-from calirare.pipeline.job import Job
+from calirare.pipeline.data import TrainingData
+from calirare.run import Settings
 from calirare.training import Fitted
 
 COMPARED = 2_000  # nodes without a label that labels are compared with
@@ -25,72 +26,72 @@ DEGREE = "number of neighbours"
 MOST_COLUMNS = 1_000  # that are looked at
 
 
-def doubt_of(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor) -> Doubt:
+def doubt_of(
+    data: TrainingData, settings: Settings, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor
+) -> Doubt:
     """Returns what speaks against P(rare) of nodes without a label: a column that gives labels away, or how they lie.
 
     Args:
-        job: the job.
+        data: the run's.
+        settings: the run's.
         fitted: the detector.
-        population: its map.
-        own: logits of the labels that represent the population, each without itself, [m, 2].
+        population: its calibrator.
+        own: out-of-fold logits of the labels that represent the population, [m, k].
         nodes: that have them, int64 [m].
     """
-    given = leak(job)
-    if given.sentence:
-        return given
-    others = _without_label(job, own.device)
+    doubt = leakage(data, settings)
+    if doubt.sentence or data.graph.n_classes > 2:
+        return doubt
+    others = _without_label(data, settings.seed, own.device)
     if not others.numel():
         return NO_DOUBT
-    if job.settings.calibration.calibrate_on == "all":
-        return _of_equal_numbers(job, nodes)
-    if job.settings.calibration.calibrate_on != "auto" or not nodes.numel():
+    if settings.calibration.calibrate_on == "all":
+        return _of_equal_numbers(torch.bincount(data.targets[torch.isin(data.nodes, nodes)], minlength=2))
+    if settings.calibration.calibrate_on != "auto" or not nodes.numel():
         return NO_DOUBT
-    why = _why_no_sample(job, fitted, population, own, nodes, others)
+    why = _why_no_sample(data, settings.seed, fitted, population, own, nodes, others)
     return Doubt(why, "caution") if why else NO_DOUBT
 
 
-def _of_equal_numbers(job: Job, nodes: Tensor) -> Doubt:
-    """Returns what speaks against labels that were said to be a sample, where they have one number in both classes."""
-    assert job.graph.y is not None
-    counts = torch.bincount(job.graph.y.to(nodes.device)[nodes], minlength=2)
-    if len(counts) != 2 or int(counts[0]) != int(counts[1]) or int(counts[0]) < 2:
-        return NO_DOUBT
+def _of_equal_numbers(counts: Tensor) -> Doubt:
+    """Returns what speaks against labels that are to be a sample, where both classes have the same number of them."""
     number = int(counts[0])
+    if number != int(counts[1]) or number < 2:
+        return NO_DOUBT
     return Doubt(
         f"labels have the same number in both classes, {number}: drawn per class they are no sample", "caution"
     )
 
 
-def _without_label(job: Job, device: torch.device) -> Tensor:
+def _without_label(data: TrainingData, seed: int, device: torch.device) -> Tensor:
     """Returns scored nodes without a label, `COMPARED` at random where there are more, int64."""
-    known, others = nodes_not_to_review(job.user_graph), job.user_graph.scored_nodes.to(device)
+    known, others = nodes_not_to_review(data.user_graph), data.user_graph.scored_nodes.to(device)
     if known is not None:
         others = others[~torch.isin(others, known)]
-    generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
+    generator = torch.Generator().manual_seed(seed % 2**63)
     order = torch.randperm(others.numel(), generator=generator)[:COMPARED].to(others.device)
     return others[order].sort().values
 
 
-def leak(job: Job) -> Doubt:
-    """Returns which column gives labels away, or that edges do; no doubt where nothing does."""
-    given = _given_away(job, 1, "rare")
-    return Doubt(given, "do not trust") if given else NO_DOUBT
+def leakage(data: TrainingData, settings: Settings) -> Doubt:
+    """Returns which column or number of neighbours gives labels of a class away; no doubt where nothing does.
+
+    With task "classes" of the first class of at most half of the labels. Where rare nodes alone are known, it looks the
+    same where they are all of them: that is no more than a caution.
+    """
+    names, counts = data.graph.class_names, torch.bincount(data.targets).tolist()
+    classes = {1: "rare"}
+    if settings.many:
+        classes = {k: names[k] if names else str(k) for k, count in enumerate(counts) if 2 * count <= sum(counts)}
+    others = _without_label(data, settings.seed, data.nodes.device)
+    found = next(filter(None, (_given_away(data, others, k, kind) for k, kind in classes.items())), "")
+    return Doubt(found, "caution" if settings.positive_only else "do not trust") if found else NO_DOUBT
 
 
-def given_away_classes(job: Job) -> str:
-    """Returns the same where every class was taken as it is, of the first class of at most half of the labels."""
-    assert job.graph.y is not None
-    names, counts = job.graph.class_names, torch.bincount(job.graph.y[job.nodes]).tolist()
-    few = [k for k, count in enumerate(counts) if 2 * count <= sum(counts)]
-    return next(filter(None, (_given_away(job, k, names[k] if names else str(k)) for k in few)), "")
-
-
-def _given_away(job: Job, k: int, kind: str) -> str:
-    """Returns what gives labels of a class away, whose name is told; empty where nothing does."""
-    graph, nodes = job.raw_graph or job.user_graph, job.nodes
-    others = _without_label(job, nodes.device)
-    assert job.graph.y is not None
-    rare = (job.graph.y[nodes] == k).cpu().numpy()
+def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:
+    """Returns what gives labels of a class away, in a sentence with its name; empty where nothing does."""
+    graph, nodes = data.raw_graph, data.nodes
+    rare = (data.targets == k).cpu().numpy()
     for i in range(graph.n_features) if _looked_at(graph) else ():
         names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
         found = find_leakage(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
@@ -128,35 +129,44 @@ def _name(graph: Graph, i: int) -> str:
     return graph.feature_names[i] if graph.feature_names else str(i)
 
 
-def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor, others: Tensor) -> str:
+def _why_no_sample(
+    data: TrainingData,
+    seed: int,
+    fitted: Fitted,
+    population: Calibrator,
+    own: Tensor,
+    nodes: Tensor,
+    others: Tensor,
+) -> str:
     """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
 
     Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
-    the scores agree it is asked where the labels lie, in the graph and in the columns as they were given.
+    the scores agree, the labels' places in the graph and in the columns as they were given are compared.
 
     Args:
-        job: the job.
+        data: the run's.
+        seed: of what is drawn.
         fitted: the detector.
-        population: its map.
-        own: logits of these labels without themselves, [m, 2].
+        population: its calibrator.
+        own: out-of-fold logits of these labels, [m, 2].
         nodes: that have them, int64 [m].
         others: nodes without a label, int64 [n].
     """
-    columns = _unseen(job.raw_graph or job.user_graph, nodes, others)
+    columns = _unseen(data.raw_graph, nodes, others)
     if columns is not None and columns[0].gap:  # a column that is filled for labels alone says more than scores do
-        return columns[0].sentence(columns[1], job.kind)
-    generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
+        return columns[0].sentence(columns[1], data.kind)
+    generator = torch.Generator().manual_seed(seed % 2**63)
     if fitted.folded is not None:
-        folds = fitted.folded.all_logits_of(job.graph, others)[1]
+        folds = fitted.folded.all_logits_of(data.graph, others)[1]
         drawn = torch.randint(len(folds), (others.numel(),), generator=generator).to(others.device)
         logits = folds[drawn, torch.arange(others.numel(), device=others.device)]
     else:
-        logits = fitted.logits_of(job.graph, others)
+        logits = fitted.logits_of(data.graph, others)
     p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
-    found = exchangeable(p, rest, alike=fitted.folded is not None, seed=job.settings.seed)
-    scored = "" if found is None else found.sentence(job.kind)
-    of_columns = "" if columns is None else columns[0].sentence(columns[1], job.kind)
-    return scored or _together(job.user_graph, nodes, others).sentence(job.kind) or of_columns
+    found = exchangeable(p, rest, alike=fitted.folded is not None, seed=seed)
+    scored = "" if found is None else found.sentence(data.kind)
+    of_columns = "" if columns is None else columns[0].sentence(columns[1], data.kind)
+    return scored or _together(data.user_graph, nodes, others).sentence(data.kind) or of_columns
 
 
 def _together(graph: Graph, nodes: Tensor, others: Tensor) -> LabelClustering:

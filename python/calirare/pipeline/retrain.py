@@ -13,7 +13,7 @@ from calirare._util.steps import counted
 from calirare.explain import Explanation, Explanations
 from calirare.graph import Graph, check_trainable
 from calirare.graph.labelled import NO_PART
-from calirare.pipeline.job import Report
+from calirare.pipeline.data import Report
 from calirare.pipeline.split_assignment import changes_of, placed
 from calirare.pipeline.stages import silent, train
 from calirare.run import Labels, Outcome, SavedRun, Settings

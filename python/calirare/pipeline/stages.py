@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,32 +15,18 @@ from calirare._util.arrays import all_finite
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import named, plain_torch
-from calirare.calibration import LEAKS, Calibrator, Target
-from calirare.calibration.decisions import fewest_rare
-from calirare.datasets import with_task
-from calirare.features import FeatureMap
-from calirare.graph import Graph, check_graph, check_trainable, known_rare
+from calirare.calibration import Calibrator, Target
+from calirare.graph import Graph, check_graph
 from calirare.graph.features import scale_note, weights_note
 from calirare.graph.splits import split_note
-from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
+from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
-from calirare.models import DETECTORS, Given, GivenFit
+from calirare.models import DETECTORS, Given, NeighbourPool
 from calirare.pipeline.auto import fit_auto, tree_weights
-from calirare.pipeline.calibrators import (
-    Maps,
-    calibrate,
-    calibrate_known,
-    check_prevalence,
-    out_of_fold_logits,
-    rare_left,
-    with_known,
-)
-from calirare.pipeline.classes import check_many, unjudged, with_neighbours
-from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
+from calirare.pipeline.calibrators import Calibrated, calibrate, out_of_fold_logits, rare_left
+from calirare.pipeline.data import OutOfFold, Report, Trained, TrainingData, prepare
 from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.pipeline.no_sample import given_away_classes
-from calirare.run import Decided, Outcome, RareView, Settings, check_decision, decided, ignored_settings, known_logits
-from calirare.training import Fitted
+from calirare.run import Decided, Outcome, RareView, Settings, decided, ignored_settings, known_logits
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
 T = TypeVar("T")
@@ -98,14 +83,38 @@ def train(
     check_graph("train", graph)
     assert isinstance(graph, Graph)
     _check_no_split(graph, changes)
-    device = choose_device(settings.device)
-    graph, features, mapped = prepared(graph, settings)
-    there = mapped.to(device)
-    user_graph = there
+    device, report, clock = choose_device(settings.device), report or silent, Clock()
+    prepared = prepare(graph, settings)
+    data = prepared.to(device)
+    evaluator = clock.time("prepare", lambda: _evaluator(data.graph, settings, report, streaming))
+    trained = fit(data, settings, given, report, clock)
+    out_of_fold = OutOfFold(None)
+    if not settings.many or settings.method == "jackknife":
+        out_of_fold = clock.time("check", lambda: leave_labels_out(data, settings, trained, report))
+    calibrated = clock.time("calibrate", lambda: calibrate(data, settings, trained, out_of_fold))
     if settings.positive_only:
-        user_graph = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
-    outcome = _run(Job.of(there, settings, report or silent, user_graph, given, graph), streaming)
-    return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
+        trained = replace(trained, logits=out_of_fold_logits(trained, out_of_fold))
+    rare = None
+    if not settings.many:
+        decision = clock.time("decide", lambda: _decide(data.user_graph, settings, trained, calibrated))
+        work = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
+        rare = RareView(clock.time("jackknife", work), decision, calibrated.check, calibrated.doubt)
+    outcome = Outcome(
+        data.graph,
+        settings,
+        trained.fitted,
+        trained.logits,
+        out_of_fold.logits,
+        calibrated.calibrators,
+        rare,
+        out_of_fold.agreement,
+        _notes(data, settings, trained, out_of_fold, calibrated, rare),
+        rare.jackknife.facts.damping if rare else out_of_fold.damping or 0.0,
+        clock.seconds,
+        choice=trained.choice,
+        held_out=out_of_fold.held_out,
+    )
+    return replace(outcome.on_cpu(), graph=prepared.raw_graph, features=prepared.features, mapped=prepared.graph)
 
 
 def _check_no_split(graph: Graph, changes: dict[str, Any]) -> None:
@@ -120,40 +129,6 @@ def _check_no_split(graph: Graph, changes: dict[str, Any]) -> None:
             f"train: {asked[0]} is for a graph without a split, and graph {graph.name!r} has one: leave it out, or "
             "take graph.with_split"
         )
-
-
-def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph]:
-    """Returns a graph with the task and split that it is trained with, the features' map, and the graph that it makes.
-
-    Raises:
-        InputError: the graph cannot be trained on, or a setting does not suit it.
-    """
-    data = settings.data
-    if settings.positive_only:
-        graph = known_rare(graph, data.minority)
-    else:
-        graph = with_task(graph, data.task, settings.seed, data.minority, data.split, data.label_rate)
-        check_trainable(graph)
-    if settings.many:
-        check_many(graph, settings)
-    check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
-    graph = graph.to("cpu")
-    if not settings.positive_only:
-        check_prevalence(graph, settings.calibration.prevalence)
-    taught = with_known(graph, settings) if settings.positive_only else graph
-    features = _fit_features(taught, settings)
-    return graph, features, features.own(taught)
-
-
-def _fit_features(graph: Graph, settings: Settings) -> FeatureMap:
-    """Returns what the features of a run's graph become: fitted on all its nodes, and labels that train."""
-    assert graph.split is not None
-    nodes, data = graph.split.train, settings.data
-    if settings.method == "jackknife":
-        nodes = torch.cat([nodes, graph.split.val])
-    return FeatureMap.fit(
-        graph, data.scale, impute=data.impute, one_hot=data.one_hot, nodes=nodes, seed=settings.seed % 2**32
-    )
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -175,210 +150,149 @@ class Clock:
         return out
 
 
-def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
-    """Runs every stage."""
-    graph, settings, report = job.graph, job.settings, job.report
-    clock, evaluator, many = Clock(), None, settings.many
-    streamed = not many and settings.model == "gcn" and settings.intervals.interval_nodes != "alerts"
-    if streamed and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
-        evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
-    _check_validation(job)
-    _check_provable(job)
-    trained = clock.time("train", lambda: fit(job))
-    if many and settings.method == "jackknife" and graph.n_edges:
-        trained = clock.time("neighbours", lambda: with_neighbours(trained, graph))
-    fitted = trained.fitted
-    progress = partial(job.report, "predict")
-    logits = clock.time("predict", lambda: fitted.logits_of(job.graph, progress=progress))
-    _check_finite(graph, logits)
-    left_out = LeftOutLabels(torch.empty(0, 0), None)
-    if not many or settings.method == "jackknife":
-        left_out = clock.time("check", lambda: leave_labels_out(job, trained))
-        if left_out.partial or many:  # a label without a model calibrates nothing
-            job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
-    maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out))
-    logits = out_of_fold_logits(job, fitted, logits, left_out)
-    rare = None if many else _of_rare(job, fitted, left_out, maps, logits, clock, evaluator)
-    of_maps = maps.notes if rare else (*(note for note in maps.notes if LEAKS not in note), given_away_classes(job))
-    said = [
-        _split_note(job.graph) if rare else unjudged(graph),
-        scale_note(graph),
-        weights_note(job.user_graph),
-        *ignored_settings(settings),
-        *trained.notes,
-        *left_out.notes,
-        *of_maps,
-        _majority_note(job.user_graph, logits, maps.maps) if rare else "",
-        rare.jackknife.note if rare and settings.method == "jackknife" else "",
-    ]
-    return Outcome(
-        graph,
-        settings,
-        fitted,
-        logits,
-        left_out.logits if left_out.logits.numel() else None,
-        maps.maps,
-        rare,
-        left_out.agreement,
-        list(dict.fromkeys(note for note in said if note)),
-        rare.jackknife.facts.damping if rare else left_out.damping or 0.0,
-        clock.seconds,
-        choice=trained.choice,
-        held_out=left_out.held_out,
-    )
+def _evaluator(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Streaming | None:
+    """Returns what evaluates a large graph in blocks; None for one that is better taken as a whole."""
+    entry = DETECTORS.get(settings.model)
+    if entry is None or not entry.convolves or not streams(graph, settings.training.n_layers, graph.n_classes):
+        return None
+    return Streaming(graph, report=report) if streaming is None else streaming(graph, report)
 
 
-def _of_rare(
-    job: Job,
-    fitted: Fitted,
-    left_out: LeftOutLabels,
-    maps: Maps,
-    logits: Tensor,
-    clock: Clock,
-    evaluator: Streaming | None,
-) -> RareView:
-    """Returns what there is of a rare class alone: the decision and the intervals."""
-    decision = clock.time("decide", lambda: _decide(job, fitted, maps, logits))
-    known = _known(job, fitted, left_out, logits, maps.maps, decision)
-    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known, evaluator))
-    return RareView(result, decision, maps.check, maps.doubt)
+def fit(data: TrainingData, settings: Settings, given: Given | None, report: Report, clock: Clock) -> Trained:
+    """Returns the trained detector of the run's kind, and its logits of every node.
 
+    With every class as it is, a detector that has folds reads a node's neighbours too, see `NeighbourPool`.
 
-def fit(job: Job) -> Trained:
-    """Returns the trained detector of the run's kind."""
-    settings = job.settings
-    if settings.model == "given":
-        return Trained(_given(job))
-    if settings.model == "auto":
-        return fit_auto(job)
-    entry = DETECTORS[settings.model]
-    if entry.network is not None:
-        return fit_network(job)
-    detector = entry.make(seed=settings.seed, hops=settings.training.reach)
-    return Trained(detector.fit(job.graph, job.nodes, sample_weights=tree_weights(job)))
-
-
-def _given(job: Job) -> GivenFit:
-    """Returns logits that were trained elsewhere."""
-    if job.given is None:
-        raise InputError(
-            "setting model given needs logits: calirare.train(graph, given=calirare.models.Given(logits)) in Python"
-        )
-    if job.settings.method != "jackknife" or job.settings.positive_only:
-        raise InputError("setting model given needs method jackknife and labels of both classes")
-    return job.given.fit(job.graph, job.nodes)
-
-
-def _check_validation(job: Job) -> None:
-    """Raises an InputError where the method, or what calibrates, needs validation nodes that there are not."""
-    assert job.graph.split is not None
-    if job.settings.calibration.calibrate_on == "val" and job.graph.split.val.numel() == 0:
-        raise InputError(
-            f"graph {job.graph.name!r}: calibrate_on=val needs validation nodes, but the split has none: take auto or "
-            "all (command line: --calibrate-on), or put labels drawn at random into the validation part"
-        )
-    if job.settings.method in ("ts", "calirare") and job.graph.split.val.numel() == 0:
-        raise InputError(
-            f"graph {job.graph.name!r}: method {job.settings.method} needs validation nodes, but the split has "
-            "none: take method jackknife (command line: --method jackknife), which needs none, or split random "
-            "(--split random)"
-        )
-
-
-def _check_provable(job: Job) -> None:
-    """Raises an InputError where there are fewer rare labels than what the decision has to prove takes at the least."""
-    deciding, what = job.settings.decision, job.settings.decision.decide
-    if deciding.confidence is None or what not in ("precision", "recall") or job.graph.n_classes != 2:
-        return
-    at_least = float(getattr(deciding, what))
-    assert job.graph.y is not None
-    needed, m = fewest_rare(what, at_least, deciding.confidence), int((job.graph.y[job.nodes] == 1).sum())
-    if m < needed:
-        raise InputError(
-            f"a {what} of {at_least:g} cannot be proved with confidence {deciding.confidence:g} by {m} rare labels, "
-            f"{needed} are needed at least: lower one of the two, or leave the confidence out"
-        )
-
-
-def _check_finite(graph: Graph, logits: Tensor) -> None:
-    """Raises an InputError where logits are not finite."""
+    Raises:
+        InputError: the logits are not finite.
+    """
+    graph = data.graph
+    trained = clock.time("train", lambda: _detector(data, settings, given, report))
+    folded = trained.fitted.folded
+    if settings.many and settings.method == "jackknife" and graph.n_edges and folded is not None:
+        pool = clock.time("neighbours", lambda: NeighbourPool.of(folded, graph))
+        trained = replace(trained, fitted=pool, notes=(*trained.notes, pool.sentence))
+    fitted, progress = trained.fitted, partial(report, "predict")
+    logits = clock.time("predict", lambda: fitted.logits_of(graph, progress=progress))
     if not all_finite(logits):
         raise InputError(
             f"graph {graph.name!r}: training ran away, the network's outputs are not finite: lower the learning rate "
             "or scale the features"
         )
+    return replace(trained, logits=logits)
 
 
-def _maps(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels) -> Maps:
-    """Returns the fitted maps."""
-    if job.settings.positive_only:
-        return calibrate_known(job, fitted, left_out)
-    return calibrate(job, fitted, logits, left_out.logits)
+def _detector(data: TrainingData, settings: Settings, given: Given | None, report: Report) -> Trained:
+    """Returns the trained detector of the run's kind."""
+    if settings.model == "given":
+        if given is None:
+            raise InputError(
+                "setting model given needs logits: calirare.train(graph, given=calirare.models.Given(logits)) in Python"
+            )
+        if settings.method != "jackknife" or settings.positive_only:
+            raise InputError("setting model given needs method jackknife and labels of both classes")
+        return Trained(given.fit(data.graph, data.nodes))
+    if settings.model == "auto":
+        return fit_auto(data, settings, report)
+    entry = DETECTORS[settings.model]
+    if entry.network is not None:
+        return fit_network(data, settings, report)
+    detector = entry.make(seed=settings.seed, hops=settings.training.reach)
+    return Trained(detector.fit(data.graph, data.nodes, sample_weights=tree_weights(data, settings)))
 
 
-def _decide(job: Job, fitted: Fitted, maps: Maps, logits: Tensor) -> Decided:
-    """Returns the threshold from which a node is an alert."""
-    n_rare, how = int((fitted.targets == 1).sum()), job.settings.decision
-    left = rare_left(job.graph, job.settings.calibration.prevalence)
-    share = None if left is None or job.settings.positive_only else left.share
-    return decided(how, job.user_graph, logits, maps.maps, maps.labelled, n_rare, share)
-
-
-def _known(
-    job: Job,
-    fitted: Fitted,
-    left_out: LeftOutLabels,
-    logits: Tensor,
-    maps: dict[Target, Calibrator],
-    decision: Decided,
-) -> Known | None:
-    """Returns the nodes that get an interval; None where all do, as of labels left out at every node."""
-    split = job.user_graph.split
-    assert split is not None
-    if left_out.result is not None:
-        return None
-    judged = torch.cat([fitted.nodes, split.test])
-    return known_logits(job.settings, fitted, job.user_graph, logits, maps, decision.threshold, judged)
+def _decide(graph: Graph, settings: Settings, trained: Trained, calibrated: Calibrated) -> Decided:
+    """Returns the threshold from which a node of the user's graph is an alert."""
+    n_rare, share = int((trained.fitted.targets == 1).sum()), None
+    if not settings.positive_only and (left := rare_left(graph, settings.calibration.prevalence)) is not None:
+        share = left.share
+    maps = calibrated.calibrators
+    return decided(settings.decision, graph, trained.logits, maps, calibrated.labelled, n_rare, share)
 
 
 def _intervals(
-    job: Job,
-    fitted: Fitted,
-    left_out: LeftOutLabels,
-    calibrators: dict[Target, Calibrator],
-    known: Known | None,
+    data: TrainingData,
+    settings: Settings,
+    trained: Trained,
+    out_of_fold: OutOfFold,
+    calibrated: Calibrated,
+    decision: Decided,
     evaluator: Streaming | None,
 ) -> JackknifeResult:
-    settings = job.settings
-    method = replace(settings.leave_one_out, damping=left_out.damping)
+    """Returns the intervals: of every node, as where labels are left out at every node, or of those that matter."""
+    fitted, graph, maps = trained.fitted, data.user_graph, calibrated.calibrators
+    assert graph.split is not None
+    known = None
+    if out_of_fold.result is None:
+        judged = torch.cat([fitted.nodes, graph.split.test])
+        known = known_logits(settings, fitted, graph, trained.logits, maps, decision.threshold, judged)
+    method = replace(settings.leave_one_out, damping=out_of_fold.damping)
     return jackknife(
         fitted,
-        job.graph,
+        data.graph,
         method if fitted.closed_form is not None else ALO(),  # the folds' models answer by themselves
         coverage=settings.intervals.coverage,
-        calibrator=cast(LogitMap | None, calibrators.get(settings.calibration.target)),
-        result=left_out.result,
+        calibrator=cast(LogitMap | None, maps.get(settings.calibration.target)),
+        result=out_of_fold.result,
         uncertainty=settings.intervals.uncertainty,
-        population_map=calibrators.get("population") if settings.calibration.map == "prior" else None,
-        calibration_nodes=job.calibration_nodes,
+        population_map=maps.get("population") if settings.calibration.map == "prior" else None,
+        calibration_nodes=out_of_fold.usable(data.calibration_nodes),
         evaluator=evaluator,
         known=known,
     )
 
 
-def _split_note(graph: Graph) -> str:
+def _notes(
+    data: TrainingData,
+    settings: Settings,
+    trained: Trained,
+    out_of_fold: OutOfFold,
+    calibrated: Calibrated,
+    rare: RareView | None,
+) -> list[str]:
+    """Returns what a user should read, each sentence once."""
+    graph = data.user_graph
+    notes = [
+        _untested(data.graph) if rare is None else _few_to_hold_out(data.graph),
+        scale_note(data.graph),
+        weights_note(graph),
+        *ignored_settings(settings),
+        *trained.notes,
+        *out_of_fold.notes,
+        *calibrated.notes,
+        "" if rare is None else _majority_note(graph, trained.logits, calibrated.calibrators),
+        rare.jackknife.note if rare and settings.method == "jackknife" else "",
+    ]
+    return list(dict.fromkeys(note for note in notes if note))
+
+
+def _few_to_hold_out(graph: Graph) -> str:
     """Returns a sentence where too few labels are rare to hold any out."""
     assert graph.y is not None
     assert graph.split is not None
     return split_note(graph.split, int((graph.y == 1).sum()))
 
 
+def _untested(graph: Graph) -> str:
+    """Returns a sentence where test nodes have labels, but none of some class, of which nothing is measured."""
+    assert graph.split is not None
+    assert graph.y is not None
+    tested = graph.y[graph.split.test]
+    counts = torch.bincount(tested[tested >= 0], minlength=graph.n_classes)
+    none, k = int((counts == 0).sum()), graph.n_classes
+    if not none or none == k:
+        return ""
+    return (
+        f"of {none:,} of the {k:,} classes no test node has a label, so that nothing is measured of them: with --split "
+        "all every label trains, and is judged without itself"
+    )
+
+
 def _majority_note(graph: Graph, logits: Tensor, maps: dict[Target, Calibrator]) -> str:
     """Returns a sentence where most nodes are expected to be of the rare class: another one may have been meant."""
-    if "population" not in maps or graph.n_classes != 2:
+    if "population" not in maps:
         return ""
-    p = maps["population"].transform(logits[graph.scored_nodes].double())[:, 1]
-    mean = float(p.mean())
+    mean = float(maps["population"].transform(logits[graph.scored_nodes].double())[:, 1].mean())
     if mean <= 0.5:
         return ""
     return (

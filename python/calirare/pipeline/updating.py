@@ -10,7 +10,7 @@ from calirare.explain import Explainer, probability
 from calirare.graph import Graph
 from calirare.pipeline.changes import Foreseen, Side, Updated
 from calirare.pipeline.class_changes import UpdatedClasses
-from calirare.pipeline.job import Report
+from calirare.pipeline.data import Report
 from calirare.pipeline.retrain import retrain
 from calirare.pipeline.split_assignment import changes_of
 from calirare.run import Labels, Outcome, SavedRun
