@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import differ
 from calirare.features.raw_table import ColumnMap, RawTable
-from calirare.graph import Column
 
 FEW = 20  # categories that get a column each
 RARE = 10  # nodes that a category of its own must have in a large graph
@@ -126,26 +124,6 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
     spread[~differ(everyone, 0)] = np.inf
     names = [f"{name} rate" if len(classes) == 2 else f"{name} rate of class {k}" for k in classes[-own.shape[1] :]]
     return TargetEncoded((i,), tuple(names), (value - mean) / spread, (own - mean) / spread, codes[nodes])
-
-
-def of_now(each: ColumnMap, columns: Sequence[Column]) -> ColumnMap:
-    """Returns a stored map by which a missing value is as empty text, a category to earlier releases.
-
-    Args:
-        each: the map.
-        columns: the raw columns.
-    """
-    if not isinstance(each, OneHot | TargetEncoded) or "" not in columns[each.inputs[0]].categories:
-        return each
-    names = columns[each.inputs[0]].categories
-    blank, gone = names.index(""), len(names) + 1
-    if isinstance(each, OneHot):
-        place = each.place.copy()
-        place[gone] = place[blank]
-        return replace(each, place=place)
-    value = each.value.copy()
-    value[gone] = value[blank]
-    return replace(each, value=value)
 
 
 def n_common(table: RawTable, i: int) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.array_files import scratch
 from calirare._util.errors import InputError
-from calirare.features.categorical import OneHot, TargetEncoded, of_now
+from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.matrix_maps import AsIs, MatrixMap, RowSums, Svd, TfIdf, fit_svd, fit_tfidf, least
@@ -318,7 +318,7 @@ class FeatureMap:
             str(facts["how"]),
             raw,
             int(facts["n_inputs"]),
-            tuple(of_now(each, raw) for each in maps),
+            tuple(maps),
             None if whole is None else wholes[whole["kind"]].from_state(of("whole")),
             {int(i): float(day) for i, day in facts["newest"].items()},
             tuple(facts["feature_names"]),

@@ -18,7 +18,7 @@ from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
 from calirare.graph import Column, Graph, default_names, names_in_words, number_columns
 from calirare.graph.columns import has_default_names
-from calirare.graph.spelling import TRUTH, plain_name, positions_of_names
+from calirare.graph.spelling import TRUTH, plain_name
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
@@ -96,9 +96,7 @@ class RawTable:
             if i in self.recoded:
                 here = ~np.isnan(values[:, j])
                 values[here, j] = self.recoded[i](values[here, j])
-            if "" in self.columns[i].categories:  # of an earlier release, to which empty text was a name
-                values[np.isnan(values[:, j]), j] = self.columns[i].categories.index("")
-            elif i in self.newest:
+            if i in self.newest:
                 values[:, j] = self.newest[i] - values[:, j]
         return values
 
@@ -194,7 +192,7 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
 
 def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
     """Returns the map's number of each category, the number after its last for one it does not know."""
-    number = positions_of_names(wanted.categories)
+    number = {name: i for i, name in enumerate(wanted.categories)}
     unknown = len(wanted.categories)
     if here.kind == "categorical":
         values = np.arange(len(here.categories))

@@ -43,18 +43,6 @@ def plain_names(cells: Any) -> Any:
     return cells.map(plain).astype(object)
 
 
-def positions_of_names(names: Sequence[str]) -> dict[str, int]:
-    """Returns the place of each category by its name and by the one spelling of it.
-
-    Graphs and runs of earlier releases may have two names of one spelling, "10" and "10.0": the plain one is found by
-    it, else the first.
-    """
-    places: dict[str, int] = {}
-    for i, name in enumerate(names):
-        places.setdefault(plain_name(name), i)
-    return places | {name: i for i, name in enumerate(names)}
-
-
 # The largest whole number that no other one is rounded to in float64: 2^53 is also what 2^53 + 1 becomes.
 MAX_WHOLE = 2**53 - 1
 

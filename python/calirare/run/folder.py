@@ -27,7 +27,6 @@ from calirare._util.torch_state import plain_torch
 from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
-from calirare.graph.matching import with_categories_of
 from calirare.graph.tables import source_exists
 from calirare.run.class_scoring import predicted
 from calirare.run.data_settings import Data
@@ -127,8 +126,6 @@ class SavedRun:
             graph = known_rare(graph, settings.data.minority)
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
             graph = self._relabelling(settings.data).relabelled(data)
-        if fingerprint(graph) != self.fingerprint:
-            graph = with_categories_of(graph, self.scorer.features.inputs)
         if fingerprint(graph) != self.fingerprint:
             read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.features)))
             mend = "it or its reading changed: give that of then, or train again"

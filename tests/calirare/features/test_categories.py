@@ -202,14 +202,3 @@ def test_names_that_differ_in_every_row_are_not_called_constant():
         "unit: dropped, constant",
         "city: a column per category",
     )
-
-
-def test_a_name_of_an_earlier_release_is_found_by_its_one_spelling():
-    fitted = FeatureMap.fit(graph_of({"code": ["10.0", "20.0", " x", "True"] * 4}))
-    assert fitted.columns[0].categories == (" x", "10.0", "20.0", "True")
-    want = fitted.transform(graph_of({"code": ["10.0", "20.0", " x", "True"]})).x
-    assert_identical(fitted.transform(graph_of({"code": ["10", "20", "x", "true"]})).x, want)
-    both = FeatureMap.fit(graph_of({"code": ["10", "10.0", "x", "10.00"] * 4}))
-    told = rows(both, graph_of({"code": ["10", "10.0", "10.000", "x"]}))
-    assert told["code=10"] == [1, 0, 1, 0]
-    assert told["code=10.0"] == [0, 1, 0, 0]

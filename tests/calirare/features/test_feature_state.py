@@ -131,15 +131,3 @@ def test_what_computes_with_raw_columns_says_so():
 def test_columns_must_fit_the_features(columns, x, message):
     with pytest.raises(InputError, match=message):
         plain_graph(x, adjacency=ring(1), columns=columns)
-
-
-@pytest.mark.parametrize(("column", "kinds"), [("city", 3), ("shop", 30)])
-def test_text_without_a_letter_of_earlier_releases_is_missing_now(column, kinds):
-    rng, n = np.random.default_rng(2), 900
-    cells = ["" if i == 0 else f"kind {i}" for i in rng.integers(0, kinds, n)]
-    how = {"node_names": np.array([f"n{i}" for i in range(n)])}
-    graph = graph_of({column: cells}, rng.integers(0, 2, n), **how)
-    now = graph_of({column: [cell or None for cell in cells]}, **how)
-    fitted = FeatureMap.fit(graph, nodes=torch.arange(0, n, 2))
-    assert fitted.columns[0].categories[0] == ""
-    assert_identical(again(fitted).transform(now).x, fitted.transform(graph).x)

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -15,7 +14,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
 from calirare._util.run_files import seal
-from calirare.graph import Column, fingerprint
+from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
 from calirare.run import COLUMNS, Settings, read_yaml
 from calirare.run.folder import write_json
@@ -230,25 +229,3 @@ def test_a_graph_of_tables_is_found_in_a_file_that_has_neither_columns_nor_setti
     assert found.n_nodes == 61
     assert torch.equal(found.split.train, saved.graph().split.train)
     assert saved.explain("n3", graph=tmp_path / "g.npz")[0].p == saved.explain("n3")[0].p
-
-
-def test_a_run_of_an_earlier_release_finds_its_own_table_however_it_spelled_the_names(tmp_path):
-    graph, rng = rare_task(), np.random.default_rng(0)
-    then = (Column("code", "categorical", ("10.0", "20.0")), Column("word", "categorical", ("", "ask ", "True")))
-    now = (Column("code", "categorical", ("10", "20")), Column("word", "categorical", ("ask", "true")))
-    code, word = rng.integers(0, 2, 260), rng.integers(0, 3, 260)
-    x = torch.from_numpy(np.stack([code, word], 1)).float()
-    read = x.clone()
-    read[:, 1] = torch.where(x[:, 1] == 0, torch.nan, x[:, 1] - 1)
-    graph = dataclasses.replace(graph, x=x, columns=then, feature_names=("code", "word"))
-    with rough_runs():
-        outcome = calirare.train(graph, model="trees", folds=0)
-        outcome.save(tmp_path / "run")
-    saved, table = calirare.load(tmp_path / "run"), dataclasses.replace(graph, x=read, columns=now)
-    assert torch.equal(saved.graph(table).x, x)
-    scored = saved.score(table)
-    assert scored.verdict == "ok"
-    assert torch.equal(saved.scorer.prepared(table).x, saved.scorer.prepared(graph).x)
-    other = dataclasses.replace(table, columns=(Column("code", "categorical", ("10", "30")), now[1]))
-    with pytest.raises(InputError, match="is not the graph the run was trained on any more"):
-        saved.graph(other)

@@ -56,7 +56,7 @@ class NodeCells:
     def __init__(
         self,
         table: Any,
-        path: Source,
+        path: Source | str,
         ids: Any,
         one_hot: Sequence[str],
         gaps: bool,
