@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,24 +27,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import NumpyArray, file_checksum, map_array
+from calirare._util.array_files import ArrayFile, NumpyArray, file_checksum, map_array
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
-from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import STRICT, build_adjacency
-from calirare.graph.npz import (
-    SPLIT_KEYS,
-    arrays_of,
-    as_posterior,
-    as_scored,
-    check_indptr,
-    keeping_stored_loops,
-    stored_minority,
-    stored_split,
-)
+from calirare.graph.npz import arrays_of, keeping_stored_loops, stored_minority, stored_parts
 from calirare.graph.options import EdgeRules
-from calirare.graph.relations import stored_relations
 from calirare.graph.validation import has_self_loop
 from calirare_ext import Csr
 
@@ -54,7 +43,7 @@ Packing = Literal["float32", "float16", "int8"]
 MISSING, TOP = -128, 127
 
 
-SCALES = ("x_scale", "x_shift")  # files beside x.npy, float32 [d], of int8 alone
+SCALES = ("x_scale", "x_shift")  # files next to x.npy, float32 [d], of int8 only
 
 
 def packed(x: NumpyArray, packing: Packing, where: str) -> dict[str, NumpyArray]:
@@ -99,34 +88,75 @@ def unpacked(x: NumpyArray, scale: NumpyArray | None, shift: NumpyArray | None) 
     return out
 
 
-def check_scales(scale: NumpyArray, shift: NumpyArray, d: int, where: str) -> None:
-    """Checks what stands beside features in int8.
-
-    Raises:
-        InputError: there is not one finite number per column.
-    """
-    for name, each in (("x_scale", scale), ("x_shift", shift)):
-        if each.dtype != np.float32 or each.shape != (d,) or not np.isfinite(each).all():
-            raise InputError(
-                f"{where}: {name}.npy must hold a finite float32 per feature, {d}, beside features in int8, got "
-                f"{each.dtype} of shape {each.shape}: write the folder again"
-            )
-
-
 FACTS, FORMAT = "graph.json", "calirare graph 1"
 
 
 ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *SCALES, "node_names", "scored")
 
 
-CHUNK = 1 << 24  # indices checked together
+DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
+
+
+def array_files(path: Path) -> dict[str, ArrayFile]:
+    """Returns the arrays of a graph's folder by name, their types and lengths checked.
+
+    Raises:
+        InputError: a file is missing or damaged, or of another type or length.
+    """
+    files = {file.stem: ArrayFile.open(file) for file in sorted(path.glob("*.npy"))}
+    kinds: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int32",)}
+    if "x" in files:
+        kinds["x"] = DENSE
+        kinds |= dict.fromkeys(SCALES, ("float32",)) if files["x"].dtype == np.int8 else {}
+    else:
+        kinds |= {"x_indptr": ("int64",), "x_indices": ("int32",), "x_data": ("float32",)}
+    for name in kinds:
+        if name not in files:
+            raise InputError(f"{path}: {name}.npy is missing: the folder is incomplete, write it again")
+    kinds |= {"weights": ("float32",)} if "weights" in files else {}
+    for name, types in kinds.items():
+        file, n_dims = files[name], 2 if name == "x" else 1
+        if file.dtype.name not in types or len(file.shape) != n_dims:
+            raise InputError(
+                f"{path}: {name} must be {' or '.join(types)} with {n_dims} dimension{'s' * (n_dims > 1)}, got "
+                f"{file.dtype} of shape {file.shape}: write it again"
+            )
+    n = files["indptr"].shape[0] - 1
+    entries = {"weights": "indices", "x_data": "x_indices"}
+    lengths = {"x": n, "node_names": n, "scored": n, "x_indptr": n + 1}
+    lengths |= {name: files[of].shape[0] for name, of in entries.items() if name in files}
+    for name in lengths.keys() & files.keys():
+        if files[name].shape[:1] != (lengths[name],):
+            what = f"number per entry of {entries[name]}" if name in entries else "row per node"
+            got = f"{lengths[name]}, got shape {files[name].shape}"
+            raise InputError(f"{path}: {name} must have one {what}, {got}: write it again")
+    return files
+
+
+def scales_of(files: Mapping[str, ArrayFile], path: Path) -> tuple[NumpyArray | None, NumpyArray | None]:
+    """Returns scale and shift of features in int8, float32 [d] each; None of other features.
+
+    Raises:
+        InputError: there is not one finite number per column.
+    """
+    if files["x"].dtype != np.int8:
+        return None, None
+    d = files["x"].shape[1]
+    scale, shift = (files[name].rows(0, files[name].shape[0]) for name in SCALES)
+    for name, each in (("x_scale", scale), ("x_shift", shift)):
+        if each.shape != (d,) or not np.isfinite(each).all():
+            raise InputError(
+                f"{path}: {name}.npy must hold a finite float32 per feature, {d}, next to features in int8, got "
+                f"shape {each.shape}: write the folder again"
+            )
+    return scale, shift
 
 
 def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     """Returns the parts of the graph in a folder, memory-mapped, classes as stored, and the rare class stored in it.
 
     Indices and their order are checked always; symmetry, weights, self loops and finiteness where the arrays are not
-    those that `write_folder` wrote, which writes checked graphs alone: their checksums tell.
+    those that `write_folder` wrote, which writes checked graphs only: their checksums show it.
 
     Args:
         path: the folder.
@@ -137,37 +167,23 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         InputError: a file is missing or damaged, or the graph cannot be used.
     """
     facts = facts_of(path)
+    files = array_files(path)
     checked = _as_written(facts, path)
+    arrays = {name: map_array(file.path) for name, file in files.items()}
     rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
-    adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)
-    n = adjacency.n_rows
-    x = _dense_features(path) if (path / "x.npy").exists() else _matrix(path, "x_", facts)
-    y = _vector(path, "y", torch.int64) if (path / "y.npy").exists() else None
-    if x.shape[0] != n or (y is not None and y.numel() != n):
-        raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
-    optional = ("posterior", "scored", "node_names", *SPLIT_KEYS)
-    arrays = {name: map_array(path / f"{name}.npy") for name in optional if (path / f"{name}.npy").exists()}
-    relations = names_of(facts, "relations", path)
-    files = [f"relation{i}_{part}" for i in range(len(relations)) for part in ("indptr", "indices", "values")]
-    mapped = {name: map_array(path / f"{name}.npy") for name in files}
-    parts: Parts = {
-        "adjacency": adjacency,
-        "x": x,
-        "y": y,
-        "split": stored_split(arrays, facts.get("split_name"), path, ".npy"),
-        "class_names": names_of(facts, "class_names", path),
-        "name": str(facts.get("name", path.name)),
-        "feature_normalisation": facts.get("feature_normalisation", "none"),
-        "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
-        "scored": as_scored(arrays.get("scored"), path),
-        "node_names": arrays.get("node_names"),
-        "feature_names": names_of(facts, "feature_names", path),
-        "relations": stored_relations(mapped, relations, n, str(path)),
-        "columns": columns_of_text(facts.get("columns", "[]"), str(path)),
-        "where": str(path),
-        "trusted": checked,
-    }
-    return parts, stored_minority(facts.get("minority"), parts, path)
+    n = len(arrays["indptr"]) - 1
+    adjacency = _with_rules(_matrix(arrays, "", n, path), rules, path, checked=checked)
+    if "x" in arrays:
+        x: Tensor | Csr = torch.from_numpy(unpacked(arrays["x"], *scales_of(files, path)))
+    else:
+        n_features = facts.get("n_features", 0)
+        if type(n_features) is not int or n_features < 0:
+            raise InputError(
+                f"{path}: n_features in {FACTS} must be the number of features, got {n_features!r}: correct it"
+            )
+        x = _matrix(arrays, "x_", n_features, path)
+    parts = stored_parts(arrays, {"name": path.name} | facts, adjacency, x, path)
+    return parts | {"trusted": checked}, stored_minority(facts.get("minority"), parts, path)
 
 
 def write_folder(graph: Parts, path: Path, packing: Packing = "float32") -> None:
@@ -259,7 +275,7 @@ def checksums_of(folder: Path) -> dict[str, int]:
 
 
 def _as_written(facts: dict[str, Any], path: Path) -> bool:
-    """Returns whether every array of a folder is the one `write_folder` wrote; what is not said is not believed."""
+    """Returns whether every array of a folder is the one `write_folder` wrote; without checksums it is not."""
     said = facts.get("checksums")
     if not isinstance(said, dict) or not said:
         return False
@@ -269,75 +285,25 @@ def _as_written(facts: dict[str, Any], path: Path) -> bool:
         raise InputError(f"{path}: an array cannot be read ({error.strerror}): write the folder again") from error
 
 
-def names_of(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
-    """Returns the names of the classes or features that `graph.json` gives, none where it gives none."""
-    names = facts.get(key, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(
-            f'{path}: {key} in {FACTS} must be a list of names such as ["rest", "fraud"], got {json.dumps(names)}: '
-            "mend it or leave it out"
-        )
-    return tuple(names)
-
-
 def _with_rules(adjacency: Csr, rules: EdgeRules, path: Path, *, checked: bool) -> Csr:
-    """Returns the adjacency under the rules: as it is, mapped, where they change nothing, else made anew in memory."""
+    """Returns the adjacency under the rules: mapped as it is where they change nothing, else built in memory."""
     changed = rules.symmetrize or rules.duplicates not in STRICT
     if rules.self_loops == "drop" or (rules.self_loops in STRICT and not checked):
-        changed = changed or has_self_loop(adjacency)  # made anew it has none, or is refused
+        changed = changed or has_self_loop(adjacency)  # built again it has none, or is refused
     if not changed:
         return adjacency
     edges = torch.stack([adjacency.rows(), adjacency.indices.long()], 1).numpy()
     return build_adjacency(edges, adjacency.values.numpy(), adjacency.n_rows, rules, str(path))
 
 
-def _vector(path: Path, name: str, dtype: torch.dtype, n_dims: int = 1) -> Tensor:
-    """Returns an array of the folder with the dtype and dimensions it must have."""
-    array = map_array(path / f"{name}.npy")
-    wanted = str(dtype).removeprefix("torch.")
-    fits = array.dtype.name == wanted and array.dtype.isnative
-    if not fits or array.ndim != n_dims or not array.flags.c_contiguous:
-        raise InputError(
-            f"{path}: {name} must be {wanted} with {n_dims} dimension{'s' * (n_dims > 1)} in C order, got "
-            f"{array.dtype} of shape {array.shape}: write it again"
-        )
-    return torch.from_numpy(array)
-
-
-def _dense_features(path: Path) -> Tensor:
-    """Returns the features, float32: mapped where they are stored so, else read into memory."""
-    stored = map_array(path / "x.npy")
-    kind = {"float16": torch.float16, "int8": torch.int8}.get(stored.dtype.name, torch.float32)
-    x = _vector(path, "x", kind, 2)
-    if kind == torch.float32:
-        return x
-    scales = [map_array(path / f"{name}.npy") if kind == torch.int8 else None for name in SCALES]
-    if scales[0] is not None and scales[1] is not None:
-        check_scales(scales[0], scales[1], x.shape[1], str(path))
-    return torch.from_numpy(unpacked(x.numpy(), *scales))
-
-
-def _matrix(path: Path, prefix: str, facts: dict[str, Any]) -> Csr:
+def _matrix(arrays: Mapping[str, NumpyArray], prefix: str, n_cols: int, path: Path) -> Csr:
     """Returns the adjacency (no prefix) or the sparse features (prefix "x_"), indices checked."""
-    indptr = _vector(path, f"{prefix}indptr", torch.int64)
-    indices = _vector(path, f"{prefix}indices", torch.int32)
-    n = indptr.numel() - 1
-    n_cols = facts.get("n_features", 0) if prefix else n
-    if type(n_cols) is not int or n_cols < 0:
-        raise InputError(f"{path}: n_features in {FACTS} must be the number of features, got {n_cols!r}: mend it")
-    check_indptr(indptr.numpy(), indices.numel(), f"{prefix}indptr", path)
-    for start in range(0, indices.numel(), CHUNK):
-        part = indices[start : start + CHUNK]
-        if int(part.min()) < 0 or int(part.max()) >= n_cols:
-            raise InputError(f"{path}: {prefix}indices must be from 0 to {n_cols - 1}: write the folder again")
-    file = "x_data" if prefix else "weights"
-    if (path / f"{file}.npy").exists() or prefix:
-        values = _vector(path, file, torch.float32)
-    else:
-        values = torch.ones(indices.numel())
-    if values.numel() != indices.numel():
-        raise InputError(f"{path}: {file} must have one number per index, {indices.numel()}, got {values.numel()}")
-    matrix = Csr(indptr, indices, values, n_cols)
+    indptr, indices = (torch.from_numpy(arrays[f"{prefix}{name}"]) for name in ("indptr", "indices"))
+    values = arrays.get("x_data" if prefix else "weights")
+    try:
+        matrix = Csr(indptr, indices, torch.ones(len(indices)) if values is None else torch.from_numpy(values), n_cols)
+    except ValueError as error:
+        raise InputError(f"{path}: {prefix}indices cannot be used ({error}): write the folder again") from error
     row = matrix.disordered_row()
     if row is not None:
         raise InputError(f"{path}: {prefix}indices must ascend in each row, those of row {row} do not: sort them")

@@ -17,12 +17,13 @@ Our layout (every array plain, nothing pickled):
 | `columns` | optional, JSON: name, kind and categories of each column of `x`, where NaN stands for a missing value |
 | `relations` | optional strings; the edges of the i-th leave in `relation<i>_indptr`, `_indices` (int32), `_values` |
 | `posterior` | optional float [n], P(y = 1) of simulated nodes |
-| `scored` | optional bool [n], the nodes that P(rare) is told of |
+| `scored` | optional bool [n], the nodes that are scored |
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, cut
 from calirare._util.file_locks import part_file
 from calirare.graph.arrays import Parts, as_features, as_labels
 from calirare.graph.columns import columns_of_text, columns_to_text
@@ -79,33 +80,55 @@ def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> 
     require(arrays, ("indptr", "indices"), path)
     edges = _edges_of_csr(arrays["indptr"], arrays["indices"], path)
     x = _features(arrays, "x", path)
-    rules = keeping_stored_loops(rules, _word(arrays, "self_loops", path), path)
+    facts = {key: arrays[key].tolist() for key in STORED_FACTS if key in arrays}
+    facts = {key: list(map(str, each)) if isinstance(each, list) else each for key, each in facts.items()}
+    rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
+    n = len(arrays["indptr"]) - 1
+    adjacency = build_adjacency(edges, arrays.get("weights"), n, rules, str(path))
+    return stored_parts(arrays, {"name": path.stem} | facts, adjacency, x, path)
+
+
+NAMES = ("class_names", "feature_names", "relations")
+
+
+STORED_FACTS = (*NAMES, "split_name", "self_loops", "feature_normalisation", "columns")
+
+
+def stored_parts(
+    arrays: Mapping[str, NumpyArray], facts: Mapping[str, Any], adjacency: Csr, x: torch.Tensor | Csr, path: Path
+) -> Parts:
+    """Returns the parts of a graph that `arrays_of` stored as arrays and facts, in a file or a folder."""
+    names = {key: names_of(facts, key, path) for key in NAMES}
+    relations = stored_relations(arrays, names.pop("relations"), adjacency.n_rows, str(path))
     return {
-        "adjacency": build_adjacency(edges, arrays.get("weights"), len(arrays["indptr"]) - 1, rules, str(path)),
+        "adjacency": adjacency,
         "x": x,
         "y": _labels(arrays, path),
-        "split": stored_split(arrays, _word(arrays, "split_name", path), path),
-        "class_names": _names(arrays, "class_names", path),
-        "feature_normalisation": _word(arrays, "feature_normalisation", path) or "none",
+        "split": stored_split(arrays, facts.get("split_name"), path, ".npy" if path.is_dir() else ""),
+        "name": str(facts["name"]),
+        "feature_normalisation": facts.get("feature_normalisation", "none"),
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
         "scored": as_scored(arrays.get("scored"), path),
         "node_names": arrays.get("node_names"),
-        "feature_names": _names(arrays, "feature_names", path),
-        "relations": stored_relations(arrays, _names(arrays, "relations", path), len(arrays["indptr"]) - 1, str(path)),
-        "columns": columns_of_text(_word(arrays, "columns", path) or "[]", str(path)),
+        "relations": relations,
+        "columns": columns_of_text(facts.get("columns", "[]"), str(path)),
+        "where": str(path),
+        **names,
     }
 
 
-def _word(arrays: dict[str, NumpyArray], key: str, path: Path) -> str | None:
-    """Returns the one word stored under a key, if it is there."""
-    if key not in arrays:
-        return None
-    if arrays[key].size != 1:
-        raise InputError(f"{path}: {key} must be one word, got an array of shape {arrays[key].shape}: write it again")
-    return str(arrays[key].item())
+def names_of(facts: Mapping[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    """Returns stored names of classes, features or relations, none where there are none."""
+    names = facts.get(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        where, got = f"{key} in graph.json" if path.is_dir() else key, cut(json.dumps(names), 60)
+        raise InputError(
+            f'{path}: {where} must be a list of names such as ["rest", "fraud"], got {got}: correct it or leave it out'
+        )
+    return tuple(names)
 
 
-def _labels(arrays: dict[str, NumpyArray], path: Path) -> torch.Tensor | None:
+def _labels(arrays: Mapping[str, NumpyArray], path: Path) -> torch.Tensor | None:
     """Returns the stored labels, -1 where they stand for nothing."""
     if "y" not in arrays:
         return None
@@ -116,14 +139,6 @@ def _labels(arrays: dict[str, NumpyArray], path: Path) -> torch.Tensor | None:
             raise InputError(f"{path}: unlabelled_idx must be nodes from 0 to {len(y) - 1}, got {nodes.max()}")
         y[torch.from_numpy(nodes)] = -1
     return y
-
-
-def _names(arrays: dict[str, NumpyArray], key: str, path: Path) -> tuple[str, ...]:
-    """Returns the stored names of the classes or features, none where there are none."""
-    names = arrays.get(key, np.empty(0, dtype=str))
-    if names.ndim != 1:
-        raise InputError(f"{path}: {key} must be a vector of names, got shape {names.shape}: write it again")
-    return tuple(str(name) for name in names)
 
 
 def _edges_of_csr(indptr: NumpyArray, indices: NumpyArray, path: Path, name: str = "indptr") -> NumpyArray:

@@ -14,12 +14,10 @@ from torch import Tensor
 from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, columns_of_text
-from calirare.graph.folder import SCALES, check_scales, facts_of, names_of, unpacked
+from calirare.graph.folder import array_files, facts_of, scales_of, unpacked
 from calirare.graph.graph import Graph
-from calirare.graph.npz import as_scored
+from calirare.graph.npz import as_scored, names_of
 from calirare_ext import Csr
-
-DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +48,9 @@ class GraphOnDisk:
         """
         path = Path(path)
         facts = facts_of(path)
-        files = {file.stem: ArrayFile.open(file) for file in sorted(path.glob("*.npy"))}
-        sparse = "x" not in files
-        x = {"x_indptr": ("int64",), "x_indices": ("int32",), "x_data": ("float32",)} if sparse else {"x": DENSE}
-        for name, types in ({"indptr": ("int64",), "indices": ("int32",)} | x).items():
-            if name not in files:
-                raise InputError(f"{path}: {name}.npy is missing: the folder is incomplete, write it again")
-            _check_kind(files[name], types, 2 if name == "x" else 1)
-        columns = columns_of_text(facts.get("columns", "[]"), str(path))
-        self = cls(path, facts, files, columns)
-        self._check_lengths()
-        if not sparse:
+        files = array_files(path)
+        self = cls(path, facts, files, columns_of_text(facts.get("columns", "[]"), str(path)))
+        if "x" in files:
             _ = self._scales
         return self
 
@@ -76,7 +66,7 @@ class GraphOnDisk:
 
     @property
     def scored(self) -> Tensor | None:
-        """Which of them P(rare) is told of, bool; None: all."""
+        """Which of them are scored, bool; None: all."""
         stored = self.files["scored"].rows(0, self.n_nodes) if "scored" in self.files else None
         return as_scored(stored, self.path)
 
@@ -155,14 +145,7 @@ class GraphOnDisk:
 
     @cached_property
     def _scales(self) -> tuple[NumpyArray | None, NumpyArray | None]:
-        if self.files["x"].dtype != np.int8:
-            return None, None
-        for name in SCALES:
-            if name not in self.files:
-                raise InputError(f"{self.path}: {name}.npy is missing beside features in int8: write the folder again")
-        scale, shift = (self.files[name].rows(0, self.files[name].shape[0]) for name in SCALES)
-        check_scales(scale, shift, self.n_features, str(self.path))
-        return scale, shift
+        return scales_of(self.files, self.path)
 
     def _alone(self, x: Tensor | Csr, names: NumpyArray | None = None) -> Graph:
         n = x.shape[0]
@@ -195,21 +178,3 @@ class GraphOnDisk:
             return Csr(indptr - begin, indices, numbers, n_cols)
         except ValueError as error:
             raise InputError(f"{self.path}: {prefix}indices cannot be used ({error}): write it again") from error
-
-    def _check_lengths(self) -> None:
-        for name in ("x", "x_indptr", "node_names", "scored"):
-            if name in self.files and self.files[name].shape[0] != self.n_nodes + (name == "x_indptr"):
-                raise InputError(f"{self.path}: {name} must have one row per node, {self.n_nodes}: write it again")
-        for name, of in (("weights", "indices"), ("x_data", "x_indices")):
-            if name in self.files:
-                _check_kind(self.files[name], ("float32",), 1)
-                if self.files[name].shape != self.files[of].shape:
-                    raise InputError(f"{self.path}: {name} must have one number per entry of {of}: write it again")
-
-
-def _check_kind(file: ArrayFile, types: tuple[str, ...], n_dims: int) -> None:
-    if file.dtype.name not in types or len(file.shape) != n_dims:
-        raise InputError(
-            f"{file.path}: must be {' or '.join(types)} with {n_dims} dimension{'s' * (n_dims > 1)}, got {file.dtype} "
-            f"of shape {file.shape}: write it again"
-        )

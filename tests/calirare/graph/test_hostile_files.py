@@ -172,7 +172,7 @@ def test_a_folder_is_believed_to_be_checked_by_its_checksums_alone(folder):
 
 def test_a_folder_in_another_byte_order_is_refused(folder):
     changed(folder, indptr=np.load(folder / "indptr.npy").astype(">i8"))
-    with pytest.raises(InputError, match="indptr must be int64 with 1 dimension in C order, got >i8"):
+    with pytest.raises(InputError, match=r"indptr\.npy: the file is damaged.*it holds >i8"):
         Graph.read(folder)
 
 

@@ -8,7 +8,6 @@ import torch
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph import Graph, Relation, fingerprint
-from calirare.graph.matching import with_relations
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 from tests.helpers.tolerance import assert_identical
@@ -171,10 +170,3 @@ def test_relations_must_fit_the_graph():
 def test_a_type_has_one_spelling(write):
     graph = read(write("source,target,kind\na,b,1.0\nb,c, 1 \nc,a,2.0\na,c,True\n"), relation="kind")
     assert [each.name for each in graph.relations] == ["1", "2", "true"]
-
-
-def test_types_of_an_earlier_release_are_known_by_their_spelling(write):
-    graph, said = read(write("source,target,kind\na,b,1.0\nc,a,2.0\n"), relation="kind"), []
-    then = with_relations(graph, ("1.0", "2.0"), said.append)
-    assert ([each.name for each in then.relations], said) == (["1.0", "2.0"], [])
-    assert [each.out.nnz for each in then.relations] == [1, 1]
