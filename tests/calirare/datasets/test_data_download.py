@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine: whole, resumed, broken off, and not what was promised."""
+"""Downloads from a server on this machine: whole, broken off, and not what was promised."""
 
 import hashlib
 import http.server
@@ -17,27 +17,19 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers by the path: /whole with ranges, /plain without, /cut with half, /other with something else."""
+    """Answers by the path: /whole, /cut with half, /other and /longer with something else, /missing with 404."""
 
     def do_GET(self):
-        content = self.server.content
-        self.server.asked.append((self.path, self.headers.get("Range")))
-        kind = self.path.strip("/")
+        content, kind = self.server.content, self.path.strip("/")
+        self.server.asked.append(self.path)
         if kind == "missing":
             self.send_error(404, "Not Found")
             return
         body = {"other": content[::-1], "longer": content + b"x" * 100_000}.get(kind, content)
-        start = 0
-        asked = self.headers.get("Range")
-        if asked and kind in ("whole", "cut"):
-            start = int(asked.removeprefix("bytes=").rstrip("-"))
-            self.send_response(206)
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(body) - start))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        end = (start + len(body)) // 2 if kind == "cut" else len(body)
-        self.wfile.write(body[start:end])
+        self.wfile.write(body[: len(body) // 2] if kind == "cut" else body)
 
     def log_message(self, *_):
         pass
@@ -71,60 +63,26 @@ def test_a_file_arrives_whole_with_progress(server, tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["file.bin"]
 
 
-def test_what_is_there_is_not_asked_for_again(server, tmp_path):
-    download(remote(server, "whole"), tmp_path)
+def test_what_is_there_and_whole_is_not_fetched_again(server, tmp_path):
+    path = download(remote(server, "whole"), tmp_path)
     download(remote(server, "whole"), tmp_path)
     assert len(server.asked) == 1
-
-
-def test_a_damaged_file_is_fetched_again(server, tmp_path):
-    path = download(remote(server, "whole"), tmp_path)
     path.write_bytes(CONTENT[:-1])
     assert download(remote(server, "whole"), tmp_path).read_bytes() == CONTENT
 
 
-def test_an_interrupted_file_is_continued(server, tmp_path):
-    with pytest.raises(InputError, match=r"connection broke at 150,000 of 300,000 bytes.*run it again to go on"):
-        download(remote(server, "cut"), tmp_path)
-    assert (tmp_path / "raw" / "file.bin.part").stat().st_size == 150_000
-    assert not (tmp_path / "raw" / "file.bin").exists()
-    assert download(remote(server, "whole"), tmp_path).read_bytes() == CONTENT
-    assert server.asked == [("/cut", None), ("/whole", "bytes=150000-")]
-
-
-def test_a_server_without_ranges_starts_again(server, tmp_path):
-    part = tmp_path / "raw" / "file.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(CONTENT[:1000])
-    assert download(remote(server, "plain"), tmp_path).read_bytes() == CONTENT
-    assert server.asked == [("/plain", "bytes=1000-")]
-
-
-@pytest.mark.parametrize("stale", [CONTENT, CONTENT + b"more"])
-def test_a_part_that_is_complete_or_too_long_is_settled(server, tmp_path, stale):
-    part = tmp_path / "raw" / "file.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(stale)
-    assert download(remote(server, "whole"), tmp_path).read_bytes() == CONTENT
-    assert len(server.asked) == (0 if stale is CONTENT else 1)
-
-
-@pytest.mark.parametrize("kind", ["other", "longer"])
-def test_another_content_is_refused_and_removed(server, tmp_path, kind):
-    with pytest.raises(
-        InputError, match=f"must have the sha256 {SHA256[:16]}.., got [0-9a-f]{{16}}..: the file was removed"
-    ):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut", "connection broke at 150,000 of 300,000 bytes.*run it again"),
+        ("other", f"must have the sha256 {SHA256[:16]}.., got [0-9a-f]{{16}}..: run it again"),
+        ("longer", f"must have the sha256 {SHA256[:16]}.., got [0-9a-f]{{16}}..: run it again"),
+    ],
+)
+def test_what_is_not_the_file_is_refused_and_removed(server, tmp_path, kind, message):
+    with pytest.raises(InputError, match=message):
         download(remote(server, kind), tmp_path)
     assert list((tmp_path / "raw").iterdir()) == []
-
-
-def test_a_part_of_another_file_is_found_out(server, tmp_path):
-    part = tmp_path / "raw" / "file.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(b"0" * 1000)
-    with pytest.raises(InputError, match="the file was removed; run it again"):
-        download(remote(server, "whole"), tmp_path)
-    assert download(remote(server, "whole"), tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.slow
@@ -149,8 +107,8 @@ def test_a_full_disk_is_named(server, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(download_module, "_fetch_rest", full)
-    with pytest.raises(InputError, match=r"file.bin.part cannot be written \(No space left on device\): make room"):
+    monkeypatch.setattr(download_module, "part_file", full)
+    with pytest.raises(InputError, match=r"file.bin cannot be written \(No space left on device\): make room"):
         download(remote(server, "whole"), tmp_path)
 
 
