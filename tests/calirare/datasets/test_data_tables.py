@@ -3,6 +3,7 @@
 import gzip
 import re
 import shlex
+import sys
 import zipfile
 
 import pandas as pd
@@ -212,10 +213,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, write):
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, write, monkeypatch):
     (tmp_path / "n.parquet").write_bytes(b"PAR1")
 
-    def refuse(path):
-        raise ImportError("Missing optional dependency 'pyarrow'")
-
-    monkeypatch.setattr(pd, "read_parquet", refuse)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"Parquet needs pyarrow: pip install 'calirare\[parquet\]'"):
         read(write(), features=tmp_path / "n.parquet")
 

@@ -273,6 +273,8 @@ def test_blocks_of_rows_give_the_graph_of_the_whole_table(tmp_path, monkeypatch)
         for part in ("indptr", "indices", "values"):
             assert torch.equal(getattr(got.adjacency, part), getattr(want.adjacency, part))
         assert got.notes == want.notes
+    monkeypatch.setitem(sys.modules, "pyarrow.compute", None)
+    assert torch.equal(Graph.from_tables(edges, nodes).adjacency.indices, want.adjacency.indices)
 
 
 def test_a_database_without_a_table_says_which_there_are(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -16,9 +16,6 @@ from calirare.graph.edges import Naming
 from calirare.graph.spelling import plain_names
 from calirare.graph.tables.edge_features import EdgeFeatures, read_edge_features
 from calirare.graph.tables.files import (
-    MOST_UNKNOWN,
-    NO_NUMBER,
-    EndColumn,
     as_float,
     as_names,
     days_of,
@@ -33,11 +30,13 @@ from calirare.graph.tables.node_cells import written_numbers
 from calirare.graph.tables.sources import Source
 
 WHOLE = re.compile("[-+]?[0-9]+")
+NO_NUMBER, EMPTY = -1, -2  # of a cell that names no node, of an empty one
+MOST_UNKNOWN = 1000  # cells that are kept, for messages
 
 
 @dataclass
 class EdgeCells:
-    """An edge table beside its node table.
+    """An edge table and the nodes it joins.
 
     Attributes:
         table: of pandas.
@@ -45,12 +44,13 @@ class EdgeCells:
         ids: the names of the nodes, a column of pandas, or None where nodes are numbers.
         n_nodes: rows of the node table.
         names: of all its columns.
-        read: the ends, where they were looked up while the table was read; None: they are columns of `table`.
+        blocks: tables of pandas with the ends of the edges, one after the other; gone once they are read.
         drop_unknown: leave out edges of nodes that the node table does not have, unless no edge would be left.
         dropped: a note on those that were, or "".
         later: nodes that the rows after the last time that counts name, and no row before, int64 [m].
         faults: what was found, a sentence each.
-        notes: what was read in a way to be told.
+        notes: what was read in a way that the user may not expect.
+        unknown: the first cells of each end that name no node, at most `MOST_UNKNOWN`.
     """
 
     table: Any
@@ -58,23 +58,32 @@ class EdgeCells:
     ids: Any
     n_nodes: int
     names: list[str]
-    read: tuple[EndColumn, EndColumn] | None = None
+    blocks: Iterable[Any]
     drop_unknown: bool = False
     dropped: str = ""
     later: NumpyArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unknown: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
-    def ends(self, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        """Returns the ends of the edges that are whole and count, int32 or int64 [m, 2], and their rows in the table.
+    def numbers(self, columns: tuple[str, str]) -> NumpyArray:
+        """Returns the nodes that the columns of the ends name, int32 [rows, 2], `NO_NUMBER` or `EMPTY` for none."""
+        parts = [self._looked_up([block[name] for name in columns]) for block in self.blocks]
+        self.blocks = ()
+        numbers = np.concatenate(parts) if parts else np.zeros((0, 2), np.int32)
+        if not len(self.table.columns):
+            self.table = self.table.reindex(range(len(numbers)))
+        return numbers
+
+    def ends(self, numbers: NumpyArray, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """Returns the ends of the edges that are whole and count, int32 [m, 2], and their rows in the table.
 
         Args:
+            numbers: the ends of all rows.
             columns: of the ends.
             until: which rows count, bool.
         """
-        found = self.read or [self._looked_up(self.table[name]) for name in columns]
-        empty, numbers = (np.stack([getattr(end, part) for end in found], axis=1) for part in ("empty", "numbers"))
-        unknown = (numbers == NO_NUMBER) & ~empty & until[:, None]
+        empty, unknown = numbers == EMPTY, (numbers == NO_NUMBER) & until[:, None]
         if empty.any():
             at, end = (int(i) for i in np.argwhere(empty)[0])
             self.faults.append(
@@ -85,32 +94,52 @@ class EdgeCells:
         if self.drop_unknown and not strange[until].all():
             self.dropped = f"left out, edges of nodes that the node table does not have: {int(strange.sum()):,}"
             if self.ids is not None:
-                self.dropped += why_any_unknown(chain(*(end.unknown for end in found)), as_names(self.ids))
+                self.dropped += why_any_unknown(chain(*self.unknown), as_names(self.ids))
         elif unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
-            self.faults.append(self._unknown(found[end].unknown[0], row_in_words(at, self.path) + _more(unknown)))
-        kept = (numbers != NO_NUMBER).all(1) & until
+            self.faults.append(self._unknown(self.unknown[end][0], row_in_words(at, self.path) + _more(unknown)))
+        kept = (numbers >= 0).all(1) & until
         if not until.all():
             after = np.unique(numbers[~until])
-            self.later = np.setdiff1d(after[after != NO_NUMBER], numbers[kept])
+            self.later = np.setdiff1d(after[after >= 0], numbers[kept])
         rows = np.flatnonzero(kept).astype(np.min_scalar_type(-len(kept)), copy=False)
         return (numbers if kept.all() else numbers[rows]), rows
 
-    def _looked_up(self, column: Any) -> EndColumn:
-        """Returns a column of ends as numbers of nodes."""
-        types = mixed_types(column)
-        if types:
-            self.faults.append(
-                f"{self.path}: ends of edges must be of one type, but {column.name!r} mixes {types}: make them text"
-            )
-        column = readable(column)
-        if column.dtype.kind == "f":
-            self.faults += lost_digits(column, self.path)
-        empty = is_empty(column)
-        numbers = self._of_rows(column) if self.ids is None else self._of_names(column)
-        numbers[empty] = NO_NUMBER
-        unknown = np.flatnonzero((numbers == NO_NUMBER) & ~empty)[:MOST_UNKNOWN]
-        return EndColumn(numbers, empty, tuple(as_names(column.iloc[unknown]).astype(str)))
+    def _looked_up(self, columns: list[Any]) -> NumpyArray:
+        """Returns the ends of a block of edges as numbers of nodes, int32 [b, 2]."""
+        for column in columns:
+            if types := mixed_types(column):
+                self.faults.append(
+                    f"{self.path}: ends of edges must be of one type, but {column.name!r} mixes {types}: make them text"
+                )
+        columns = [readable(column) for column in columns]
+        for column in columns:
+            self.faults += lost_digits(column, self.path) if column.dtype.kind == "f" else []
+        out = np.empty((len(columns[0]), 2), dtype=np.int32)
+        for j, (column, numbers) in enumerate(zip(columns, self._searched(columns), strict=True)):
+            empty = is_empty(column)
+            out[:, j] = np.where(empty, EMPTY, numbers)
+            unknown = np.flatnonzero((numbers == NO_NUMBER) & ~empty)[: MOST_UNKNOWN - len(self.unknown[j])]
+            self.unknown[j].extend(as_names(column.iloc[unknown]).astype(str))
+        return out
+
+    def _searched(self, columns: list[Any]) -> list[NumpyArray]:
+        """Returns the numbers of the nodes that columns of cells name, `NO_NUMBER` for none."""
+        import pandas as pd
+
+        if self.ids is None:
+            return [self._of_rows(column) for column in columns]
+        whole = all(column.dtype.kind == "i" for column in (self.ids, *columns))
+        names, known = (columns, self.ids) if whole else (map(as_names, columns), as_names(self.ids))
+        both = pd.concat(list(names), ignore_index=True)  # one search: for each, a hash table of all nodes is made
+        try:
+            import pyarrow.compute
+        except ImportError:
+            return np.split(pd.Index(known.drop_duplicates()).get_indexer(both), 2)
+        kind = pyarrow.int64() if whole else pyarrow.large_string()
+        cells, nodes = (pyarrow.array(each, kind, from_pandas=True) for each in (both, known))
+        found = pyarrow.compute.index_in(cells, value_set=nodes, skip_nulls=True)
+        return np.split(found.fill_null(NO_NUMBER).to_numpy(zero_copy_only=False), 2)
 
     def types(self, column: str | None) -> NumpyArray | None:
         """Returns the types of all rows as text, or None without a column."""
@@ -229,16 +258,6 @@ class EdgeCells:
         numbers = as_float(column)
         right = (numbers >= 0) & (numbers < self.n_nodes) & (numbers == np.floor(numbers))
         return np.where(right, numbers, NO_NUMBER).astype(np.int64)
-
-    def _of_names(self, column: Any) -> NumpyArray:
-        import pandas as pd
-
-        ids = self.ids
-        if column.dtype.kind not in "iu" or ids.dtype.kind not in "iu":
-            column, ids = as_names(column), as_names(ids)
-        first = ~ids.duplicated().to_numpy()
-        found = pd.Index(ids[first]).get_indexer(column)
-        return np.where(found < 0, NO_NUMBER, np.flatnonzero(first)[found]).astype(np.int64)
 
 
 def _more(wrong: NumpyArray) -> str:

@@ -26,7 +26,7 @@ from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.tables.edge_cells import EdgeCells
 from calirare.graph.tables.edge_features import not_read, with_edge_features
-from calirare.graph.tables.files import as_of_words, column_names, header_of, read_table, rows_by_blocks
+from calirare.graph.tables.files import as_of_words, blocks_of, column_names, header_of, read_arrow, read_table
 from calirare.graph.tables.labels import check_parts, labels_of, split_of
 from calirare.graph.tables.name_faults import check_total, names_of_nodes
 from calirare.graph.tables.node_cells import NodeCells
@@ -140,7 +140,7 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
     until = None
     if options.as_of is not None:  # a node that edges lead to later alone is not there yet
         table = read_table(edges)
-        until = EdgeCells(table, edges, None, 0, list(table.columns)).until(options.time, options.as_of)
+        until = EdgeCells(table, edges, None, 0, list(table.columns), ()).until(options.time, options.as_of)
     parts, ids, note = with_edge_only_nodes(found.parts, found.ids, edges, columns, faults, until)
     notes = (*parts["notes"], f"nodes: {note}") if note else parts["notes"]
     return _Nodes(parts | {"notes": notes}, ids, len(ids))
@@ -240,14 +240,14 @@ def _read_edges(
     def as_text(names: list[str]) -> list[str]:
         return [name for name in (*ends_of(names, wanted, path)[0], options.relation) if name in names]
 
-    names, rows = header_of(path), None
-    if names is not None and nodes.ids is not None and not ends_of(names, wanted, path)[1]:
+    names = header_of(path)
+    if names is None or ends_of(names, wanted, path)[1]:
+        table = read_table(path, as_text)
+        names, whole = list(table.columns), True
+    else:
         others = (options.relation, options.time, options.weight, *options.edge_columns)
         others += tuple(name for name in names if options.names_weights(name))
-        kept = [name for name in dict.fromkeys(others) if name in names]
-        rows = rows_by_blocks(path, ends_of(names, wanted, path)[0], kept, nodes.ids)
-    table = read_table(path, as_text) if rows is None else rows.table
-    names = list(table.columns) if rows is None or names is None else names
+        table, whole = read_arrow(path, [name for name in dict.fromkeys(others) if name in names]), False
     columns, wrong = ends_of(names, wanted, path)
     weight = column_with_role(
         names, options.weight, () if options.weight or options.unweighted else (WEIGHT,), "weights", path, faults
@@ -262,11 +262,13 @@ def _read_edges(
     if wrong or (nodes.ids is None and any("names of the nodes" in fault for fault in faults)):
         faults += wrong
         return None
-    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, names, None if rows is None else rows.ends)
+    blocks = [table] if whole else blocks_of(path, list(dict.fromkeys(columns)))
+    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, names, blocks)
     cells.drop_unknown = options.unknown_ends == "drop"
+    numbers = cells.numbers(columns)
     until = cells.until(options.time, options.as_of)
-    ends, at = cells.ends(columns, until)
-    cells.read = rows = None  # twice the ends would be held
+    ends, at = cells.ends(numbers, columns, until)
+    del numbers  # as long as the edges
     weights, types = cells.weights(weight), cells.types(options.relation)
     carried, notes = cells.carried(options.edge_columns, at)
     faults += cells.faults

@@ -39,9 +39,6 @@ FEW = 3  # columns: the ends of edges and a weight
 CACHED = "192MB"  # of a database's blocks, each of which is read once; DuckDB would keep as much as there is memory
 
 
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a folder
-
-
 NO_READING: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -268,8 +265,8 @@ def source_exists(name: str) -> bool:
     return path.file.exists() if isinstance(path, DuckTable) else Path(name).exists()
 
 
-def folder_batches(folder: Path, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
-    """Returns the Arrow schema of the part files of a folder, in the order of their names, and their rows in batches.
+def parquet_batches(path: Path, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+    """Returns the Arrow schema and the rows of a Parquet file, or of the part files of a folder in order of names.
 
     Names of folders such as `year=2024` are a column of text.
 
@@ -277,73 +274,57 @@ def folder_batches(folder: Path, columns: Sequence[str] | None) -> tuple[Any, It
         InputError: the folder holds no part file, or two hold other columns.
     """
     import pyarrow
-    from pyarrow import parquet
+    from pyarrow import dataset, parquet
 
-    files = parts_of(folder)
+    files = [path] if path.is_file() else parts_of(path)
     if not files:
-        raise InputError(f"{folder}: the folder must hold Parquet files (*.parquet), got none: check the path")
-    schemas = [parquet.read_schema(path) for path in files]
-    for path, schema in zip(files, schemas, strict=True):
-        check_names(schema.names, str(folder))
-        odd = sorted(set(schema.names) ^ set(schemas[0].names))
+        raise InputError(f"{path}: the folder must hold Parquet files (*.parquet), got none: check the path")
+    schemas, keys = [parquet.read_schema(file) for file in files], _folder_keys(files[0], path)
+    for file, each in zip(files, schemas, strict=True):
+        check_names(each.names, str(path))
+        odd = sorted(set(each.names) ^ set(schemas[0].names))
         if odd:
             raise InputError(
-                f"{folder}: all part files must have the same columns, but {odd[0]!r} is in "
-                f"{(path if odd[0] in schema.names else files[0]).relative_to(folder)} and not in "
-                f"{(files[0] if odd[0] in schema.names else path).relative_to(folder)}: write them again"
+                f"{path}: all part files must have the same columns, but {odd[0]!r} is in "
+                f"{(file if odd[0] in each.names else files[0]).relative_to(path)} and not in "
+                f"{(files[0] if odd[0] in each.names else file).relative_to(path)}: write them again"
             )
-    schema = schemas[0] if all(schema.equals(schemas[0]) for schema in schemas) else _united(schemas, folder)
-    values = [_values_of(path.relative_to(folder)) for path in files]
-    keys = list(values[0])
-    if any(list(found) != keys for found in values) or set(keys) & set(schema.names):
-        raise InputError(
-            f"{folder}: folders such as year=2024 must have the same keys everywhere, none of them a column of the "
-            "part files: move them"
-        )
-    # Without what pandas put aside.
-    schema = pyarrow.schema([*schema, *((key, pyarrow.string()) for key in keys)])
+        if _folder_keys(file, path) != keys or set(keys) & set(each.names):
+            raise InputError(
+                f"{path}: folders such as year=2024 must have the same keys everywhere, none of them a column of the "
+                "part files: move them"
+            )
+    schema = schemas[0]
+    if path.is_dir():  # without what pandas put aside
+        united = schema.remove_metadata() if all(map(schema.equals, schemas)) else _united(schemas, path)
+        schema = pyarrow.schema([*united, *((key, pyarrow.string()) for key in keys)])
+    folders = dataset.partitioning(pyarrow.schema([(key, pyarrow.string()) for key in keys]), flavor="hive")
+    # Few batches are in memory at a time.
+    scan = dataset.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=BUFFER, pre_buffer=False)
+    rows = dataset.dataset(
+        list(map(str, files)),
+        schema=schema,
+        format=dataset.ParquetFileFormat(default_fragment_scan_options=scan),
+        partitioning=folders if keys else None,
+        partition_base_dir=str(path) if keys else None,
+    )
     wanted = list(schema.names) if columns is None else list(columns)
-    schema = pyarrow.schema([schema.field(name) for name in wanted])
-
-    def rows() -> Iterator[Any]:
-        for path, found in zip(files, values, strict=True):
-            for batch in _of_file(path, [name for name in wanted if name not in found]):
-                of_folders = {key: pyarrow.array([value] * batch.num_rows, "string") for key, value in found.items()}
-                cells = [of_folders[name] if name in found else batch.column(name) for name in wanted]
-                cells = [each.cast(field.type) for each, field in zip(cells, schema, strict=True)]
-                yield pyarrow.RecordBatch.from_arrays(cells, schema=schema)
-
-    return schema, rows()
+    batches = rows.to_batches(
+        columns=wanted, batch_size=ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
+    )
+    return pyarrow.schema([schema.field(name) for name in wanted], schema.metadata), batches
 
 
-def _values_of(path: Path) -> dict[str, str | None]:
-    """Returns what the names of folders such as `year=2024` say."""
-    pairs = (part.partition("=") for part in path.parts[:-1] if "=" in part)
-    return {unquote(key): None if value == NO_VALUE else unquote(value) for key, _, value in pairs}
-
-
-def _of_file(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yields the rows of a Parquet file in batches, of which few are in memory."""
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as file:
-        yield from file.iter_batches(batch_size=ROWS, columns=list(columns), use_threads=False)
-
-
-def file_batches(path: Path, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
-    """Returns the Arrow schema of a Parquet file, and its rows in batches."""
-    import pyarrow
-    from pyarrow import parquet
-
-    schema = parquet.read_schema(path)
-    wanted = list(schema.names) if columns is None else list(columns)
-    return pyarrow.schema([schema.field(name) for name in wanted], schema.metadata), _of_file(path, wanted)
+def _folder_keys(file: Path, base: Path) -> list[str]:
+    """Returns the keys of folders such as `year=2024` above a file."""
+    parts = file.relative_to(base).parts[:-1]
+    return [unquote(part.partition("=")[0]) for part in parts if "=" in part]
 
 
 def batches_of(source: Source, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
     """Returns the Arrow schema and the rows in batches of a table that is no text; None: all columns."""
     if isinstance(source, Path):
-        return (folder_batches if source.is_dir() else file_batches)(source, columns)
+        return parquet_batches(source, columns)
     return source.batches(columns)
 
 
