@@ -300,7 +300,7 @@ def _read_edges(
             scored, last = nodes.parts["scored"], as_of_words(options.as_of)
             told = future_nodes_note(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, last)
             notes[:0] = [f"left out, edges after {last}: {int((~until).sum()):,}", *told]
-        if len(table) == 0:
+        if len(cells.table) == 0:
             notes.insert(0, "the table has no rows: no node has a neighbour")
         if cells.dropped:
             notes.insert(0, cells.dropped)
