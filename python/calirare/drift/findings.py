@@ -1,33 +1,64 @@
-"""What a drift report says: one finding per comparison, and the verdict of all of them."""
+"""The result of a comparison: one finding per difference, and the verdict of all of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from calirare._util.amounts import quoted
+from calirare._util.amounts import amount, quoted
 
 Verdict = Literal["ok", "caution", "do not trust"]
 Part = Literal["column", "edges", "P(rare)"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "caution", "do not trust")
 FEW = 100  # nodes with which chance may make distances of .3 and more
-MORE = 1.2  # times as many neighbours, from which on this is told before what it moves
+MORE = 1.2  # times as many neighbours, from which on this is reported before what it moves
 NAMED = 5  # findings that the sentence names
 
 
 @dataclass(frozen=True)
+class Limits:
+    """Differences from which on a finding is "caution", and "do not trust"; below the first it is ok.
+
+    A difference counts where it is beyond chance and large enough to matter. How large is a rule of thumb, the same for
+    every graph: P(rare) of a tenth of the nodes may be off where a tenth of a column's numbers have moved.
+    """
+
+    caution: float
+    distrust: float
+
+    def verdict(self, difference: float, critical: float) -> Verdict:
+        """Returns what a difference means."""
+        if not difference > max(critical, self.caution):  # NaN is none
+            return "ok"
+        return "do not trust" if difference > self.distrust else "caution"
+
+
+DISTANCE = Limits(0.15, 0.3)
+NEVER_SEEN = Limits(0.01, 0.1)  # the rare class is itself a percent of the nodes
+GAPS = Limits(0.05, 0.3)
+EDGES = Limits(0.3, 0.5)  # a longer period or a larger crop has other degrees by itself
+ISOLATED = Limits(0.05, 0.5)
+APART = Limits(0.1, 0.5)
+HUB = Limits(0.3, math.inf)
+SCORES = Limits(DISTANCE.distrust, math.inf)  # most of it is among nodes that nobody would look at
+CORRELATION = Limits(0.3, math.inf)
+MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
+
+
+@dataclass(frozen=True)
 class Finding:
-    """One thing looked at in a graph and in the run's own.
+    """One comparison of a graph with the run's own.
 
     Attributes:
         part: what it is about.
         name: of the column, or of the property of edges or P(rare).
-        what: is compared: "distance", "beyond the range", "new categories", "gaps", "share", "mean" or "correlation".
-        now: in the graph; of a distance the distance.
-        then: in the run's graph; None of a distance.
-        by_chance: what their difference stays below on graphs of the same law.
+        what: is compared: "distance", "beyond the range", "new categories", "gaps", "proportion", "mean", "correlation".
+        current: in the graph; of a distance the distance.
+        reference: in the run's graph; None of a distance.
+        critical: what their difference stays below on graphs of the same law.
         verdict: what it means.
         why: in words; empty where it is ok.
     """
@@ -35,11 +66,46 @@ class Finding:
     part: Part
     name: str
     what: str
-    now: float
-    then: float | None
-    by_chance: float
+    current: float
+    reference: float | None
+    critical: float
     verdict: Verdict
     why: str = ""
+
+    @property
+    def difference(self) -> float:
+        """Absolute difference of the two values."""
+        return abs(self.current - (self.reference or 0.0))
+
+
+def finding(
+    part: Part,
+    name: str,
+    what: str,
+    values: tuple[float, float | None, float],
+    limits: Limits,
+    why: str,
+    difference: float | None = None,
+) -> Finding:
+    """Returns a finding with its verdict.
+
+    Args:
+        part: see `Finding`, also for name and what.
+        name: as above.
+        what: as above.
+        values: current, reference and critical value.
+        limits: of the difference.
+        why: in words.
+        difference: that is judged; None: of the two values.
+    """
+    found = Finding(part, name, what, *values, "ok")
+    verdict = limits.verdict(found.difference if difference is None else difference, found.critical)
+    return found if verdict == "ok" else Finding(part, name, what, *values, verdict, why)
+
+
+def percent(proportion: float) -> str:
+    """Returns a proportion as a sentence shows it."""
+    return f"{100 * proportion:.0f} %" if proportion >= 0.1 or proportion == 0 else f"{100 * proportion:.2g} %"
 
 
 @dataclass(frozen=True)
@@ -50,8 +116,8 @@ class Drift:
         findings: every comparison.
         n_nodes: nodes of the graph.
         n_columns: columns looked at.
-        scored: whether P(rare) of the run's graph is known, of nodes that did not teach it.
-        sample: how many nodes were looked at where these were drawn at random, and no edges with them; else None.
+        scored: whether P(rare) of the run's graph is known, of nodes outside the training labels.
+        sample: number of nodes in a random sample without edges; None where all were compared.
         neighbours: usual number of neighbours here and in the run's graph; None where chance may make the difference.
     """
 
@@ -71,17 +137,16 @@ class Drift:
     def found(self) -> tuple[Finding, ...]:
         """The findings that are not ok, the worst first, then by how far they are beyond chance."""
         some = [finding for finding in self.findings if finding.verdict != "ok"]
-        return tuple(sorted(some, key=lambda f: (-VERDICTS.index(f.verdict), -_beyond(f))))
+        return tuple(sorted(some, key=lambda f: (-VERDICTS.index(f.verdict), -f.difference / max(f.critical, 1e-12))))
 
     @property
     def sentence(self) -> str:
         """One line: the verdict, what differs and why."""
         if self.verdict == "ok":
             more = " and P(rare)" if self.scored else ""
-            columns = f"{self.n_columns:,} column{'' if self.n_columns == 1 else 's'}"
-            told = self.n_nodes if self.sample is None else self.sample
-            nodes = f"{'' if self.sample is None else 'random '}node{'' if told == 1 else 's'}"
-            few = f" as far as {told:,} {nodes} can tell"
+            columns = amount(self.n_columns, "column")
+            n, noun = (self.n_nodes, "node") if self.sample is None else (self.sample, "random node")
+            few = f" as far as {amount(n, noun)} can tell"
             few = few if self.sample is not None or self.n_nodes < FEW else ""
             edges = "edges" if self.sample is None else "numbers of neighbours"
             return (
@@ -115,17 +180,11 @@ class Drift:
         }
 
 
-def _beyond(finding: Finding) -> float:
-    """Returns how many times its bound by chance a finding is."""
-    away = abs(finding.now - (finding.then or 0.0))
-    return away / max(finding.by_chance, 1e-12)
-
-
 def _listed(findings: Iterable[Finding]) -> str:
     """Returns each name once, with its first reason."""
-    said: dict[str, str] = {}
-    for finding in findings:
-        said.setdefault(finding.name, finding.why)
-    words = [f"{quoted(name)} ({why})" for name, why in list(said.items())[:NAMED]]
-    more = len(said) - len(words)
+    reasons: dict[str, str] = {}
+    for found in findings:
+        reasons.setdefault(found.name, found.why)
+    words = [f"{quoted(name)} ({why})" for name, why in list(reasons.items())[:NAMED]]
+    more = len(reasons) - len(words)
     return ", ".join(words) + (f", and {more:,} more" if more > 0 else "")

@@ -51,6 +51,11 @@ class Noise:
         rate = effect * (1 / n + 1 / m)
         return math.sqrt(2 * self.nats * variance * rate) + 2 / 3 * self.nats * rate
 
+    def proportions(self, n: float, m: float, effect: float, first: float, second: float) -> float:
+        """Returns what the difference of two proportions stays below: `mean` with the variance of the pooled one."""
+        pooled = (first * n + second * m) / (n + m)
+        return self.mean(n, m, effect, pooled * (1 - pooled))
+
     def beyond(self, n: float, m: float, effect: float) -> float:
         """Returns how many of m values may lie beyond the range of n others.
 

@@ -74,5 +74,5 @@ def _expected(said: dict[str, Any]) -> str:
 
 
 def _row(each: dict[str, Any]) -> tuple[str, ...]:
-    numbers = ("" if each[key] is None else f"{each[key]:.4g}" for key in ("now", "then", "by_chance"))
+    numbers = ("" if each[key] is None else f"{each[key]:.4g}" for key in ("current", "reference", "critical"))
     return each["part"], each["name"], each["what"], *numbers, each["verdict"]

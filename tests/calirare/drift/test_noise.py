@@ -8,18 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.drift import Noise, design_effect, patches
-from calirare.drift.columns import ReferenceCategories, ReferenceNumbers, compare_categories, compare_numbers
+from calirare.drift import Finding, Noise, design_effect, patches
+from calirare.drift.columns import ReferenceCategories, ReferenceNumbers
 from calirare.drift.neighbourhoods import communities
 from calirare_ext import Csr
 
 NOISE = Noise(1)  # one test at 5 %
 REPEATS = 300
 MOST = 27  # of 300 at 5 %, a binomial number exceeds it with probability 1e-3
-
-
-def one_patch_each(n: int) -> np.ndarray:
-    return np.arange(n)
 
 
 def ring(sizes: list[int], bridge: bool = True) -> Csr:
@@ -34,39 +30,44 @@ def ring(sizes: list[int], bridge: bool = True) -> Csr:
     return Csr.from_coo(rows, columns, None, (n, n))
 
 
+def compared(reference: np.ndarray, current: np.ndarray, categories: int | None = None) -> dict[str, Finding]:
+    """What another sample of a column, one patch each, differs by."""
+    patch = np.arange(len(reference))
+    if categories is None:
+        found = ReferenceNumbers.of(reference, patch).compare("", current, NOISE)
+    else:
+        found = ReferenceCategories.of(reference, patch, categories).compare("", current, NOISE)
+    return {each.what: each for each in found}
+
+
 def test_columns_of_one_law_stay_below_their_bounds_and_shifted_ones_do_not():
     rng = np.random.default_rng(0)
-    beyond = {"distance": 0, "range": 0, "gaps": 0}
+    beyond = {"distance": 0, "beyond the range": 0, "gaps": 0}
     for _ in range(REPEATS):
         then, now = rng.standard_normal((2, 200))
         then[rng.random(200) < 0.1], now[rng.random(200) < 0.1] = np.nan, np.nan
-        found = compare_numbers(ReferenceNumbers.of(then, one_patch_each(200)), now, NOISE)
-        beyond["distance"] += found.distance > found.distance_by_chance
-        beyond["range"] += found.beyond > found.beyond_by_chance
-        beyond["gaps"] += abs(found.gaps - found.gaps_then) > found.gaps_by_chance
+        for what, found in compared(then, now).items():
+            beyond[what] += found.difference > found.critical
     assert max(beyond.values()) <= MOST, beyond
-    shifted = compare_numbers(ReferenceNumbers.of(then, one_patch_each(200)), now + 1, NOISE)
-    assert shifted.distance > shifted.distance_by_chance
-    assert compare_numbers(ReferenceNumbers.of(then, one_patch_each(200)), now + 9, NOISE).beyond == 1
+    shifted = compared(then, now + 1)["distance"]
+    assert shifted.current > shifted.critical
+    assert compared(then, now + 9)["beyond the range"].current == 1
 
 
 def test_categories_of_one_law_stay_below_their_bounds_and_others_do_not():
     rng = np.random.default_rng(1)
     p = (1 / np.arange(1, 41)) / (1 / np.arange(1, 41)).sum()
-    told = unseen = 0
+    beyond = {"distance": 0, "new categories": 0, "gaps": 0}
     for _ in range(REPEATS):
         then, now = rng.choice(40, (2, 300), p=p).astype(float)
-        found = compare_categories(ReferenceCategories.of(then, one_patch_each(300), 40), now, NOISE)
-        told += found.told
-        unseen += found.unseen > found.unseen_by_chance
-    assert max(told, unseen) <= MOST, (told, unseen)
-    assert told > 0, "or chi-squared would be of no use"
-    turned = compare_categories(ReferenceCategories.of(then, one_patch_each(300), 40), 39 - now, NOISE)
-    assert turned.told
-    assert turned.distance > 0.5
-    new = compare_categories(ReferenceCategories.of(then, one_patch_each(300), 40), np.full(300, 40.0), NOISE)
-    assert new.unseen == 1 > new.unseen_by_chance
-    assert new.told
+        for what, found in compared(then, now, 40).items():
+            beyond[what] += found.difference > found.critical
+    assert max(beyond.values()) <= MOST, beyond
+    assert beyond["distance"] > 0, "or chi-squared would be of no use"
+    assert compared(then, 39 - now, 40)["distance"].current > 0.5 > compared(then, 39 - now, 40)["distance"].critical
+    new = compared(then, np.full(300, 40.0), 40)
+    assert new["new categories"].current == 1 > new["new categories"].critical
+    assert new["distance"].critical == 0, "no value is of a known category"
 
 
 def test_distance_is_that_of_two_samples():
@@ -78,7 +79,7 @@ def test_distance_is_that_of_two_samples():
         (rng.poisson(2, 400).astype(float), rng.poisson(3, 300).astype(float)),
         (np.repeat([0.0, 1.0], [300, 100]), np.repeat([0.0, 1.0, 2.0], [100, 50, 150])),
     ):
-        found = compare_numbers(ReferenceNumbers.of(then, one_patch_each(400)), now, NOISE).distance
+        found = compared(then, now)["distance"].current
         assert found == pytest.approx(ks_2samp(then, now).statistic, rel=0, abs=2 / 513)
 
 
