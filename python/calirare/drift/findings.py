@@ -55,7 +55,7 @@ class Finding:
     Attributes:
         part: what it is about.
         name: of the column, or of the property of edges or P(rare).
-        what: is compared: "distance", "beyond the range", "new categories", "gaps", "proportion", "mean", "correlation".
+        what: "distance", "beyond the range", "new categories", "gaps", "proportion", "mean" or "correlation".
         current: in the graph; of a distance the distance.
         reference: in the run's graph; None of a distance.
         critical: what their difference stays below on graphs of the same law.

@@ -23,8 +23,10 @@ from calirare.metrics.detection import (
     recall_at,
 )
 from calirare.metrics.event_calibration import (
+    CalibrationLine,
     InTheLarge,
     calibration_in_the_large,
+    calibration_line,
     equal_mass_ece,
     equal_mass_noise_floor,
 )
@@ -40,7 +42,6 @@ from calirare.metrics.resampling import (
     macro_ace_noise_floor,
     noise_floor,
 )
-from calirare.metrics.slope import CalibrationLine, calibration_line
 
 __all__ = [
     "BUDGETS",

@@ -1,13 +1,16 @@
-"""Is the probability of one event right: in bins of equal numbers, and on the whole."""
+"""Calibration of the probability of one event: in bins of equal numbers, its mean, and the line of its log-odds."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from calirare._util.arrays import Array, as_scores, as_weights, check_count
+from calirare._util.arrays import EQUAL, Array, as_scores, as_weights, check_count
+from calirare._util.errors import NotConvergedError
 from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
 from calirare.metrics.inputs import Scalar, check_norm, read_event
 from calirare.metrics.ranked import worth_of
@@ -86,7 +89,7 @@ def equal_mass_noise_floor(
     for draw in range(n_draws):
         happened = rng.random(len(chance)) >= 1 - chance
         values[draw] = np.abs(np.bincount(bins, weights=share * (happened - chance), minlength=n_bins)).sum()
-    return NoiseFloor(float(values.mean()), float(values.std(ddof=1)) if n_draws > 1 else 0.0)
+    return NoiseFloor.of(values)
 
 
 def calibration_in_the_large(
@@ -125,3 +128,86 @@ def calibration_in_the_large(
     low, high = binomial_interval(np.array([share * size]), np.array([size]), level)
     upper = mean_p / float(low[0]) if low[0] > 0 else math.inf
     return InTheLarge(mean_p, share, mean_p / share, mean_p / float(high[0]), upper)
+
+
+class CalibrationLine(NamedTuple):
+    """logit P(y = 1) = intercept + slope * logit(p), fitted by maximum likelihood (Cox 1958).
+
+    Attributes:
+        slope: 1 is calibrated; below 1 the probabilities are too extreme, above 1 too timid.
+        intercept: 0 is calibrated, if the slope is 1.
+        in_the_large: the intercept when the slope is held at 1: above 0 the event is underestimated on the whole.
+    """
+
+    slope: float
+    intercept: float
+    in_the_large: float
+
+
+def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -> CalibrationLine:
+    """Calibration slope and intercept of one event's probabilities.
+
+    Probabilities are kept a machine epsilon of their dtype away from 0 and 1; but those nearer to 0 count as they are,
+    and 0 as the smallest of them. For one class of many or one label give its column and whether it is the true one.
+
+    Args:
+        y_true: 1 where the event happened, else 0, [n].
+        p: its predicted probabilities, [n], in [0, 1].
+        weights: sample weights [n] >= 0, or None.
+
+    Returns:
+        Slope, intercept and calibration in the large, as floats.
+
+    Raises:
+        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
+        ValueError: shape or range is wrong, the event always or never happens, all of `p` is equal, or it separates the
+            outcomes so that no finite slope is the likeliest.
+        NotConvergedError: Newton's method stops short, which only probabilities that all but separate the outcomes can
+            bring about.
+    """
+    data = read_event("calibration_line", y_true, p, weights).on_cpu()
+    eps, p = torch.finfo(data.probabilities.dtype).eps, data.probabilities.double()
+    low = float(torch.where(p > 0, p, eps).min().clamp(max=eps))
+    logit = torch.logit(p.clamp(low, 1 - eps))
+    y = data.labels.double()
+    counted = torch.ones_like(y).bool() if data.weights is None else data.weights > 0
+    events, others = logit[counted & (y == 1)], logit[counted & (y == 0)]
+    if not events.numel() or not others.numel():
+        raise ValueError("calibration_line: y_true must hold both 0 and 1 with positive weights, got one of them")
+    if float(logit.max() - logit.min()) <= EQUAL * max(1.0, float(logit.abs().max())):
+        raise ValueError("calibration_line: p must differ to have a slope, got equal ones")
+    if bool(events.min() >= others.max()) or bool(others.min() >= events.max()):
+        raise ValueError("calibration_line: p must overlap between outcomes, got probabilities that separate them")
+    share = counted.double() / len(y) if data.weights is None else data.weights / data.weights.sum()
+    slope, intercept = _line(logit.numpy(), y.numpy(), share.numpy())
+    return CalibrationLine(slope, intercept, _shift(logit.numpy(), share.numpy(), float(data.mean(y))))
+
+
+def _line(logit: np.ndarray, y: np.ndarray, share: np.ndarray) -> tuple[float, float]:
+    """Returns slope and intercept, fitted in log-odds of mean 0 and size 1: close ones are nearly a constant."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    centre = share @ logit
+    size = np.abs(logit - centre)[share > 0].max()
+    model = LogisticRegression(C=math.inf, solver="newton-cholesky", tol=1e-12)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            model.fit((logit - centre)[:, None] / size, y, sample_weight=share)
+    except ConvergenceWarning as error:
+        raise NotConvergedError(
+            f"calibration_line: Newton's method must reach the maximum, but {error}. Give more samples, whose scores "
+            "overlap between the outcomes"
+        ) from error
+    slope = float(model.coef_[0, 0] / size)
+    return slope, float(model.intercept_[0] - slope * centre)
+
+
+def _shift(logit: np.ndarray, share: np.ndarray, frequency: float) -> float:
+    """Returns the shift of log-odds with which the mean probability is the frequency."""
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    widest = 2 * np.abs(logit).max() + 50  # beyond it every probability is 0 or 1
+    return float(brentq(lambda shift: share @ expit(logit + shift) - frequency, -widest, widest, xtol=1e-14))

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import torch
 
-from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_order, to_tensor
+from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_count, check_order, to_tensor
 from calirare._util.errors import shown
 
 Scalar: TypeAlias = float | torch.Tensor
@@ -62,7 +62,7 @@ def _check_shape(function: str, y_true: torch.Tensor, expected: tuple[int, ...])
 
 
 def check_rows(function: str, p: torch.Tensor) -> None:
-    """Refuses class probabilities [n, C] of one class, or whose rows' sums are off by more than `ROW_SUM_SLACK`."""
+    """Refuses class probabilities [n, C] of one class, or rows with a sum off by more than `ROW_SUM_SLACK`."""
     p = p.detach()
     if p.shape[1] < 2:
         raise ValueError(f"{function}: p must have at least 2 columns, or be [n] = P(class 1), got {p.shape[1]}")
@@ -153,19 +153,8 @@ def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tenso
     if data.kind != "multiclass":
         positive = p.detach() > 0.5
         return torch.where(positive, p, 1 - p), positive == data.labels.bool()
-    if p.requires_grad:
-        confidence, prediction = p.max(1)
-        return confidence, prediction == data.labels
-    # argmax costs several times amax. The label is predicted if its probability is the largest, unless a class before
-    # it has the same one, and two classes can only share the largest when it is at most one half.
-    label = data.labels[:, None]
-    confidence = p.amax(1)
-    correct = p.gather(1, label)[:, 0] == confidence
-    may_tie = torch.nonzero(correct & (confidence <= 0.5 + ROW_SUM_SLACK))[:, 0]
-    others = p.index_select(0, may_tie).scatter_(1, label.index_select(0, may_tie), -1.0)
-    tied = may_tie[others.amax(1) == confidence.index_select(0, may_tie)]
-    correct[tied] = p[tied].argmax(1) == data.labels[tied]
-    return confidence, correct
+    confidence, prediction = p.max(1)
+    return confidence, prediction == data.labels
 
 
 def refuse_multilabel(function: str, data: Predictions) -> Predictions:
@@ -183,25 +172,22 @@ def single_label_tasks(data: Predictions) -> list[Predictions]:
     return [Predictions("binary", p, y, data.weights, data.is_torch) for p, y in columns]
 
 
-def check_class(function: str, cls: int, name: str = "cls") -> None:
-    """Refuses a number of a class that is no integer (TypeError)."""
-    try:
-        operator.index(cls)
-    except TypeError:
-        raise TypeError(f"{function}: {name} must be an integer, got {shown(cls)}") from None
-
-
 def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:
     """Returns the single-label task that class or label `cls` belongs to, and its number there (1 for a label).
 
     TypeError where `cls` is no integer, ValueError where there is no such label.
     """
-    check_class(function, cls)
-    if data.kind != "multilabel":
-        return data, cls
+    _check_class(function, data, cls)
+    return (single_label_tasks(data)[cls], 1) if data.kind == "multilabel" else (data, cls)
+
+
+def _check_class(function: str, data: Predictions, cls: int, name: str = "cls") -> None:
+    try:
+        operator.index(cls)
+    except TypeError:
+        raise TypeError(f"{function}: {name} must be an integer, got {shown(cls)}") from None
     if not 0 <= cls < data.n_classes:
-        raise ValueError(f"{function}: cls must lie in 0..{data.n_classes - 1}, got {cls}")
-    return single_label_tasks(data)[cls], 1
+        raise ValueError(f"{function}: {name} must lie in 0..{data.n_classes - 1}, got {cls}")
 
 
 def present_classes(data: Predictions) -> list[int]:
@@ -215,11 +201,16 @@ def class_members(function: str, data: Predictions, cls: int, name: str = "cls")
 
     TypeError where `cls` is no integer, ValueError where there is no such class, or no sample of positive weight of it.
     """
-    check_class(function, cls, name)
-    if not 0 <= cls < data.n_classes:
-        raise ValueError(f"{function}: {name} must lie in 0..{data.n_classes - 1}, got {cls}")
+    _check_class(function, data, cls, name)
     members = data.labels == cls
     counted = members if data.weights is None else members & (data.weights > 0)
     if not bool(counted.any()):
         raise ValueError(f"{function}: y_true must contain class {cls}, got none of it among {len(members)} samples")
     return members
+
+
+def check_resampling(function: str, n_draws: int, level: float) -> None:
+    """Refuses a number of draws that is none, and a level outside (0, 1)."""
+    check_count(function, "n_draws", n_draws)
+    if not 0 < level < 1:
+        raise ValueError(f"{function}: level must lie in (0, 1), got {level}")

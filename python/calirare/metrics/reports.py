@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from calirare._util.arrays import Array, check_count
+from calirare._util.arrays import Array
 from calirare._util.errors import NotConvergedError
 from calirare.metrics.calibration_errors import class_ace, classwise_ece, ece, macro_ace, mce
-from calirare.metrics.detection import Budget, Event, auprc, auroc, check_budget, event_of, places_of
-from calirare.metrics.event_calibration import calibration_in_the_large, equal_mass_ece, equal_mass_noise_floor
-from calirare.metrics.inputs import Predictions, class_members, predicted_classes, read, refuse_multilabel
+from calirare.metrics.detection import (
+    Budget,
+    auprc,
+    check_budget,
+    event_of,
+    places_of,
+    worth_of_rarer,
+)
+from calirare.metrics.event_calibration import (
+    calibration_in_the_large,
+    calibration_line,
+    equal_mass_ece,
+    equal_mass_noise_floor,
+)
+from calirare.metrics.inputs import (
+    Predictions,
+    check_resampling,
+    class_members,
+    predicted_classes,
+    read,
+    refuse_multilabel,
+)
 from calirare.metrics.proper_scores import brier, brier_decomposition, nll
-from calirare.metrics.ranked import Ranked, Ranking, share_interval, worth_of
+from calirare.metrics.ranked import Ranked, Ranking, share_interval
 from calirare.metrics.resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
-from calirare.metrics.slope import calibration_line
 
 
 def calibration_report(
@@ -55,20 +74,28 @@ def calibration_report(
     data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
     class_members(name, data, minority, "minority")
     y, q, w = data.labels, data.probabilities, data.weights
-    floors: dict[str, Any] = {"n_draws": n_draws, "seed": seed}
+    draws: dict[str, Any] = {"n_draws": n_draws, "seed": seed, "weights": w}
     values = _decisions(y.numpy(), predicted_classes(data).numpy(), minority, None if w is None else w.numpy()) | {
         "ace_minority": class_ace(y, q, minority, n_ace_bins, weights=w),
-        "ace_minority_noise_floor": class_ace_noise_floor(y, q, minority, n_ace_bins, weights=w, **floors).mean,
+        "ace_minority_noise_floor": class_ace_noise_floor(y, q, minority, n_ace_bins, **draws).mean,
         "macro_ace": macro_ace(y, q, n_ace_bins, weights=w),
-        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, n_ace_bins, weights=w, **floors).mean,
+        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, n_ace_bins, **draws).mean,
         "ece": ece(y, q, n_bins, weights=w),
-        "ece_noise_floor": noise_floor(lambda drawn, q: ece(drawn, q, n_bins, weights=w), q, **floors).mean,
+        "ece_noise_floor": noise_floor(functools.partial(ece, n_bins=n_bins), q, **draws).mean,
+        **_errors(data, n_bins),
+    }
+    return {name: float(value) for name, value in values.items()}
+
+
+def _errors(data: Predictions, n_bins: int) -> dict[str, Any]:
+    """Returns the errors and proper scores that both reports hold one after the other."""
+    y, q, w = data.labels, data.probabilities, data.weights
+    return {
         "mce": mce(y, q, n_bins, weights=w),
         "classwise_ece": classwise_ece(y, q, n_bins, weights=w),
         "nll": nll(y, q, weights=w),
         "brier": brier(y, q, weights=w),
     }
-    return {name: float(value) for name, value in values.items()}
 
 
 def _decisions(y: np.ndarray, predicted: np.ndarray, minority: int, weights: np.ndarray | None) -> dict[str, Any]:
@@ -113,24 +140,21 @@ def marginal_report(
         raise ValueError(f"{name}: y_true must be [n, K] of 0 and 1, got shape {tuple(data.labels.shape)}")
     y, q, w = data.labels, data.probabilities, data.weights
     wrong = (q > 0.5) != y.bool()
-    floors: dict[str, Any] = {"n_draws": n_draws, "seed": seed}
-    floor = noise_floor(lambda drawn, q: classwise_ece(drawn, q, n_bins, weights=w), q, multilabel=True, **floors)
+    draws: dict[str, Any] = {"n_draws": n_draws, "seed": seed, "weights": w}
+    floor = noise_floor(functools.partial(classwise_ece, n_bins=n_bins), q, multilabel=True, **draws)
     values: dict[str, Any] = {
         "hamming_loss": data.mean(wrong.double()),
         "subset_accuracy": data.mean((~wrong.any(1)).double()),
         "macro_ace": macro_ace(y, q, weights=w),
-        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, weights=w, **floors).mean,
+        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, **draws).mean,
         "ece": ece(y, q, n_bins, weights=w),
-        "mce": mce(y, q, n_bins, weights=w),
-        "classwise_ece": classwise_ece(y, q, n_bins, weights=w),
+        **_errors(data, n_bins),
         "classwise_ece_noise_floor": floor.mean,
-        "nll": nll(y, q, weights=w),
-        "brier": brier(y, q, weights=w),
     }
     return {key: float(value) for key, value in values.items()}
 
 
-Key = tuple[Budget | None, str]  # of a share: the budget, or None of an area, and its name
+Key = tuple[int | None, str]  # of a value: the place of its budget, or None of an area, and its name
 BUDGETS: tuple[Budget, ...] = (0.01, 100)
 
 
@@ -175,26 +199,32 @@ def detection_report(
         ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
     """
     name = "detection_report"
-    check_count(name, "n_draws", n_draws)
-    if not 0 < level < 1:
-        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
+    check_resampling(name, n_draws, level)
     for budget in budgets:
         check_budget(name, budget)
     data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
     event = event_of(name, data, cls, order=True)
     ranked = Ranked.of(*event)
     ranking, both = ranked.ranking(), not bool(event[0].all())
-    shares = _shares(ranking, budgets, both) | _areas(data, cls, both)
-    drawn = [_shares(draw, budgets, both) for draw in ranked.resampled(n_draws, seed, stratify=stratify)]
-    told = _with_ends(shares, drawn, _worth(event, both), ranking, level)
+    places = [min(places_of(budget, ranking), ranking.total) for budget in budgets]  # all there is, if it is more
+    values = _values(ranking, places, both)
+    drawn = [_values(draw, places, both) for draw in ranked.resampled(n_draws, seed, stratify=stratify)]
+    ends = _intervals(values, drawn, worth_of_rarer(event), places, ranking, level)
+    areas: dict[str, Any] = {} if both else {"auroc": None}
+    found = [{"budget": b, "nodes": at, "share": at / ranking.total} for b, at in zip(budgets, places, strict=True)]
+    for (i, name), value in values.items():
+        part = areas if i is None else found[i]
+        part |= {name: value, f"{name}_lower": ends[i, name][0], f"{name}_upper": ends[i, name][1]}
+    for part in found:
+        part |= {f"lift{end}": part[f"precision{end}"] / ranking.prevalence for end in ("", "_lower", "_upper")}
+    if data.n_classes > 2:
+        areas["macro_auprc"] = float(auprc(data.labels, data.probabilities, weights=data.weights))
     return {
         "n": len(event[0]),
         "n_rare": int(event[0].sum()),
         "prevalence": ranking.prevalence,
-        **told[None],
-        **({} if both else {"auroc": None}),
-        **({} if data.n_classes == 2 else {"macro_auprc": _macro_auprc(data)}),
-        "budgets": [_looked_at(budget, ranking) | told[budget] | _lift(told[budget], ranking) for budget in budgets],
+        **areas,
+        "budgets": found,
         "level": level,
         "draws": n_draws,
     }
@@ -268,82 +298,41 @@ def _line(y: np.ndarray, p: np.ndarray, weights: np.ndarray | None) -> dict[str,
     return dict(zip(names, line, strict=True))
 
 
-def _areas(data: Predictions, cls: int, both: bool) -> dict[Key, float]:
-    """Returns the areas as scikit-learn computes them."""
-    measures = {"auprc": auprc, "auroc": auroc} if both else {"auprc": auprc}
-    given = (data.labels, data.probabilities, cls)
-    return {(None, name): float(area(*given, weights=data.weights)) for name, area in measures.items()}
-
-
-def _macro_auprc(data: Predictions) -> float:
-    return float(auprc(data.labels, data.probabilities, weights=data.weights))
-
-
-def _places(budget: Budget, ranking: Ranking) -> float:
-    """Returns the weight a budget looks at: all there is, if it is more."""
-    return min(places_of(budget, ranking), ranking.total)
-
-
-def _looked_at(budget: Budget, ranking: Ranking) -> dict[str, float]:
-    places = _places(budget, ranking)
-    return {"budget": budget, "nodes": places, "share": places / ranking.total}
-
-
-def _shares(ranking: Ranking, budgets: Sequence[Budget], both: bool) -> dict[Key, float]:
-    """Returns the areas, under None, and what each budget holds."""
-    shares: dict[Key, float] = {(None, "auprc"): ranking.auprc()}
+def _values(ranking: Ranking, places: list[float], both: bool) -> dict[Key, float]:
+    """Returns the areas, and precision and recall where so much weight is looked at."""
+    values: dict[Key, float] = {(None, "auprc"): ranking.auprc()}
     if both:
-        shares[None, "auroc"] = ranking.auroc()
-    for budget in budgets:
-        places = _places(budget, ranking)
-        hits = ranking.hits(places)
-        shares[budget, "precision"], shares[budget, "recall"] = hits / places, hits / float(ranking.found[-1])
-    return shares
+        values[None, "auroc"] = ranking.auroc()
+    for i, at in enumerate(places):
+        hits = ranking.hits(at)
+        values[i, "precision"], values[i, "recall"] = hits / at, hits / float(ranking.found[-1])
+    return values
 
 
-def _worth(event: Event, both: bool) -> float:
-    """Returns how many equal samples the rarer side is worth."""
-    happened, _, weights = event
-    sides = (happened, ~happened) if both else (happened,)
-    return min(worth_of(None if weights is None else weights[side], int(side.sum())) for side in sides)
-
-
-def _with_ends(
-    shares: dict[Key, float], drawn: list[dict[Key, float]], worth: float, ranking: Ranking, level: float
-) -> dict[Budget | None, dict[str, float]]:
-    """Returns each budget's shares, and under None the areas, with the ends of their intervals."""
-    ends: dict[Key, tuple[float, float]] = {}
-    for (budget, name), value in shares.items():
-        trials = worth if budget is None or name == "recall" else max(_places(budget, ranking), 1.0)
-        draws = np.array([draw[budget, name] for draw in drawn])
-        ends[budget, name] = share_interval(value, draws, level, worth, trials)
-    for budget in {key[0] for key in shares if key[0] is not None}:
-        ends |= _joined(budget, shares, ends, ranking)
-    told: dict[Budget | None, dict[str, float]] = {}
-    for (budget, name), value in shares.items():
-        low, high = ends[budget, name]
-        told.setdefault(budget, {}).update({name: value, f"{name}_lower": low, f"{name}_upper": high})
-    return told
-
-
-def _joined(
-    budget: Budget, shares: dict[Key, float], ends: dict[Key, tuple[float, float]], ranking: Ranking
+def _intervals(
+    values: dict[Key, float],
+    drawn: list[dict[Key, float]],
+    worth: float,
+    places: list[float],
+    ranking: Ranking,
+    level: float,
 ) -> dict[Key, tuple[float, float]]:
-    """Returns the intervals of a budget's precision and recall, which both count its hits: of the hits the wider one.
+    """Returns the ends of each value's interval.
 
-    Where all alerts are hits, resamples hold as many, and recall would seem certain; and the other way round. Where the
-    budget looks at all there is, both are.
+    A budget's precision and recall both count its true positives: of the two intervals of that count the wider one is
+    taken. Where all alerts are right, resamples hold as many, and recall would seem certain; and the other way round.
+    Where the budget looks at all there is, both are certain.
     """
-    places, positives = _places(budget, ranking), float(ranking.found[-1])
-    sizes = {(budget, "precision"): places, (budget, "recall"): positives}
-    if places == ranking.total:
-        return {key: (shares[key], shares[key]) for key in sizes}
-    low = min(ends[key][0] * size for key, size in sizes.items())
-    high = min(places, positives, max(ends[key][1] * size for key, size in sizes.items()))
-    return {key: (low / size, high / size) for key, size in sizes.items()}
-
-
-def _lift(shares: dict[str, float], ranking: Ranking) -> dict[str, float]:
-    """Returns the lift with its ends: precision's over the prevalence."""
-    ends = ("", "_lower", "_upper")
-    return {f"lift{end}": shares[f"precision{end}"] / ranking.prevalence for end in ends}
+    ends: dict[Key, tuple[float, float]] = {}
+    for (i, name), value in values.items():
+        trials = max(places[i], 1.0) if i is not None and name == "precision" else worth
+        draws = np.array([draw[i, name] for draw in drawn])
+        ends[i, name] = share_interval(value, draws, level, worth, trials)
+    for i, at in enumerate(places):
+        positives = float(ranking.found[-1])
+        sizes: dict[Key, float] = {(i, "precision"): at, (i, "recall"): positives}
+        low = min(ends[key][0] * size for key, size in sizes.items())
+        high = min(at, positives, max(ends[key][1] * size for key, size in sizes.items()))
+        for key, size in sizes.items():
+            ends[key] = (values[key], values[key]) if at == ranking.total else (low / size, high / size)
+    return ends

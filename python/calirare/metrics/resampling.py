@@ -12,6 +12,7 @@ from calirare.metrics.binning import equal_frequency_bins
 from calirare.metrics.inputs import (
     Metric,
     Predictions,
+    check_resampling,
     check_rows,
     class_members,
     class_task,
@@ -27,6 +28,11 @@ class NoiseFloor(NamedTuple):
 
     mean: float
     std: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> NoiseFloor:
+        """Returns mean and standard deviation of a measure's values, one per draw."""
+        return cls(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
 
 
 class Interval(NamedTuple):
@@ -68,23 +74,23 @@ def noise_floor(
     """
     check_count("noise_floor", "n_draws", n_draws)
     scores = as_scores("noise_floor", "p", p, ndim=(1, 2))
-    if scores.ndim == 2 and not multilabel:
+    chances = scores.detach().double().cpu().numpy()
+    rows = scores.ndim == 2 and not multilabel
+    if rows:
         check_rows("noise_floor", scores)
         # The last class takes what rounding leaves of the sum: its own edge is not needed.
-        edges = scores.detach().double().cumsum(1)[:, :-1].cpu().numpy()
-    else:
-        edges = 1 - scores.detach().double().cpu().numpy()
+        chances = chances.cumsum(1)[:, :-1]
     given = {} if weights is None else {"weights": weights}
     rng = np.random.default_rng(seed)
     values = np.empty(n_draws)
     for draw in range(n_draws):
-        if scores.ndim == 2 and not multilabel:
-            labels = (rng.random(len(edges))[:, None] >= edges).sum(1)
+        if rows:
+            labels = (rng.random(len(chances))[:, None] >= chances).sum(1)
         else:
-            labels = (rng.random(edges.shape) >= edges).astype(np.int64)
+            labels = (rng.random(chances.shape) >= 1 - chances).astype(np.int64)
         drawn = torch.from_numpy(labels).to(scores.device) if isinstance(p, torch.Tensor) else labels
         values[draw] = float(metric(drawn, p, **given))
-    return _floor(values)
+    return NoiseFloor.of(values)
 
 
 def class_ace_noise_floor(
@@ -107,9 +113,10 @@ def class_ace_noise_floor(
     raises what `class_ace` does.
     """
     name = "class_ace_noise_floor"
-    _check_floor(name, n_bins, n_draws)
+    check_count(name, "n_bins", n_bins)
+    check_count(name, "n_draws", n_draws)
     data, cls = class_task(name, read(name, y_true, p, weights), cls)
-    return _floor(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
+    return NoiseFloor.of(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
 
 
 def macro_ace_noise_floor(
@@ -126,14 +133,15 @@ def macro_ace_noise_floor(
     Takes, gives and raises what `class_ace_noise_floor` does, but for the class.
     """
     name = "macro_ace_noise_floor"
-    _check_floor(name, n_bins, n_draws)
+    check_count(name, "n_bins", n_bins)
+    check_count(name, "n_draws", n_draws)
     data = read(name, y_true, p, weights)
     rng = np.random.default_rng(seed)
     tasks = [
         np.mean([_class_draws(name, task, c, n_bins, n_draws, rng) for c in present_classes(task)], axis=0)
         for task in single_label_tasks(data)
     ]
-    return _floor(np.mean(tasks, axis=0))
+    return NoiseFloor.of(np.mean(tasks, axis=0))
 
 
 def bootstrap_interval(
@@ -173,13 +181,11 @@ def bootstrap_interval(
         ValueError: shape or range is wrong, or a resample lacks a class that the metric needs.
     """
     name = "bootstrap_interval"
-    check_count(name, "n_draws", n_draws)
-    if not 0 < level < 1:
-        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
+    check_resampling(name, n_draws, level)
     scores = to_tensor(name, "p", p)
     y = to_tensor(name, "y_true", y_true, scores.device)
-    for what, given_values in (("p", scores), ("y_true", y)):
-        if given_values.ndim == 0:
+    for what, values in (("p", scores), ("y_true", y)):
+        if values.ndim == 0:
             raise ValueError(f"{name}: {what} must hold one row per sample, got a single number: give an array [n]")
     check_order(name, y, scores)
     if len(scores) != len(y) or len(y) == 0:
@@ -187,23 +193,21 @@ def bootstrap_interval(
     if stratify and y.ndim != 1:
         raise ValueError(f"{name}: y_true must be [n] to be stratified, got shape {tuple(y.shape)}")
     w = as_weights(name, weights, len(y), y.device)
+    host = y.cpu().numpy()
     rows = np.arange(len(y)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
-    groups = [rows]
-    if stratify:
-        host = y.cpu().numpy()[rows]
-        groups = [rows[host == c] for c in np.unique(host)]
+    groups = [rows[host[rows] == c] for c in np.unique(host[rows])] if stratify else [rows]
     rng = np.random.default_rng(seed)
-    values = np.empty(n_draws)
-    for draw in range(n_draws):
+    drawn = []
+    for _ in range(n_draws):
         chosen = np.concatenate([members[rng.integers(len(members), size=len(members))] for members in groups])
         given = {} if w is None else {"weights": _rows_of(weights, w, chosen)}
         try:
-            values[draw] = float(metric(_rows_of(y_true, y, chosen), _rows_of(p, scores, chosen), **given))
+            drawn.append(float(metric(_rows_of(y_true, y, chosen), _rows_of(p, scores, chosen), **given)))
         except ValueError as error:
-            if stratify or y.ndim != 1 or len(np.unique(y.cpu().numpy()[chosen])) == len(y.unique()):
+            if stratify or y.ndim != 1 or len(np.unique(host[chosen])) == len(np.unique(host)):
                 raise
             raise ValueError(f"{name}: a resample lacks a class ({error}): pass stratify=True") from error
-    lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(lower), float(upper))
 
 
@@ -212,11 +216,6 @@ def _rows_of(given: Array | None, values: torch.Tensor, rows: np.ndarray) -> Arr
     if isinstance(given, torch.Tensor):
         return values[torch.from_numpy(rows).to(values.device)]
     return values.cpu().numpy()[rows]
-
-
-def _check_floor(function: str, n_bins: int, n_draws: int) -> None:
-    check_count(function, "n_bins", n_bins)
-    check_count(function, "n_draws", n_draws)
 
 
 def _class_draws(
@@ -245,7 +244,3 @@ def _class_draws(
             surplus = np.repeat(np.add.reduceat(surplus, ties) / sizes, sizes)
         values[draw] = np.abs(np.add.reduceat(surplus, starts)).sum()
     return values
-
-
-def _floor(values: np.ndarray) -> NoiseFloor:
-    return NoiseFloor(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)

@@ -67,8 +67,8 @@ def test_the_formula_of_the_resamples_is_scikit_learns(ties, weighted):
     ap, auc = (f(y, p, sample_weight=w) for f in (average_precision_score, roc_auc_score))
     assert ranking.auprc() == pytest.approx(ap, rel=1e-12)
     assert ranking.auroc() == pytest.approx(auc, rel=1e-12)
-    assert metrics.auprc(y, p, weights=w) == ap
-    assert metrics.auroc(y, p, weights=w) == auc
+    assert metrics.auprc(y, p, weights=w) == pytest.approx(ap, rel=1e-12)
+    assert metrics.auroc(y, p, weights=w) == pytest.approx(auc, rel=1e-12)
     assert ranking.auprc() != pytest.approx(average_precision_score(y, -p, sample_weight=w), rel=0.1), "it can fail"
 
 
@@ -142,9 +142,9 @@ def test_refusals():
             measure(y, p, 4)
         with pytest.raises(ValueError, match=f"{name}: budget must be at least 1"):
             measure(y, p, 0)
-        with pytest.raises(ValueError, match=rf"{name}: budget must be a share in \(0, 1\]"):
+        with pytest.raises(ValueError, match=rf"{name}: budget must be a proportion in \(0, 1\]"):
             measure(y, p, 2.5)
-        with pytest.raises(TypeError, match=f"{name}: budget must be a whole number or a share"):
+        with pytest.raises(TypeError, match=f"{name}: budget must be a whole number or a proportion"):
             measure(y, p, "many")
     with pytest.raises(ValueError, match="auprc: y_true must hold a 1, got zeros only"):
         metrics.auprc([[0, 0]], [[0.1, 0.2]])
