@@ -110,7 +110,7 @@ def page(results: Row, commits: str) -> str:
             if row["auprc"]["ahead"] < -0.01]  # fmt: skip
     lines += [f"{', '.join(ahead)}; more than .01 of AUPRC behind: {'; '.join(lost) or 'nowhere'}.", ""]
     file = "benchmarks/results/unseen.json"
-    return "\n".join([*lines, f"[{file}](../{file}): `python benchmarks/bench_unseen.py`, commit {commits}."])
+    return "\n".join([*lines, f"[{file}](../../{file}): `python benchmarks/bench_unseen.py`, commit {commits}."])
 
 
 MEASURES = {"auprc": "AUPRC", "brier": "Brier score", "nll": "NLL"}

@@ -44,10 +44,10 @@ def rule(columns: int) -> str:
     return "| --- " * columns + "|"
 
 
-def source(name: str, found: dict[str, Any]) -> str:
+def source(name: str, found: dict[str, Any], up: str = "..") -> str:
     machine = found["machine"]
     return (
-        f"[benchmarks/results/{name}.json](../benchmarks/results/{name}.json): `{found['command']}`, commit "
+        f"[benchmarks/results/{name}.json]({up}/benchmarks/results/{name}.json): `{found['command']}`, commit "
         f"{found['commit']}, torch {found['versions']['torch']}, {machine['cores']} cores of {machine['processor']}."
     )
 

@@ -192,6 +192,6 @@ def page(text: str) -> str:
             for network in NETWORK_NAMES:
                 lines += table(found, name, dataset, network)
         lines += free(found)
-        text = between(text, name, [*lines, *verdicts(found), source(name, found)])
+        text = between(text, name, [*lines, *verdicts(found), source(name, found, "../..")])
     found = load(RULES_PROTOCOL.name)
-    return between(text, "rules", [*rules(found), source("rules", found)])
+    return between(text, "rules", [*rules(found), source("rules", found, "../..")])
