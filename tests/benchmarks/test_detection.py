@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 
-from calirare import Graph
 from calirare.datasets import synthetic_rare
 from tests.helpers.pages import is_current
 from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
@@ -83,20 +82,6 @@ def test_a_fraud_is_known_from_its_step_on_and_without_a_date_never(bench: Any, 
     assert 2 not in np.concatenate([task.known, task.asked])
     assert not np.isin(task.known, task.asked).any()
     assert (task.y[task.known] == 0).sum() == 3
-
-
-def test_hop_columns_are_means_over_neighbours_by_hand(bench: Any) -> None:
-    edges = np.array([[0, 1], [1, 2]])
-    x = np.array([[1.0], [2.0], [7.0], [5.0]])
-    graph = Graph.from_edges(edges, x, weight=np.array([1.0, 3.0]), symmetrize=True)
-    tables = bench.columns.Tables(bench.tasks.Task(graph))
-    mean = np.array([2.0, (1 + 3 * 7) / 4, 2.0, 0.0])
-    twice = np.array([mean[1], 2.0, mean[1], 0.0])
-    expected = np.column_stack([x, mean, twice, np.log1p([1, 2, 1, 0])]).astype(np.float32)
-    assert np.array_equal(tables.get("hops")[0], expected)
-    plain = tables.get("gadbench")[0]
-    assert plain.shape == (4, 3)
-    assert plain[:, 1].tolist() == [2.0, 4.0, 2.0, 0.0]  # without weights
 
 
 def test_tables_of_the_later_graph_use_the_ranks_of_the_first(bench: Any) -> None:

@@ -42,12 +42,6 @@ def test_an_order_is_good_where_the_edge_that_matters_comes_first(bench):
     assert first["deletion at"] == [0.0] * len(bench.judge.FIRST)
 
 
-def test_planted_edges_are_counted_among_as_many(bench):
-    motif, scores = torch.tensor([True, False, True, False]), torch.tensor([4.0, 3.0, 2.0, 1.0])
-    found = bench.judge.found(scores, bench.judge.ordered(scores, 0), motif)
-    assert found == {"accuracy": 0.5, "auroc": 0.75}
-
-
 def without(graph: Graph, edges: torch.Tensor) -> Graph:
     """Returns a graph without some undirected edges, [b, 2]."""
     a, n = graph.adjacency, graph.n_nodes
@@ -74,19 +68,6 @@ def test_the_judge_says_what_the_run_says_of_the_graph_without_these_edges(bench
     ours = model.without_edges(node, field.edges) - model.log_odds(torch.tensor([node]))
     judged = judge.log_odds(field, single) - judge.log_odds(field, kept[:1])
     assert (judged - ours).abs().max() <= FLOAT64 * (1 + truth.abs().max())
-
-
-@pytest.mark.parametrize(("name", "least", "most"), [("houses", 5, 6), ("rings", 7, 7)])
-def test_what_a_planted_node_reads_holds_its_motif(bench, name, least, most):
-    planted = bench.planted.houses(2) if name == "houses" else bench.planted.rings()
-    graph = planted.task.graph
-    rows, columns = graph.adjacency.rows(), graph.adjacency.indices.long()
-    for node in (graph.y == 1).nonzero().flatten()[:20].tolist():
-        near = torch.isin(rows, torch.cat([columns[rows == node], torch.tensor([node])])) | (rows == node)
-        edges = torch.unique(torch.stack([rows, columns], 1)[near].sort(1)[0], dim=0)
-        assert least <= int(planted.motif(node, edges).sum()) <= most
-    rest = int((graph.y == 0).nonzero()[0])
-    assert not planted.motif(rest, torch.stack([rows, columns], 1)).any()
 
 
 def test_the_page_says_what_was_measured(monkeypatch):

@@ -124,13 +124,6 @@ def test_a_label_out_of_range_is_refused_and_reads_nothing(label) -> None:
     assert float(sums[0].sum()) == 1
 
 
-def test_chunks_cover_every_row_once() -> None:
-    for n in (8191, 8192, 8193, 3 * 8192):
-        p = torch.zeros(n, 2, dtype=torch.float64)
-        p[:, 0] = 1
-        assert confidence_bins(p, torch.zeros(n, dtype=torch.int64), 3)[0].tolist() == [[0.0, 0.0, float(n)]] * 4
-
-
 def test_strided_rows_and_columns() -> None:
     p, y, weights = random_rows(200, 6, torch.float64)
     want = confidence_bins(p, y, 15, weights=weights)[0]

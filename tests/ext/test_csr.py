@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 
 import numpy as np
@@ -73,25 +72,6 @@ def test_keys_of_a_matrix_with_more_than_2_to_the_31_places():
     assert a.values.tolist() == [3.0, 2.0, 1.0]
 
 
-def test_to_changes_dtype_and_device_and_nothing_else(device):
-    a = random_matrix(5, 4, 9, seed=1)
-    moved = a.to(torch.float32).to(device)
-    assert (moved.dtype, moved.device.type) == (torch.float32, device.type)
-    assert_identical(moved.to_dense().cpu(), a.to_dense().float(), "moved")
-    assert a.to(torch.float64) is a
-    assert a.to("cpu") is a
-
-
-def test_a_changed_copy_does_not_inherit_what_was_computed():
-    a = random_matrix(5, 5, 9, seed=1)
-    x = normal(5, 2, seed=2)
-    a.transpose()
-    before = propagate(a, x)
-    twice = dataclasses.replace(a, values=2 * a.values)
-    assert_identical(propagate(twice, x), 2 * before, "propagate")
-    assert_identical(twice.transpose().to_dense(), 2 * a.to_dense().T, "transpose")
-
-
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
@@ -107,12 +87,6 @@ def test_a_used_matrix_is_copied_without_what_was_computed(way):
     assert not copied._cache
     assert_identical(propagate(copied, x), y, "propagate")
     assert_identical(propagate(copied.transpose(), x), turned, "transpose")
-
-
-@pytest.mark.parametrize("dense", [torch.ones(3), torch.ones(2, 2).to_sparse()])
-def test_from_dense_refuses_what_is_no_dense_matrix(dense):
-    with pytest.raises(ValueError, match=r"Csr: dense must be a strided matrix \[n_rows, n_cols\], got"):
-        Csr.from_dense(dense)
 
 
 INDPTR, INDICES, VALUES = torch.tensor([0, 1, 2]), torch.tensor([1, 0], dtype=torch.int32), torch.tensor([1.0, 2.0])
@@ -202,13 +176,6 @@ def test_a_shape_whose_places_have_no_number_is_refused():
     for shape in ((2**40, 2**30), (2, 2**62), (-1, 2)):
         with pytest.raises(ValueError, match="Csr: shape must be of sizes from 0"):
             Csr.from_coo(rows, rows, None, shape)
-
-
-@pytest.mark.parametrize("name", MATRICES)
-def test_repeated_row(name, dtype, device):
-    a = matrix(name, dtype, device)
-    assert a.repeated_row() == (0 if name == "repeated entries" else None)
-    assert a.transpose().repeated_row() == (0 if name == "repeated entries" else None)
 
 
 def test_repeated_row_of_columns_in_any_order(device):

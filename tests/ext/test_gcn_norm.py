@@ -8,11 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from calirare_ext import Csr, gcn_norm, propagate, reference, row_sums
+from calirare_ext import Csr, gcn_norm, reference, row_sums
 from tests.helpers.compare import gcn_norm_matches
-from tests.helpers.problems import graph, normal, random_matrix
+from tests.helpers.problems import graph, random_matrix
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
 
@@ -90,35 +89,6 @@ def test_negative_row_sums_are_refused(entry, dtype, device):
     assert bool(torch.isfinite(gcn_norm(Csr.from_dense(dense).to(device)).values).all())
 
 
-def test_two_runs_agree_bit_for_bit_and_no_sum_takes_any_order(dtype, device):
-    """On a GPU `index_add` and its kin add in the order in which threads come by."""
-    adjacency = weighted(3, 40, 700).to(dtype).to(device)
-    place = torch.arange(700, device=device) % 13
-    coo = (place, place, adjacency.values[:1].expand(700) / 3, (13, 13))
-    with Operations() as seen:
-        first = gcn_norm(adjacency), Csr.from_coo(*coo, sum_duplicates=True)
-    for _ in range(3):
-        again = gcn_norm(adjacency), Csr.from_coo(*coo, sum_duplicates=True)
-        for one, other in zip(first, again, strict=True):
-            assert_identical(one.values, other.values)
-    unordered = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce"}
-    assert [name for name, kind in seen.names if name in unordered and kind != "cpu"] == []
-    assert [name for name, _ in seen.names if name in unordered] == ["index_add_"], "of from_coo, on the CPU"
-
-
-class Operations(TorchDispatchMode):
-    """Notes the name and the first tensor's device of every operation of torch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[tuple[str, str]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kind = args[0].device.type if args and isinstance(args[0], torch.Tensor) else "cpu"
-        self.names.append((func.overloadpacket.__name__, kind))
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("block", [1, 7, 10**6])
 def test_row_sums(block, dtype, device, monkeypatch):
     monkeypatch.setattr(sys.modules["calirare_ext.row_sums"], "BLOCK_ENTRIES", block)
@@ -146,29 +116,6 @@ class TestTorchGeometric:
         theirs = Csr.from_coo(index[1], index[0], weight, (n, n)).to_dense()
         bound = sum_bound(theirs, 2 * n + 8, theirs.abs(), out=torch.float64)
         assert_within(gcn_norm(adjacency).to_dense(), theirs, bound, "gcn_norm")
-
-    def test_layer(self, name, geometric):
-        adjacency = ADJACENCIES[name]()
-        edge_index = torch.stack([adjacency.indices.long(), adjacency.rows()])
-        n, d, h = adjacency.n_rows, 5, 3
-        x, weight, bias = normal(n, d, seed=2), normal(d, h, seed=3), normal(h, seed=4)
-        conv = geometric.GCNConv(d, h).double()
-        with torch.no_grad():
-            conv.lin.weight.copy_(weight.T)
-            conv.bias.copy_(bias)
-            theirs = conv(x, edge_index, adjacency.values)
-        a_hat = gcn_norm(adjacency)
-        magnitude = a_hat.to_dense() @ (x.abs() @ weight.abs()) + bias.abs()
-        bound = sum_bound(theirs, 4 * (n + d) + 16, magnitude, out=torch.float64)
-        assert_within(propagate(a_hat, x @ weight) + bias, theirs, bound, "GCNConv")
-
-
-def test_a_stored_self_loop_of_weight_0_is_as_in_torch_geometric(geometric):
-    adjacency = stored_zero_loop()
-    edge_index = torch.stack([adjacency.indices.long(), adjacency.rows()])
-    index, weight = geometric.gcn_norm(edge_index, adjacency.values, 3, dtype=torch.float64)
-    theirs = Csr.from_coo(index[1], index[0], weight, (3, 3)).to_dense()
-    assert_within(gcn_norm(adjacency).to_dense(), theirs, sum_bound(theirs, 8, theirs.abs(), out=torch.float64))
 
 
 def test_refuses_a_matrix_that_is_not_square():

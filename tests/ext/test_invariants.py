@@ -11,6 +11,7 @@ from torch import Tensor
 from calirare_ext import (
     block_cg,
     confidence_bins,
+    gcn_norm,
     hessian_product,
     jackknife_interval,
     move_logits,
@@ -21,7 +22,7 @@ from calirare_ext import (
 )
 from calirare_ext._backend import _C
 from calirare_ext.propagate import compiled
-from tests.helpers.problems import LAYOUTS, SAMPLES, matrix, network, normal, random_matrix
+from tests.helpers.problems import LAYOUTS, SAMPLES, graph, matrix, network, normal, random_matrix
 from tests.helpers.tolerance import assert_identical
 
 
@@ -69,6 +70,7 @@ SPREAD: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "node_gradients, sparse": sparse_gradients,
 }
 AGAIN = SPREAD | {
+    "gcn_norm": lambda like: (gcn_norm(graph(directed=True).to(like.dtype).to(like.device)).values,),
     "hessian_product": lambda like: (hessian_product(tape_of(like), vectors(like)),),
     "move_logits": lambda like: (move_logits(tape_of(like), vectors(like)),),
     "solve_inverse_hvp": lambda like: tuple(

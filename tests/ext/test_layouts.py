@@ -57,15 +57,6 @@ def test_threads_strides_and_rows_of_every_length(dtype, threads, monkeypatch):
         assert bool((buffer[:, [0, -1]] == 9.0).all())
 
 
-def test_nan_and_infinity_reach_only_their_rows():
-    """Tiles do not fill up with entries of weight 0, which would spread a NaN in row 0 of X."""
-    a = random_matrix(90, 90, 400, seed=5).to(torch.float32)
-    x = torch.ones(90, 1)
-    x[0], x[1] = float("nan"), float("inf")
-    assert torch.equal(from_tiles(a, x).isnan(), plain(a, x).isnan())
-    assert torch.equal(from_tiles(a, x).isinf(), plain(a, x).isinf())
-
-
 def test_the_choice_comes_with_use_and_changes_no_bit(monkeypatch):
     monkeypatch.setattr(layouts, "LARGE", 1000)
     monkeypatch.setattr(layouts, "TILE_ROWS", 200)

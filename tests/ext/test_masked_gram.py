@@ -46,15 +46,6 @@ def test_mutants_are_rejected(name: str, dtype: torch.dtype) -> None:
         masked_gram_matches(mutants.MASKED_GRAM[name](*parts), *parts)
 
 
-def test_rows_apart_and_columns_apart(device: torch.device) -> None:
-    a, products, mask, scaled = problem(6, 11, 50, 5, torch.float64, device)
-    wanted = masked_gram(a, in_panels(products), mask, scaled)
-    apart = torch.randn(11, 70, dtype=torch.float64).to(device)
-    apart[:, 7:57] = products
-    turned = masked_gram(a, in_panels(apart[:, 7:57]), mask.T.contiguous().T, scaled.T.contiguous().T)
-    assert torch.equal(turned, wanted)
-
-
 @pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 64), (torch.float64, 32)])
 def test_panels_hold_every_column_and_zeros_behind_them(dtype: torch.dtype, width: int) -> None:
     products = torch.randn(5, 70, dtype=dtype)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare_ext import Csr, node_gradients, receptive_field, record
+from calirare_ext import Csr, node_gradients
 from calirare_ext._backend import _C
 from calirare_ext.node_gradients import entry_plans
 from tests.helpers.compare import node_gradients_match
 from tests.helpers.problems import NETWORKS, far_apart, network, normal
-from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
+from tests.helpers.tolerance import assert_within, sum_bound
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -31,17 +31,6 @@ def test_any_seeds(name, n_seeds, dtype, device):
     rows = node_gradients(net.tape, seeds).dense()
     assert rows.shape == (net.tape.n_nodes * n_seeds, net.tape.n_parameters)
     node_gradients_match(rows, net.tape, seeds)
-
-
-def test_a_row_without_edges_has_only_its_bias_gradient():
-    """A propagation matrix may have empty rows; the logits there are the last bias alone."""
-    a = Csr.from_dense(torch.tensor([[0.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
-    field = receptive_field(a, normal(2, 3, seed=1), torch.tensor([0]), 2)
-    layers = [(normal(3, 4, seed=2), normal(4, seed=3)), (normal(4, 2, seed=4), normal(2, seed=5))]
-    tape = record(field, layers, torch.tensor([1]))
-    rows = node_gradients(tape).dense()
-    assert_identical(rows[:, :-2], torch.zeros(1, 24, dtype=torch.float64), "weights")
-    assert_identical(rows[:, -2:], tape.loss_gradient_at_logits(), "last bias")
 
 
 @pytest.mark.parametrize("name", ["three layers, four classes", "sparse inputs", "one layer"])

@@ -162,11 +162,6 @@ class TestFunctorch:
         assert_within(grads, expected, sum_bound(expected, 2 * sum(a.shape), magnitude, out=torch.float64), "grads")
 
 
-def test_no_gradient_is_tracked_where_none_is_asked_for(device):
-    a = matrix("wide", torch.float32, device)
-    assert not propagate(a, torch.ones(a.n_cols, 2, device=device)).requires_grad
-
-
 GOOD = Csr.from_dense(torch.eye(3))
 
 

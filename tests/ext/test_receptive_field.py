@@ -69,11 +69,6 @@ def test_inputs_of_any_strides_are_kept_by_rows(nodes):
     assert_identical(field.inputs, inputs[nodes], "inputs")
 
 
-def test_all_rows_in_order_are_not_copied():
-    a_hat, inputs = gcn_norm(graph(directed=True)), normal(N_NODES, 3, seed=1)
-    assert receptive_field(a_hat, inputs, torch.arange(N_NODES), 2).inputs is inputs
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

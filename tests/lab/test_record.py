@@ -15,12 +15,11 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.metrics import confidence_statistics, ece, nll
-from calirare.models import GcnTraining
 from calirare_ext import Csr
 from calirare_lab.baselines import LossAndAccuracy
 from calirare_lab.studies import record
-from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
-from calirare_lab.studies.record.measures import debiased_ece, judge
+from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, runner
+from calirare_lab.studies.record.measures import debiased_ece
 from calirare_lab.studies.record.protocol import random_shares, stratified_folds
 from tests.helpers.command import few_candidates
 from tests.helpers.graphs import random_graph
@@ -93,14 +92,6 @@ def _quick(protocol: Protocol) -> Protocol:
     return dataclasses.replace(protocol, gcn=dataclasses.replace(protocol.gcn, epochs=10), gat=gat)
 
 
-def test_networks_without_folds_say_of_labels_what_they_say_of_all_nodes() -> None:
-    graph, nodes = _graph(GETS_PROTOCOL), torch.arange(30)
-    network = GcnTraining(epochs=4)
-    told = networks.held_out(network, graph, networks.fit(network, graph, nodes), 3)
-    assert told.every.shape == (3, 220, 3)
-    assert float((told.every[told.fold, nodes] - told.own).abs().max()) < 1e-5
-
-
 MAPS = {"frozen": 8, "left-out": 7, "folds": 10}
 
 
@@ -147,24 +138,6 @@ def test_a_free_detector_is_the_default_of_train_on_all_labels(monkeypatch: pyte
     assert graph.y is not None
     p = outcomes[0].probabilities("population")[graph.split.test]
     assert rows[1]["nll"] == pytest.approx(float(nll(graph.y[graph.split.test], p)), abs=1e-6)
-
-
-def test_the_free_detector_and_its_track_belong_together() -> None:
-    every = runner.cells_of(GETS_PROTOCOL, ["cora"], ["gcn", "gat", "auto"], record.TRACKS, 1)
-    assert [cell.track for cell in every if cell.network == "auto"] == ["anything"]
-    assert [cell.network for cell in every if cell.track == "anything"] == ["auto"]
-    assert len(every) == 4 + 3 + 1
-
-
-def test_measures_are_of_the_predicted_class_in_the_protocols_bins() -> None:
-    p = torch.softmax(torch.randn(80, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64), 1)
-    labels = torch.arange(80) % 3
-    values = judge(labels, p, 15)
-    assert values["ece"] == pytest.approx(float(ece(labels, p, 15)), abs=1e-6)
-    assert values["ece"] != pytest.approx(judge(labels, p, 10)["ece"], abs=1e-5)
-    assert values["debiased_ece"] < values["ece"]
-    assert values["nll"] == pytest.approx(float(nll(labels, p)), abs=1e-6)
-    assert values["accuracy"] == pytest.approx(float((p.argmax(1) == labels).double().mean()), abs=1e-6)
 
 
 def test_the_debiased_error_takes_off_what_redrawn_accuracies_add() -> None:

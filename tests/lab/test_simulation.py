@@ -219,12 +219,6 @@ def test_numbers_out_of_range_are_refused(tmp_path, wrong):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_drawn(tmp_path):
-    with pytest.raises(InputError, match=r"[\d.]+ GB are needed while the graph is written, [\d.]+ GB are free"):
-        synthetic_on_disk(tmp_path / "g", 2_000_000_000, mean_degree=1e6)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("stage", ["edges", "features"])
 def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch, stage):
     monkeypatch.setattr(on_disk, "PAIRS", 777)

@@ -87,18 +87,6 @@ def test_a_graph_is_trained_calibrated_and_judged_with_the_same_commands(tmp_pat
         assert judged["report"][name] == pytest.approx(value, rel=1e-5, abs=0), name
 
 
-def test_evaluate_names_what_it_met(tmp_path):
-    rng = np.random.default_rng(0)
-    path = tmp_path / "p.csv"
-    with path.open("w") as file:
-        file.write("y_a,y_b,p_a,p_b\n")
-        for _ in range(30):
-            file.write(f"{int(rng.random() < 0.5)},0,{rng.random():.3f},0.25\n")
-    text = call("evaluate", path, "--floors", "0")
-    assert "note: constant scores: b" in text
-    assert "note: absent labels: b" in text
-
-
 def predictions(path, digits: int | None = None, sep: str = ",") -> None:
     """Writes a table of calibrated probabilities, rounded to so many digits."""
     import pandas as pd
@@ -124,22 +112,6 @@ def test_evaluate_says_what_ties_do(tmp_path):
     assert found is not None
     report = json.loads(out.read_text())["report"]
     assert float(found[1]) < 0.8 * report["copula"]
-
-
-def test_no_file_is_replaced_unasked(tmp_path):
-    table, out = tmp_path / "p.csv", tmp_path / "e.json"
-    predictions(table)
-    before = table.read_bytes()
-    for more in ((), ("--overwrite",)):
-        with pytest.raises(InputError, match="--out must not be the table itself"):
-            call("evaluate", table, "--floors", "0", "--out", table, *more)
-    assert table.read_bytes() == before
-    out.write_text("mine")
-    with pytest.raises(InputError, match="exists already: take another --out, or pass --overwrite"):
-        call("evaluate", table, "--floors", "0", "--out", out)
-    assert out.read_text() == "mine"
-    call("evaluate", table, "--floors", "0", "--out", out, "--overwrite")
-    assert json.loads(out.read_text())["rows"] == 400
 
 
 @pytest.mark.parametrize(

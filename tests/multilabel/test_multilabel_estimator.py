@@ -182,13 +182,6 @@ def test_every_device_gives_the_same_number(device):
         assert float((there.per_label.cpu() - here.per_label).abs().max()) <= 1e-12
 
 
-def test_many_chunks_give_what_one_gives(monkeypatch):
-    f, y = sample(500, 3)
-    whole = canonical_calibration_error(y, f, norm=2).value
-    monkeypatch.setattr("calirare_multilabel.estimator.CHUNK_ROWS", 7)
-    assert canonical_calibration_error(y, f, norm=2).value == pytest.approx(whole, rel=1e-13, abs=0)
-
-
 @pytest.mark.parametrize("label_model", ["density", "threshold"])
 @pytest.mark.parametrize(
     ("name", "change"),

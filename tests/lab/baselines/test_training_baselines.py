@@ -13,12 +13,10 @@ from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, normalize_features, propagation
 from calirare.models import GCN, GcnFit, GcnTraining, fit
 from calirare.training import class_weights, cross_entropy
-from calirare_ext import Csr
 from calirare_lab.baselines import (
     GatTraining,
     OfficialSettings,
     class_weighted_smoothing_loss,
-    dropout_probabilities,
     dropout_probabilities_of_module,
     early_stopping,
     focal_loss,
@@ -209,19 +207,6 @@ def test_the_official_reading_drops_hidden_units_alone(graph: Graph) -> None:
     assert_alike(read_official(model, graph, 1, dropout=False), plain)
     shallow = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1)).model
     assert_alike(read_official(shallow, graph, 1), torch.softmax(shallow.logits(graph), 1).detach())
-
-
-def test_reading_with_dropout_drops_features_and_hidden_units(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fit(graph, torch.arange(200), QUICK).model
-    sparse = dataclasses.replace(graph, x=Csr.from_dense(graph.x))
-    plain = torch.softmax(model.logits(graph), 1).detach()
-    one, again, other = (dropout_probabilities(model, graph, seed) for seed in (1, 1, 2))
-    assert torch.equal(one, again)
-    assert float((one - other).abs().max()) > 1e-2
-    assert float((one - plain).abs().max()) > 1e-2
-    monkeypatch.setattr("calirare_lab.baselines.dropout_reading.SHARE", 0.0)
-    for g in (graph, sparse):
-        assert float((dropout_probabilities(model, g, 1) - plain).abs().max()) < 1e-5
 
 
 def test_a_module_read_with_dropout_is_a_draw_and_stays_what_it_is(graph: Graph) -> None:

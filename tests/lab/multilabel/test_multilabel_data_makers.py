@@ -61,14 +61,6 @@ def test_images_are_read_with_their_table(tmp_path):
     assert float(scaled.mean((0, 2, 3)).abs().max()) < 1e-5
 
 
-def test_images_without_split_are_split_by_the_seed(tmp_path):
-    table = write_images(tmp_path / "images")
-    parts = [load_images(tmp_path / "images", table, size=8, seed=seed).split for seed in (0, 0, 1)]
-    assert [len(parts[0].test), len(parts[0].val), len(parts[0].train)] == [12, 10, 38]
-    assert torch.equal(parts[0].test, parts[1].test)
-    assert not torch.equal(parts[0].test, parts[2].test)
-
-
 def test_precomputed_features_replace_the_pixels(tmp_path):
     table = write_images(tmp_path / "images")
     with table.open() as file:

@@ -9,7 +9,7 @@ import pytest
 from calirare_lab.multilabel import plots
 from calirare_lab.multilabel.plots import draw_study
 from calirare_lab.multilabel.simulate import RATES, _hidden_parts, _score_correlation, worlds
-from calirare_lab.multilabel.study import Cell, kernel_repeats, repeats_for, run_cell, run_study, verdicts
+from calirare_lab.multilabel.study import Cell, run_study, verdicts
 from calirare_multilabel import CopulaOptions, canonical_calibration_error
 
 WORLDS = {world.name: world for world in worlds()}
@@ -127,15 +127,3 @@ def test_ticks_are_sizes_and_their_labels_do_not_overlap(sizes, labels, tmp_path
         assert axes.get_xticklabels(minor=True) == []
         boxes = [text.get_window_extent() for text in ticks]
         assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-
-
-def test_few_samples_stay_few():
-    assert [repeats_for(n, 200) for n in (250, 64_000, 10**6)] == [200, 46, 10]
-    assert [repeats_for(n, 2) for n in (250, 10**6)] == [2, 2]
-    assert verdicts([Cell("w", "copula", 100, 1.0, 100, 0.05, 0.05, 0.02, None)]) == [], "of one size"
-    assert kernel_repeats(250, 2) == 2
-    cells = run_cell(WORLDS["hidden"], 30, repeats=2)
-    assert {cell.repeats for cell in cells} == {2}
-    assert all(np.isfinite([cell.mean, cell.deviation]).all() for cell in cells)
-    with pytest.raises(ValueError, match="run_cell: repeats must be at least 2, got 1"):
-        run_cell(WORLDS["hidden"], 30, repeats=1)

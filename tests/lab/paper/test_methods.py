@@ -92,12 +92,6 @@ def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, qu
     assert float((in_sample - p).abs().max()) > 1e-3
 
 
-def test_few_rare_nodes_fall_back_to_a_temperature(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "MIN_RARE", 10_000)
-    _, numbers = ours.calibrated(Context(PLACE, small), ours.Recipe(n_networks=1))
-    assert numbers["bias"] == 0.0
-
-
 def test_trainings_are_shared_between_methods(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from calirare_lab.paper import context as context_module
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-import multiprocessing
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -160,34 +158,6 @@ def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: 
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "cells").rglob("*.json"))) == 4 + 2  # and a jackknife at each place
     assert "pubmed: not run. its file is missing" in (tmp_path / "table2.md").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["", "{}", "3", '{"method": "tempe'])
-def test_a_damaged_cell_is_named(text: str, made: Graph, tmp_path: Path) -> None:
-    where = [Place("cora", 20, 0)]
-    for path in (cell_path(tmp_path, where[0], "temperature"), module.individual_path(tmp_path, where[0])):
-        whole = path.read_text()
-        path.write_text(text)
-        with pytest.raises(InputError, match=rf"{path} must be a cell .* damaged \(.*\): delete it"):
-            read_cells(tmp_path, where, NAMES)
-        path.write_text(whole)
-
-
-@pytest.mark.slow
-def test_processes_end_with_the_work_that_is_stopped() -> None:
-    def stopped() -> None:
-        with module.workers(2) as pool:
-            futures = [pool.submit(time.sleep, 60) for _ in range(4)]
-            while not futures[0].running():
-                time.sleep(0.05)
-            raise KeyboardInterrupt
-
-    started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
-    assert time.monotonic() - started < 30
-    assert not multiprocessing.active_children()
 
 
 def test_the_command_refuses_what_it_does_not_know(everywhere_small: Graph, tmp_path: Path) -> None:
