@@ -223,22 +223,6 @@ class TestFailingBuild:
 
 
 TOOLS = "cc c++ gcc g++ ld as ar ranlib nm strip objcopy objdump readelf sh uname".split()  # noqa: SIM905
-    "cc",
-    "c++",
-    "gcc",
-    "g++",
-    "ld",
-    "as",
-    "ar",
-    "ranlib",
-    "nm",
-    "strip",
-    "objcopy",
-    "objdump",
-    "readelf",
-    "sh",
-    "uname",
-]
 
 
 def build_tools() -> tuple[str, str]:
