@@ -356,7 +356,7 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
         (folder / f"{stem}.csv").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("calirare.cli.predict.write_scored", half)
+    monkeypatch.setattr("calirare.cli.predict.write_predictions", half)
     out = tmp_path / "deep" / "folder" / "p.csv"
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", out)
     assert f"{out} cannot be written: No space left on device" in assert_refused(said)

@@ -14,7 +14,7 @@ import torch
 import calirare
 from calirare.graph import Graph
 from calirare.models import streaming, streams
-from calirare.run import score_only
+from calirare.run import score_only, scoring
 from tests.helpers.command import assert_refused, call, few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -121,7 +121,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(request, model, stage, later,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(score_only, "expected_count", stop)
+        patched.setattr(scoring, "expected_count", stop)
         found = call("predict", "--run", run, "--graph", later, "--scores-only", "--out", tmp_path / "s.parquet")
         assert found.code == 130
         assert f"finished blocks are kept in {tmp_path / '.s.blocks'}: the same command goes on from there" in found.err

@@ -51,4 +51,4 @@ def without_pictures():
         for name in ("reliability.png", "classes.png"):
             (folder / name).write_bytes(b"")
 
-    return mock.patch("calirare.run.class_judging.Judged.draw", draw)
+    return mock.patch("calirare.run.judging.Judged.draw", draw)

@@ -72,7 +72,7 @@ def rough_runs(pictures: bool = False) -> Iterator[None]:
         stack.enter_context(mock.patch.multiple("calirare._util.memory", RESAMPLES=0, DRAWS=0, LEAST=3))
         if not pictures:
             stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
-            stack.enter_context(mock.patch("calirare.run.class_judging.Judged.draw", _no_pictures_of_classes))
+            stack.enter_context(mock.patch("calirare.run.judging.Judged.draw", _no_pictures_of_classes))
             stack.enter_context(mock.patch("calirare.plots.canvas.save", _dot))
         yield
 

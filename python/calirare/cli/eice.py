@@ -30,7 +30,6 @@ def run(folder: Path, graph: str | None = None, nodes: str | None = None, covera
     if nodes not in (None, *PARTS, ALL):
         raise InputError(f"eice: --nodes must be one of {', '.join((*PARTS, ALL))}, got {nodes!r}")
     saved = load(folder)
-    saved.settings.check_rare("eice: what it measures")
     own = saved.mapped(saved.graph(graph))
     nodes = nodes or next(part for part in PARTS if part == PARTS[-1] or getattr(saved.split, part).numel())
     chosen = torch.arange(own.n_nodes) if nodes == ALL else getattr(saved.split, nodes)
@@ -39,15 +38,15 @@ def run(folder: Path, graph: str | None = None, nodes: str | None = None, covera
     with Reporter() as reporter:
         result = saved.scorer.intervals(own, coverage, reporter)
     said = saved.scorer.probabilities(own)
-    raw, probabilities = said.raw, said.chosen
-    right, ice = result.about(probabilities[chosen], chosen)
-    ice_raw = result.about(torch.stack([1 - raw, raw], 1)[chosen], chosen)[1]
+    probabilities = said.chosen[chosen]
+    right, ice = result.about(probabilities, chosen)
+    ice_raw = result.about(said.raw[chosen], chosen)[1]
     what = "calibrated" if saved.scorer.calibrator is not None else "the network's own, there is no map"
     print(f"nodes        {nodes}, {chosen.numel():,}")
     print(f"EICE         {_mean(ice)} of the probabilities in predictions.csv ({what}): mean of `ice`")
     print(f"EICE, raw    {_mean(ice_raw)} of the network's own probabilities: mean of `ice_raw`")
     print(f"uncertainty  {_mean(right)} on average")
-    print(f"confidence   {_mean(probabilities[chosen].max(1).values)} on average")
+    print(f"confidence   {_mean(probabilities.max(1).values)} on average")
     width = (result.upper - result.lower)[chosen].abs()
     print(f"width        {float(width.mean()):.6f} on average, {result.coverage:.0%}")
     if result.facts.damping:  # detectors with folds have none

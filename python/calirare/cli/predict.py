@@ -16,19 +16,15 @@ from calirare.graph.matching import note_weights
 from calirare.graph.tables import as_of_words, id_column_of, is_table, stem_of
 from calirare.models import streams_of
 from calirare.run import (
-    ClassScored,
     IntervalNodes,
     Loaded,
     PrevalenceRequest,
     SavedRun,
-    Scored,
     Source,
     Streamed,
-    check_interval_nodes,
     load,
-    score_classes,
     write_json,
-    write_scored,
+    write_predictions,
     write_scores,
 )
 from calirare_ext import __version__
@@ -71,7 +67,6 @@ def run(
     Raises:
         InputError: a file cannot be used, or the features are others.
     """
-    check_interval_nodes(interval_nodes or "auto")
     if scores_only and interval_nodes is not None:
         raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
     path = out or folder / f"predictions_{stem_of(graph)}{'.parquet' if scores_only else '.csv'}"
@@ -82,27 +77,20 @@ def run(
     files = [path.with_suffix(each) for each in (".csv", ".parquet", ".json")[int(scores_only) :]]
     check_free(files, "predict", overwrite=overwrite)
     saved = load(folder)
-    many = saved.settings.many
-    if many and (interval_nodes is not None or prevalence is not None or fail_on_drift):
-        raise InputError(
-            "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
-            "trained with task classes: leave them out"
-        )
+    if prevalence is not None:
+        saved.settings.check_rare("predict: --prevalence")
     blocks = BlockFiles(path.parent / f".{path.stem}.blocks")
-    scored: Scored | ClassScored
     with locked_files(files, "predict", overwrite=overwrite):
         with Reporter() as reporter, blocks.resumable(), fresh_files(path.parent, f"predict: {path}") as partial:
             source = _source(saved, graph, settings, blocks if scores_only else None, reporter)
-            if many:
-                scored = score_classes(source, partial / path.name, reporter)
-            elif scores_only:
+            if scores_only:
                 scored = write_scores(source, partial / path.name, prevalence, reporter)
             else:
                 assert isinstance(source, Loaded)
                 how: dict[str, Any] = {"prevalence": prevalence, "interval_nodes": interval_nodes}
                 scored = saved.score(source.graph, report=reporter, **how)
                 assert scored.table is not None
-                write_scored(scored.table, partial, path.stem)
+                write_predictions(scored.table, partial, path.stem)
             versions = {"run": saved.version or None, "predict": __version__}  # null of a run that does not say
             write_json(scored.to_mapping() | {"version": versions}, partial / f"{path.stem}.json")
             written = [file for file in files if (partial / file.name).exists()]
@@ -110,7 +98,7 @@ def run(
     print(scored.summary(), end="")
     for file in written:
         print(file)
-    if fail_on_drift and isinstance(scored, Scored) and scored.drifted:
+    if fail_on_drift and scored.drifted:
         print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
         return DRIFTED
     return 0

@@ -1,14 +1,14 @@
 """A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
 
 from calirare.run.choice import Choice, Row
-from calirare.run.class_measures import TOGETHER
-from calirare.run.class_scoring import ClassScored, score_classes
+from calirare.run.columns import COLUMNS, predictions
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.explaining import resolved_calibrate_on
 from calirare.run.folder import LABELS, SavedRun, load, write_json
 from calirare.run.groups import read_groups
 from calirare.run.interval_nodes import known_logits
+from calirare.run.judging import TOGETHER
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
@@ -27,9 +27,8 @@ from calirare.run.settings import (
     Intervals,
     Settings,
     Training,
-    check_interval_nodes,
 )
-from calirare.run.tables import COLUMNS, inert, predictions, write_predictions, write_scored
+from calirare.run.tables import inert, write_predictions
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
 
@@ -43,7 +42,6 @@ __all__ = [
     "UNKNOWN",
     "Calibration",
     "Choice",
-    "ClassScored",
     "Data",
     "Decided",
     "Deciding",
@@ -69,7 +67,6 @@ __all__ = [
     "Streamed",
     "Training",
     "check_decision",
-    "check_interval_nodes",
     "decided",
     "ignored_settings",
     "inert",
@@ -81,11 +78,9 @@ __all__ = [
     "read_yaml",
     "recalibrated",
     "resolved_calibrate_on",
-    "score_classes",
     "typed",
     "words_for",
     "write_json",
     "write_predictions",
-    "write_scored",
     "write_scores",
 ]

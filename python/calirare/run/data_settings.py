@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.text_tables import INERT, read_text
-from calirare.datasets import CATALOGUE, LABEL_KINDS, TABLE_OPTIONS, TASKS, LabelKind, Task, load_dataset
+from calirare.datasets import CATALOGUE, TABLE_OPTIONS, LabelKind, Task, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
@@ -23,6 +23,7 @@ from calirare.graph import PARTS, Graph, TableColumns, find_name, names_in_words
 from calirare.graph.labelled import NO_PART, relabelled
 from calirare.graph.spelling import as_option, words_of
 from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits
+from calirare.run.schema import check_words
 
 OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
 
@@ -119,10 +120,7 @@ class Data:
             InputError: one is unknown, or the task has no rare class and one is named.
         """
         object.__setattr__(self, "unknown", words_of(self.unknown))
-        if self.task not in TASKS:
-            raise InputError(f"setting task must be one of {', '.join(TASKS)}, got {self.task!r}")
-        if self.labels not in LABEL_KINDS:
-            raise InputError(f"setting labels must be one of {', '.join(LABEL_KINDS)}, got {self.labels!r}")
+        check_words(self)
         if self.task == "classes" and self.labels != "all":
             raise InputError("setting labels must be all with task classes, which has no rare class, got positive-only")
         if self.task == "classes" and self.minority is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ from calirare.calibration.decisions import Decision, Labelled, Rule, decide, mak
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, p_rare, undecided_nodes
+from calirare.run.schema import check_words
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
 By = Literal["p", "expected-loss", "uncertainty", "value-of-label"]
-ORDERS: tuple[By, ...] = get_args(By)
 REVIEW_BEGINS_WITH = {
     "p": "the likeliest rare nodes (--by p)",
     "expected-loss": "the nodes whose decision is expected to cost most (--by expected-loss)",
@@ -75,14 +75,11 @@ class Deciding:
         Raises:
             InputError: a setting is unknown or out of range.
         """
+        check_words(self)
         for name, options in self._options().items():
             make_rule(name, **options)
-        if self.decide not in self._options():
-            raise InputError(f"setting decide must be one of {', '.join(self._options())}, got {self.decide!r}")
         if self.abstain is not None and not 0 < self.abstain < 1:
             raise InputError(f"setting abstain must be in (0, 1), got {self.abstain}")
-        if self.by not in ORDERS:
-            raise InputError(f"setting by must be one of {', '.join(ORDERS)}, got {self.by!r}")
 
     @property
     def rule(self) -> Rule:
@@ -162,7 +159,7 @@ def check_decision(deciding: Deciding, method: str, map_: str, n_classes: int = 
     Raises:
         InputError: it is not the default, and P(rare) has no known uncertainty.
     """
-    if replace(deciding, by=ORDERS[0]) == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
+    if replace(deciding, by="p") == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
         return
     got = f"method {method}" if method != "jackknife" else f"map {map_}" if map_ != "prior" else f"{n_classes} classes"
     plain = asdict(Deciding())
@@ -214,29 +211,19 @@ def decided(
     return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat, undecided)
 
 
-def threshold_on(
-    deciding: Deciding, kept: float, graph: Graph, logits: Tensor, maps: dict[Target, Calibrator]
-) -> tuple[float, str]:
-    """Returns the threshold for another graph: the run's, but a budget's is chosen anew, for as many alerts there.
+def threshold_on(deciding: Deciding, kept: float, p: Tensor) -> tuple[float, str]:
+    """Returns the threshold for another graph, and what to note of nodes at the cut that share a P(rare), or nothing.
 
-    With it comes what to say of nodes at the cut that share a P(rare) (`Tie`), or nothing. Nodes with a label count as
-    others do: which these are is not known where scores alone are made.
+    It is the run's, but a budget's is chosen again, for as many alerts there. Nodes with a label count as others do:
+    which these are is not known where scores are all that is made.
 
     Args:
         deciding: of the run.
         kept: the run's threshold.
-        graph: the graph.
-        logits: of its nodes, [n, k].
-        maps: of the run.
+        p: P(rare) of the scored nodes, [m].
     """
-    nodes = graph.scored_nodes
-    if deciding.decide != "budget" or not nodes.numel():
+    if deciding.decide != "budget" or not len(p):
         return kept, ""
-    return budget_of(deciding, p_rare(logits[nodes], maps))
-
-
-def budget_of(deciding: Deciding, p: Tensor) -> tuple[float, str]:
-    """Returns the threshold of a budget for nodes of P(rare) p, [n], and what to say of ties at the cut, or nothing."""
     there, rule = p.cpu().numpy(), deciding.rule
     threshold = rule.threshold(there, None)
     tied = rule.tie(there, threshold)

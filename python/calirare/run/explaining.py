@@ -98,7 +98,7 @@ def explained(
         assert top is not None
         if top < 1:
             raise InputError(f"explain: --top must be at least 1, got {top}")
-        chosen = top_alerts(explainer, top) if isinstance(explainer, Explainer) else likeliest_of(explainer, of, top)
+        chosen = top_nodes(explainer, of, top)
     if isinstance(explainer, Explainer):
         return explainer.explain(chosen, labels, group)
     return explainer.explain(chosen, of, labels, group)
@@ -145,47 +145,32 @@ def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
     return nodes
 
 
-def top_alerts(explainer: Explainer, top: int) -> Tensor:
-    """Returns the likeliest alerts among the nodes that a run decides on, int64, at most `top`.
-
-    Raises:
-        InputError: there is no alert.
-    """
-    context = explainer.context
-    nodes, on = nodes_to_decide(context.graph)
-    p = explainer.p_stored(nodes)
-    order = torch.argsort(p, descending=True, stable=True)[:top]
-    chosen = nodes[order[p[order] >= context.threshold]]
-    if not chosen.numel():
-        those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
-        raise InputError(
-            f"explain: none of {those} is an alert, P(rare) is at most "
-            f"{float(p.max()):.3g} and the threshold {context.threshold:.3g}: name nodes (--node)"
-        )
-    return chosen
-
-
-def likeliest_of(explainer: ClassExplainer, of: int | None, top: int) -> Tensor:
-    """Returns the nodes with the highest P(class) among those to decide on whose likeliest class it is, int64.
+def top_nodes(explainer: Explainer | ClassExplainer, of: int | None, top: int) -> Tensor:
+    """Returns the likeliest alerts, or nodes likeliest of a class, among those a run decides on, int64, at most `top`.
 
     Raises:
         InputError: no class is named, or there is no such node.
     """
-    if of is None:
+    context = explainer.context
+    nodes, on = nodes_to_decide(context.graph)
+    those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
+    if isinstance(explainer, Explainer):
+        p = explainer.p_stored(nodes)
+        fits, none = p >= context.threshold, f"none of {those} is an alert, P(rare) is at most {float(p.max()):.3g} and"
+        none += f" the threshold {context.threshold:.3g}"
+    elif of is None:
         raise InputError(
-            f"explain: --top is of a class: name one (--class), of {names_in_words(explainer.context.class_names, 10)}"
+            f"explain: --top is of a class: name one (--class), of {names_in_words(context.class_names, 10)}"
         )
-    nodes, on = nodes_to_decide(explainer.context.graph)
-    p = explainer.probabilities(nodes)
-    order = torch.argsort(p[:, of], descending=True, stable=True)
-    chosen = nodes[order[p[order].argmax(1) == of][:top]]
+    else:
+        every = explainer.probabilities(nodes)
+        p, fits = every[:, of], every.argmax(1) == of
+        name = context.class_names[of]
+        none = f"of none of {those} is {name!r} the likeliest class, its P is at most {float(p.max()):.3g}"
+    order = torch.argsort(p, descending=True, stable=True)
+    chosen = nodes[order[fits[order]][:top]]
     if not chosen.numel():
-        those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
-        name = explainer.context.class_names[of]
-        raise InputError(
-            f"explain: of none of {those} is {name!r} the likeliest class, its P is at most "
-            f"{float(p[:, of].max()):.3g}: name nodes (--node)"
-        )
+        raise InputError(f"explain: {none}: name nodes (--node)")
     return chosen
 
 

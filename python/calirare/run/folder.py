@@ -28,18 +28,16 @@ from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nod
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
 from calirare.graph.tables import source_exists
-from calirare.run.class_scoring import predicted
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
-from calirare.run.model_checks import check_model
-from calirare.run.model_file import damaged, read_model, scorer_of
+from calirare.run.model_file import check_model, damaged, read_model, scorer_of
 from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import PrevalenceRequest
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
-from calirare.run.tables import NAMED, read_predictions, read_review, stored_p_rare
+from calirare.run.tables import NAMED, read_predictions, read_table, stored_p_rare
 from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
@@ -187,7 +185,7 @@ class SavedRun:
         Raises:
             InputError: the features are others.
         """
-        return predicted(self.scorer, graph, say, report)
+        return self.score(graph, say, report).noted(say)
 
     @plain_torch()
     def probabilities(self, graph: Graph) -> Tensor:
@@ -282,8 +280,7 @@ class SavedRun:
         Raises:
             InputError: the file is missing or damaged.
         """
-        check_as_written(self.folder, ("predictions.csv",))
-        return read_predictions(self.folder, named=NAMED if self.settings.many else ())
+        return read_predictions(self.folder, NAMED if self.settings.many else ())
 
     def review(self) -> pd.DataFrame:
         """Returns review.csv: the nodes to look at, the first one first; names as text, whatever they look like.
@@ -292,8 +289,8 @@ class SavedRun:
             InputError: the file is missing or damaged.
         """
         if self.settings.many:
-            return read_review(self.folder, ("node", "y", "prediction", "confidence"), NAMED)
-        return read_review(self.folder)
+            return read_table(self.folder, "review", ("node", "y", "prediction", "confidence"), NAMED)
+        return read_table(self.folder, "review", ("node", "y", "p_rare", "threshold"))
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns what the run said of itself: measures before and after calibration, coverage, notes.

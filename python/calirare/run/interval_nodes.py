@@ -53,7 +53,7 @@ def known_logits(
         return None
     said = Probabilities.of(logits, maps, settings.calibration.target, threshold)
     order = torch.argsort(said.rare, descending=True, stable=True)
-    alerts = order[: min(int((said.rare >= threshold).sum()), MOST)]
+    alerts = order[: 0 if settings.many else min(int((said.rare >= threshold).sum()), MOST)]
     chosen = [alerts, _looked_at(settings, graph, said, logits, maps)]
     nodes = torch.unique(torch.cat(chosen if judged is None else [*chosen, judged]))
     return Known(logits, nodes)
@@ -93,7 +93,7 @@ def _looked_at(
     settings: Settings, graph: Graph, said: Probabilities, logits: Tensor, maps: dict[Target, Calibrator]
 ) -> Tensor:
     """Returns the nodes that review.csv begins with, int64."""
-    if by_uncertainty(settings.decision, said):
+    if settings.many or by_uncertainty(settings.decision, said):
         p = maps["population"].transform(logits) if "population" in maps else torch.softmax(logits, 1)
         worth = -p.gather(1, said.chosen.argmax(1)[:, None]).squeeze(1)  # the less the predicted class is likely right
     else:

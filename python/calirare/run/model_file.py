@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from calirare._util.array_files import write_tensors
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
 from calirare.calibration import KINDS, Doubt, Target
+from calirare.calibration.decisions import NONE
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Split, TableColumns, fingerprint
@@ -125,3 +127,36 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         doubt=Doubt(**facts.get("doubt", {})),
         version=str(facts.get("version", "")),
     )
+
+
+MAY_BE_NAN = (".spread", ".fill")  # of constant features; what fills in where none may lack
+
+
+def check_model(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Checks tensors, classes, damping, threshold and the maps' numbers.
+
+    Raises:
+        ValueError: one is no number, out of range or there twice.
+        LookupError: one is missing.
+    """
+    for name, tensor in tensors.items():
+        if not name.endswith(MAY_BE_NAN) and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} must hold finite numbers")
+    names = facts["class_names"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < 2:
+        raise ValueError(f"class_names must be the names of two classes at least, got {names}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"class_names must be there once each, got {names}")
+    for name, most in (("damping", math.inf), ("threshold", NONE)):
+        value = facts[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
+            raise ValueError(f"{name} must be a finite number from 0 on, got {value!r}")
+    if not _finite(facts["calibrators"]):
+        raise ValueError("the maps must hold finite numbers")
+
+
+def _finite(value: Any) -> bool:
+    """Returns whether a value of JSON holds no NaN and no infinity."""
+    if isinstance(value, dict | list):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)

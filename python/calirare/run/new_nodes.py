@@ -100,16 +100,14 @@ class NodeScorer:
             among: edges between the new nodes, integer [m, 2], each once; None: none.
 
         Returns:
-            `rare` and `balanced` [b] are calibrated probabilities, `alert` [b] says which are at least the run's
-            threshold. There are no intervals.
+            `rare` and `balanced` [b] are calibrated probabilities, `alert` [b] is which are at least the run's
+            threshold; of every class `chosen` [b, k]. There are no intervals.
 
         Raises:
             InputError: a neighbour is unknown or given twice, or features, weights or edges do not fit.
         """
-        settings = self.scorer.settings
-        settings.check_rare("new nodes: score", "take logits and the maps, scorer.calibrators")
         logits = self.logits(x, neighbours, weights=weights, among=among)
-        return Probabilities.of(logits, self.scorer.calibrators, settings.calibration.target, self.scorer.threshold)
+        return self.scorer.said(logits, self.scorer.threshold)
 
     @plain_torch()
     def logits(

@@ -33,8 +33,7 @@ from calirare.plots import (
     rare_reliability_diagram,
     reliability_diagram,
 )
-from calirare.run.class_report import class_report, judge_of
-from calirare.run.class_scoring import class_rows, predicted
+from calirare.run.columns import predictions
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, write_json
@@ -44,9 +43,9 @@ from calirare.run.probabilities import PrevalenceRequest, p_rare
 from calirare.run.report import (
     evaluated_logits,
     evaluated_nodes,
+    judge_of,
     judged_intervals,
     judged_labels,
-    judged_rare,
     judging_maps,
     report,
 )
@@ -55,7 +54,7 @@ from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
-from calirare.run.tables import REVIEWED, predictions, write_predictions, write_queue, write_review, write_table
+from calirare.run.tables import REVIEWED, write_predictions, write_queue
 from calirare_ext import __version__
 
 
@@ -78,7 +77,7 @@ class Outcome(RunResult):
     @plain_torch()
     def metrics(self) -> dict[str, Any]:
         """Everything `metrics.json` holds: plain numbers and strings."""
-        return class_report(self) if self.rare is None else report(self)
+        return report(self)
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns measures before and after calibration, coverage, the verdict and notes, as text of some width."""
@@ -92,14 +91,18 @@ class Outcome(RunResult):
             node, split and y; of a rare class P(rare), alert, interval, uncertainty, ICE; of many classes the predicted
             one, its probability (confidence), the detector's own (confidence_raw) and `p_<class>` of each class.
         """
-        if self.rare is None:
-            return class_rows(self, self.graph.scored_nodes.cpu())
-        return predictions(self.graph, self.for_tables(), self.jackknife, self.graph.split)
+        return self._rows(None)
+
+    def _rows(self, nodes: Tensor | None) -> pd.DataFrame:
+        """Returns rows of `to_frame`; None: every scored node."""
+        graph, classes = self.graph, self.graph.class_names if self.rare is None else ()
+        result = None if self.rare is None else self.rare.jackknife
+        return predictions(graph, self.for_tables(), result, graph.split, nodes, classes)
 
     @plain_torch()
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns the same of another graph with the same features; `score` says more, of which this notes a drift."""
-        return predicted(Scorer.of(self), graph, say)
+        return self.score(graph, say).noted(say)
 
     def score(
         self,
@@ -209,18 +212,14 @@ class Outcome(RunResult):
         self.write_tables(folder, self.metrics)
 
     def write_tables(self, folder: Path, metrics: dict[str, Any]) -> None:
-        """Writes what the maps say of the graph: measures, predictions, the queue and pictures."""
+        """Writes measures, predictions, the queue and pictures."""
         write_json(metrics, folder / "metrics.json")
-        graph = self.graph
+        write_predictions(self.to_frame(), folder)
+        write_queue(self._rows(self.review()[:REVIEWED]), folder)
         if self.rare is None:
-            write_predictions(self.to_frame(), folder)
-            write_queue(class_rows(self, self.review()[:REVIEWED]), folder)
-            judge_of(self).draw(folder, graph.name, graph.class_names, self.settings.calibration.target)
-            return
-        said = self.for_tables()
-        write_table(graph, said, self.jackknife, graph.split, folder)
-        write_review(graph, said, self.jackknife, graph.split, self.review(), folder)
-        draw(self, folder)
+            judge_of(self).draw(folder, self.graph.name, self.graph.class_names, self.settings.calibration.target)
+        else:
+            draw(self, folder)
 
 
 def write_config(outcome: RunResult, path: Path) -> None:
@@ -293,11 +292,11 @@ def _draw_budget(outcome: RunResult, folder: Path) -> None:
 
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:
-    data, rare = judged_rare(outcome), outcome.graph.class_names[1]
+    data, rare = judge_of(outcome), outcome.graph.class_names[1]
     rare = f"known {rare}" if data.on == KNOWN_OR_DRAWN else rare
     y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} nodes)"
-    titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.probabilities}
-    panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.probabilities.items()}
+    titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.p}
+    panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.p.items()}
     _, draws = data.draws
     title = f"{outcome.graph.name}: is P({rare}) right? {where}"
     path = folder / "p_rare.png"

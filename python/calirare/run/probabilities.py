@@ -37,10 +37,11 @@ class Probabilities:
     """What tables say of the class of each node.
 
     Attributes:
-        raw: the network's own P(class 1), [n].
+        raw: the detector's own, [n, k], before calibration.
         rare: P(class 1) for the population, float64 [n]; without calibration the network's own.
         balanced: the same for classes equally common.
-        chosen: for the run's target, [n, k]: what `prediction` and `confidence` are about.
+        chosen: for the run's target, [n, k]: what `prediction` and `confidence` are about. With every class taken as
+            it is these count, and `rare` and `balanced` are of class 1.
         threshold: nodes with `rare` at least this are alerts.
         abstain: which nodes are left open, bool [n]; None where every node is decided.
     """
@@ -78,7 +79,13 @@ class Probabilities:
             left = undecided_nodes(fitted, logits, threshold, abstain)
         raw = torch.softmax(logits, 1)
         chosen = maps[target].transform(logits) if target in maps else raw
-        return cls(raw[:, 1], p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold, left)
+        return cls(raw, p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold, left)
+
+    def at(self, rows: slice | Tensor) -> Probabilities:
+        """Returns those of some nodes."""
+        left = None if self.abstain is None else self.abstain[rows]
+        p = (self.raw[rows], self.rare[rows], self.balanced[rows], self.chosen[rows])
+        return Probabilities(*p, self.threshold, left)
 
 
 def p_rare(logits: Tensor, maps: dict[Target, Calibrator], target: Target = "population") -> Tensor:

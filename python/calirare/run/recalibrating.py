@@ -24,9 +24,9 @@ from calirare.drift import Reference
 from calirare.graph import Graph, find_name, same_but_labels
 from calirare.metrics import population_check
 from calirare.models import match_nodes
-from calirare.run.class_judging import RAW
 from calirare.run.deciding import decided
 from calirare.run.folder import SavedRun
+from calirare.run.judging import RAW
 from calirare.run.probabilities import p_rare
 from calirare.run.recalibration import RareRecalibrated, Recalibrated
 from calirare.run.scoring import Say, to_stderr
@@ -54,54 +54,52 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
     scorer, many, graph = saved.scorer, saved.settings.many, graph.to("cpu")
     _check_maps(saved)
     if many:
-        graph = _named_as(graph, saved.class_names)
+        graph = _by_class_name(graph, saved.class_names)
     prepared, own = scorer.prepared(graph, say), same_but_labels(graph, saved.fingerprint)
     trained = scorer.fit.nodes.cpu()
     nodes, y = _labelled(prepared, saved, trained if own else trained[:0])
     if own:
-        told = amount(len(trained), "label")
-        say(f"note: this is the graph the run was trained on: the {told} that trained are left out")
+        n = amount(len(trained), "label")
+        say(f"note: this is the graph the run was trained on: the {n} that trained are left out")
     logits = match_nodes(scorer.fit, prepared, say).logits_of(prepared).double()
     fresh, old = logits[nodes], scorer.calibrators
     maps: dict[Target, Calibrator] = {
         t: (type(c) if many else PriorPlattCalibrator)(**c.get_params()).fit(fresh, y) for t, c in old.items()
     }
+    before = old["population"].transform(fresh)
     judging = old if many else {"population": old["population"]}
     after = {str(t): cross_fitted_probabilities(c, fresh, y) for t, c in judging.items()}
-    found = Recalibrated(
-        dataclasses.replace(saved, scorer=dataclasses.replace(scorer, calibrators=maps)),
+    rare, threshold = None, scorer.threshold
+    if not many:
+        own_p = after["population"][:, 1]
+        known = Labelled(own_p.cpu().numpy(), y.cpu().numpy())
+        decision = decided(scorer.settings.decision, prepared, logits, maps, known, int(y.sum()))
+        checks = population_check(y, before[:, 1]), population_check(y, own_p)
+        threshold = decision.threshold
+        rare = RareRecalibrated(*checks, (scorer.threshold, threshold), decision)
+    p, place = torch.zeros(len(logits)), torch.arange(0)  # of a rare class a reference holds P(rare) of every node
+    drift = scorer.reference.compare(graph, scorer.features, p if many else p_rare(logits, old))
+    if not many:
+        p, place = p_rare(logits, maps), torch.arange(graph.n_nodes)
+    reference = Reference.of(graph, scorer.features, p, place)
+    new = dataclasses.replace(
+        scorer,
+        calibrators=maps,
+        reference=reference,
+        threshold=threshold,
+        doubt=scorer.doubt if many else NO_DOUBT,
+    )
+    return Recalibrated(
+        dataclasses.replace(saved, scorer=new),
         graph.name,
         y,
         nodes if own else None,
-        old["population"].transform(fresh),
+        before,
         after | ({RAW: torch.softmax(fresh, 1)} if many else {}),
-        scorer.reference.compare(graph, scorer.features, _rare_or_none(logits, old, many)),
+        drift,
         tuple(dict.fromkeys(_notes(maps, y, saved.class_names))) if many else (),
+        rare,
     )
-    if not many:
-        found = _with_decision(found, prepared, logits)
-    now = _rare_or_none(logits, maps, many)
-    known = torch.arange(0 if many else graph.n_nodes)
-    reference = Reference.of(graph, scorer.features, now, known)
-    new = dataclasses.replace(found.run.scorer, reference=reference)
-    return dataclasses.replace(found, run=dataclasses.replace(found.run, scorer=new))
-
-
-def _with_decision(found: Recalibrated, prepared: Graph, logits: Tensor) -> Recalibrated:
-    """Returns what fresh labels say of a rare class too, and the run with the threshold that the new maps make."""
-    scorer, y = found.run.scorer, found.y
-    own, labels = found.after["population"][:, 1], y.cpu().numpy()
-    known = Labelled(own.cpu().numpy(), labels)
-    decision = decided(scorer.settings.decision, prepared, logits, scorer.calibrators, known, int(y.sum()))
-    checks = population_check(y, found.before[:, 1]), population_check(y, own)
-    rare = RareRecalibrated(*checks, (scorer.threshold, decision.threshold), decision)
-    new = dataclasses.replace(scorer, threshold=decision.threshold, doubt=NO_DOUBT)
-    return dataclasses.replace(found, rare=rare, run=dataclasses.replace(found.run, scorer=new))
-
-
-def _rare_or_none(logits: Tensor, maps: dict[Target, Calibrator], many: bool) -> Tensor:
-    """Returns P(rare) of each node, [n], which a reference holds; of many classes 0."""
-    return torch.zeros(len(logits)) if many else p_rare(logits, maps)
 
 
 def _check_maps(saved: SavedRun) -> None:
@@ -119,7 +117,7 @@ def _check_maps(saved: SavedRun) -> None:
         )
 
 
-def _named_as(graph: Graph, names: Sequence[str]) -> Graph:
+def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:
     """Returns a graph whose labels are numbers of a run's classes, which go by their names.
 
     Raises:

@@ -23,9 +23,9 @@ from calirare.calibration import Target
 from calirare.drift import Drift
 from calirare.graph import Graph
 from calirare.metrics import PopulationCheck, brier, nll
-from calirare.run.class_judging import RAW, Judged
 from calirare.run.deciding import Decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
+from calirare.run.judging import RAW, Judged
 from calirare.run.model_file import write_model
 from calirare.run.outcome import Outcome
 from calirare.run.summary import WIDTH
@@ -142,23 +142,22 @@ class Recalibrated:
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
-        facts = {"graph": self.graph, "labels": self.labels, "drift": self.drift.to_mapping()}
-        if self.rare is not None:
-            sides = zip((self.rare.before, self.rare.after), self.losses, self.rare.thresholds, strict=True)
-            before, after = (
-                check.numbers()
-                | {"verdict": check.verdict, "sentence": check.sentence, "log_loss": loss, "threshold": threshold}
-                for check, loss, threshold in sides
-            )
-            return facts | {"before": before, "after": after, "decision": self.rare.decision.to_mapping()}
-        counts = dict(zip(self.run.class_names, self._counts(), strict=True))
-        return facts | {
-            "task": "classes",
+        counts, sides = dict(zip(self.run.class_names, self._counts(), strict=True)), self.measures()
+        facts = {
+            "graph": self.graph,
+            "labels": self.labels,
+            "drift": self.drift.to_mapping(),
             "own_graph": self.nodes is not None,
             "labels_of": counts,
             "shares": {name: n / self.labels for name, n in counts.items()},
-            **self.measures(),
         }
+        if self.rare is None:
+            return facts | {"task": "classes"} | sides
+        checks = zip(sides, (self.rare.before, self.rare.after), self.rare.thresholds, strict=True)
+        for side, check, threshold in checks:
+            said = {"verdict": check.verdict, "sentence": check.sentence, "threshold": threshold}
+            sides[side] |= check.numbers() | said
+        return facts | sides | {"decision": self.rare.decision.to_mapping()}
 
     def save(self, path: str | Path, *, graph: Graph | None = None, overwrite: bool = False) -> list[Path]:
         """Writes the run into a folder of its own; returns its files.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
-from calirare._util.memory import draws_for, resamples_for
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
 from calirare.curvature import spectrum_ends
+from calirare.graph import PARTS
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import (
     PopulationCheck,
@@ -22,6 +22,7 @@ from calirare.metrics import (
 )
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
+from calirare.run.judging import RAW, Judged, rare_among
 from calirare.run.probabilities import p_rare, realised_error, standing
 from calirare.run.result import RunResult
 from calirare_ext import __version__
@@ -43,41 +44,87 @@ def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
     assert split is not None
     assert y is not None
     test = split.test[y[split.test] >= 0]
-    if test.numel() and bool((y[test] == 1).any()):
+    if test.numel() and (outcome.rare is None or bool((y[test] == 1).any())):
         return "test", test
     return KNOWN_OR_DRAWN if outcome.assumed else "leave-one-out", outcome.fit.nodes
 
 
 def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
     """Returns the logits the report is about, [n, k]: no node's own label has a say in them."""
-    return outcome.logits[nodes] if judged_on == "test" else outcome.jackknife.own_loo_logits.to(outcome.logits.dtype)
+    if judged_on == "test":
+        return outcome.logits[nodes]
+    own = outcome.own_logits if outcome.rare is None else outcome.rare.jackknife.own_loo_logits
+    assert own is not None  # the training has refused a run that leaves no label out and has no test nodes
+    return own.to(outcome.logits.dtype)
 
 
-def judged_rare(outcome: RunResult) -> Judged:
-    """Returns the nodes and probabilities that detection and P(rare) are judged by, see `judged`."""
+def judge_of(outcome: RunResult) -> Judged:
+    """Returns the nodes and probabilities that judge a run."""
+    if outcome.judge is not None:
+        return outcome.judge
     judged_on, nodes = evaluated_nodes(outcome)
-    return judged(outcome, judged_on, nodes, evaluated_logits(outcome, judged_on, nodes))
+    logits = evaluated_logits(outcome, judged_on, nodes)
+    if outcome.rare is not None:
+        return judged(outcome, judged_on, nodes, logits)
+    known = torch.isfinite(logits).all(1)
+    sides: dict[str, Target | None] = {RAW: None} | {str(t): t for t in TARGETS if t in outcome.calibrators}
+    p = {side: outcome.mapped_logits(logits[known], t).cpu() for side, t in sides.items()}
+    return Judged(judged_on, judged_labels(outcome, judged_on, nodes)[known].cpu(), p, nodes[known])
 
 
 def report(outcome: RunResult) -> dict[str, Any]:
     """Returns everything `metrics.json` holds: plain numbers and strings, no timings, deterministic."""
+    graph, settings, split = outcome.graph, outcome.settings, outcome.graph.split
+    assert split is not None
+    facts = {
+        "name": graph.name,
+        "nodes": graph.n_nodes,
+        "directed_edges": graph.n_edges,
+        "features": graph.n_features,
+        "split": split.name,
+        **{part: int(getattr(split, part).numel()) for part in PARTS},
+    }
+    values: dict[str, Any] = {
+        "method": settings.method,
+        "model": settings.model,
+        "target": settings.calibration.target,
+        "agreement": None if outcome.agreement is None else vars(outcome.agreement),
+        "calibrators": {str(t): outcome.calibrators[t].state() for t in TARGETS if t in outcome.calibrators},
+        "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
+        "version": __version__,
+    }
+    own = _of_classes(outcome) if outcome.rare is None else _of_rare(outcome)
+    notes = [*graph.notes, *outcome.notes, *own.pop("notes", ())]
+    return values | own | {"graph": facts | own["graph"], "notes": notes}
+
+
+def _of_classes(outcome: RunResult) -> dict[str, Any]:
+    """Returns what the report holds where every class is taken as it is."""
+    names = outcome.graph.class_names
+    shares = outcome.probabilities("population")[outcome.graph.scored_nodes].mean(0).tolist()
+    return {
+        "task": "classes",
+        "graph": {"classes": list(names), "labels_trained_on": int(outcome.fit.nodes.numel())},
+        **judge_of(outcome).measures(names),
+        "estimated_shares": dict(zip(names, shares, strict=True)),
+        "rare_classes": rare_among(names, shares),
+    }
+
+
+def _of_rare(outcome: RunResult) -> dict[str, Any]:
+    """Returns what the report holds of a rare class."""
     judged_on, nodes = evaluated_nodes(outcome)
     logits = evaluated_logits(outcome, judged_on, nodes)
     labels = judged_labels(outcome, judged_on, nodes).cpu()
-    reports = {"raw": calibration_report(labels, torch.softmax(logits, 1).cpu())}
+    reports = {RAW: calibration_report(labels, torch.softmax(logits, 1).cpu())}
     for target, calibrator in judging_maps(outcome, judged_on, logits).items():
         reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
-    result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
-    diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
-    of_rare = rare_class(judged_rare(outcome))
-    two = outcome.graph.n_classes == 2
-    told = outcome.settings.calibration.prevalence is not None
-    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1], told=told) if two else None
-    states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
+    result, quality = outcome.jackknife, _quality(outcome)
+    of_rare = rare_class(judged(outcome, judged_on, nodes, logits))
+    given = outcome.settings.calibration.prevalence is not None
+    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1], told=given) if logits.shape[1] == 2 else None
     return {
         "graph": _graph_facts(outcome),
-        "method": outcome.settings.method,
-        "target": outcome.settings.calibration.target,
         "epochs": outcome.epochs,
         "judged_on": judged_on,
         "n_judged": int(nodes.numel()),
@@ -86,19 +133,12 @@ def report(outcome: RunResult) -> dict[str, Any]:
         **of_rare,
         "eice": eice_of(outcome),
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, judged_on, nodes)},
-        "leave_one_out": diagnostics,
-        "agreement": None if agreement is None else vars(agreement),
+        "leave_one_out": {name: value for name, value in result.diagnostics.items() if name != "seconds"},
         "population_check": _checked(outcome),
-        "quality": _plain(asdict(quality)),
+        "quality": {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(quality).items()},
         "spectrum": _spectrum(outcome),
-        "calibrators": states,
         "decision": _decision(outcome, judged_on, nodes),
-        "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
-        "model": outcome.settings.model,
-        "version": __version__,
-        "notes": [*outcome.graph.notes, *outcome.notes]
-        + _notes(outcome, judged_on, quality)
-        + ([] if wrong is None else [wrong]),
+        "notes": [*_notes(outcome, judged_on, quality), *([] if wrong is None else [wrong])],
     }
 
 
@@ -175,11 +215,6 @@ def _spectrum(outcome: RunResult) -> dict[str, float] | None:
     return {"lowest": float(lowest), "highest": float(highest)}
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values as JSON gives them back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
 def _quality(outcome: RunResult) -> Quality:
     result = outcome.jackknife
     made = slice(None) if result.ends_of is None else result.ends_of
@@ -188,22 +223,13 @@ def _quality(outcome: RunResult) -> Quality:
 
 
 def _graph_facts(outcome: RunResult) -> dict[str, Any]:
-    graph, split = outcome.graph, outcome.graph.split
-    assert split is not None
+    graph = outcome.graph
     assert graph.y is not None
     of_class, labelled = int((graph.y == 1).sum()), int((graph.y >= 0).sum())
     return {
-        "name": graph.name,
-        "nodes": graph.n_nodes,
         "scored_nodes": int(graph.scored_nodes.numel()),
-        "directed_edges": graph.n_edges,
-        "features": graph.n_features,
         "rare_class": graph.class_names[1],
         "rare_share": of_class / max(labelled, 1),
-        "split": split.name,
-        "train": int(split.train.numel()),
-        "val": int(split.val.numel()),
-        "test": int(split.test.numel()),
         "labels_trained_on": int(((graph.y[outcome.fit.nodes] >= 0) & (outcome.fit.sample_weights > 0)).sum()),
     }
 
@@ -244,28 +270,6 @@ def judged_intervals(outcome: RunResult, own: Tensor, nodes: Tensor) -> tuple[Te
 
 
 FOLDS = 10  # in which a map is fitted without the nodes it is judged on
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """Labelled nodes with probabilities in which no node's own label has a say.
-
-    Attributes:
-        on: "test", "leave-one-out" or `KNOWN_OR_DRAWN`.
-        nodes: int64 [m].
-        labels: int64 [m], on the CPU.
-        probabilities: [m, k] each, on the CPU: "raw" and each target's.
-    """
-
-    on: str
-    nodes: Tensor
-    labels: Tensor
-    probabilities: dict[str, Tensor]
-
-    @property
-    def draws(self) -> tuple[int, int]:
-        """Resamples of an interval, and draws of a noise floor, that take about a second."""
-        return resamples_for(self.labels.numel()), draws_for(self.labels.numel())
 
 
 def judged_labels(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
@@ -321,21 +325,19 @@ def judged(outcome: RunResult, judged_on: str, nodes: Tensor, logits: Tensor) ->
         kept = sample if _classes_in(y[sample]) > 1 and bool((y[sample] == 1).any()) else known
         nodes, logits, y = nodes[kept], logits[kept], y[kept]
     labels, z = y.cpu(), logits.detach().cpu()
-    sides = {"raw": torch.softmax(z, 1)}
+    sides = {RAW: torch.softmax(z, 1)}
     for target, calibrator in maps.items():
         sides[str(target)] = _left_out(calibrator, z, labels) if refit else calibrator.transform(z)
-    return Judged(judged_on, nodes, labels, sides)
+    return Judged(judged_on, labels, sides, nodes)
 
 
 def rare_class(data: Judged) -> dict[str, Any]:
     """Returns "detection", by the scores that rank, and "p_rare", of every side, marked by what they are judged on."""
-    ranks = [side for side in ("raw", "population") if side in data.probabilities]
+    ranks = [side for side in (RAW, "population") if side in data.p]
     mark, (resamples, draws) = {"judged_on": data.on}, data.draws
     return {
-        "detection": {
-            side: mark | detection_report(data.labels, data.probabilities[side], n_draws=resamples) for side in ranks
-        },
-        "p_rare": {side: mark | rare_report(data.labels, p, n_draws=draws) for side, p in data.probabilities.items()},
+        "detection": {side: mark | detection_report(data.labels, data.p[side], n_draws=resamples) for side in ranks},
+        "p_rare": {side: mark | rare_report(data.labels, p, n_draws=draws) for side, p in data.p.items()},
     }
 
 

@@ -20,8 +20,8 @@ from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.run.choice import Choice
-from calirare.run.class_judging import Judged
 from calirare.run.deciding import Decided, nodes_except, review_order
+from calirare.run.judging import Judged
 from calirare.run.probabilities import LIKELIER, Probabilities, assumed_by, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted
@@ -209,9 +209,9 @@ class RunResult:
 
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
-        target = self.settings.calibration.target
-        abstain = self.settings.decision.abstain
-        return Probabilities.of(self.logits, self.calibrators, target, self.threshold, abstain)
+        logits = self.logits.double() if self.settings.many else self.logits
+        target, abstain = self.settings.calibration.target, self.settings.decision.abstain
+        return Probabilities.of(logits, self.calibrators, target, self.threshold, abstain)
 
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""

@@ -98,6 +98,18 @@ def attribute_help(cls: type) -> dict[str, str]:
     return found
 
 
+def check_words(settings: Any) -> None:
+    """Checks every setting that takes one of a few words.
+
+    Raises:
+        InputError: one has another value.
+    """
+    for name, words in kinds_of(type(settings)).items():
+        value = getattr(settings, name)
+        if all(isinstance(word, str) for word in words) and value not in words:
+            raise InputError(f"setting {name} must be one of {', '.join(words)}, got {value!r}")
+
+
 def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 

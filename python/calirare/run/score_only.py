@@ -1,7 +1,8 @@
-"""Scores alone: P(rare) and alerts of every node of a graph, in memory or on disk, as Parquet and without intervals."""
+"""Scores only: probabilities of every node of a graph, in memory or on disk, as Parquet and without intervals."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,24 +14,15 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
-from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, logits_on_disk, match_nodes, read_ahead
-from calirare.run.deciding import budget_of
-from calirare.run.probabilities import (
-    PrevalenceRequest,
-    Probabilities,
-    Undecided,
-    correct_prevalence,
-    p_rare,
-    standing,
-    undecided_nodes,
-)
-from calirare.run.row_groups import parquet_writer
-from calirare.run.scored import Scored
+from calirare.run.columns import CLASSES, SCORES, Rows, columns_of, node_column
+from calirare.run.deciding import threshold_on
+from calirare.run.probabilities import PrevalenceRequest, Probabilities, correct_prevalence, p_rare
+from calirare.run.scored import Scored, Totals
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
-from calirare.run.tables import node_column
+from calirare.run.tables import parquet_writer
 
 ROWS = 1 << 18  # of the table, made and written together: a row group
 
@@ -147,12 +139,11 @@ class ScoredNodes:
 def write_scores(
     source: Source, path: Path, prevalence: PrevalenceRequest = None, report: Report | None = None
 ) -> Scored:
-    """Writes P(rare) and alerts of a graph as Parquet, without intervals, and returns what to expect.
+    """Writes the probabilities of a graph as Parquet, without intervals, and returns what to expect.
 
     Args:
         source: the graph.
-        path: the file; columns `node`, `p_rare` (population, float64), `p_balanced`, `p_raw` (float32), `alert` and,
-            where the run leaves nodes open, `abstain`.
+        path: the file, with the columns of `calirare.run.columns` that tables of scores only, or of classes, have.
         prevalence: see `Scorer.score`.
         report: called after each block of a stage.
 
@@ -160,91 +151,31 @@ def write_scores(
         InputError: pyarrow is missing, or the graph cannot be used.
     """
     write, scorer = parquet_writer(), source.scorer
-    scored = ScoredNodes.of(source, report)
-    logits = scored.logits
+    if prevalence is not None:
+        scorer.settings.check_rare("predict: a prevalence")
+    found = ScoredNodes.of(source, report)
+    logits = found.logits
     told, maps = correct_prevalence(prevalence, scorer.calibrators, logits)
-    deciding, threshold, tied = scorer.settings.decision, scorer.threshold, ""
-    if deciding.decide == "budget" and len(logits):  # of as many alerts here
-        threshold, tied = budget_of(deciding, torch.cat([p_rare(block, maps) for block in logits.split(ROWS)]))
-    counted = _Counted()
-    write(path, _tables(scored, maps, threshold, counted, report))
-    n, fitted, expected = counted.nodes, maps.get("population"), None
-    if n and isinstance(fitted, PriorPlattCalibrator):
-        expected = expected_count(fitted, logits)
-    return Scored(
-        None,
-        source.graph.name,
-        n,
-        counted.total / n if n else 0.0,
-        expected,
-        counted.alerts,
-        threshold,
-        deciding.rule.name,
-        scored.drift,
-        told,
-        *standing(maps),
-        counted.undecided(deciding.abstain),
-        scorer.doubt_at(told),
-        tied,
-    )
-
-
-class _Counted:
-    """What is counted while rows are written."""
-
-    def __init__(self) -> None:
-        self.nodes = self.alerts = self.left = 0
-        self.total = self.wrong = self.wrong_decided = 0.0
-
-    def add(self, said: Probabilities) -> None:
-        """Counts some nodes."""
-        self.nodes += len(said.rare)
-        self.total += float(said.rare.sum())
-        self.alerts += int(said.alert.sum())
-        if said.abstain is not None:
-            wrong = torch.where(said.alert, 1 - said.rare, said.rare)
-            self.left += int(said.abstain.sum())
-            self.wrong += float(wrong.sum())
-            self.wrong_decided += float(wrong[~said.abstain].sum())
-
-    def undecided(self, coverage: float | None) -> Undecided | None:
-        """Returns what is left open; None where every node is decided."""
-        if coverage is None:
-            return None
-        decided = self.nodes - self.left
-        error = self.wrong_decided / decided if decided else None
-        return Undecided(coverage, self.nodes, self.left, error, self.wrong / self.nodes if self.nodes else None)
+    scorer = dataclasses.replace(scorer, calibrators=maps)
+    p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
+    cut = threshold_on(scorer.settings.decision, scorer.threshold, p)
+    totals = Totals(scorer.classes)
+    write(path, _tables(found, scorer, cut[0], totals, report))
+    return scorer.scored(source.graph.name, logits, totals, found.drift, told, cut)
 
 
 def _tables(
-    scored: ScoredNodes,
-    maps: dict[Target, Calibrator],
-    threshold: float,
-    counted: _Counted,
-    report: Report | None,
+    found: ScoredNodes, scorer: Scorer, threshold: float, totals: Totals, report: Report | None
 ) -> Iterator[dict[str, Any]]:
     """Yields columns by name, some rows at a time; one table without rows where there is no node."""
-    abstain, fitted = scored.source.scorer.settings.decision.abstain, maps.get("population")
+    table = CLASSES if scorer.classes else SCORES
+    starts = range(0, max(len(found.logits), 1), ROWS)
 
     def said(first: int) -> Probabilities:
-        z, left = scored.logits[first : first + ROWS], None
-        if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
-            left = undecided_nodes(fitted, z, threshold, abstain)
-        raw = torch.softmax(z, 1)  # no prediction is told, so that no target is asked for
-        return Probabilities(raw[:, 1], p_rare(z, maps), p_rare(z, maps, "balanced"), raw, threshold, left)
+        return scorer.said(found.logits[first : first + ROWS], threshold)
 
-    starts = range(0, max(len(scored.logits), 1), ROWS)
-    for done, (first, found) in enumerate(read_ahead(said, starts), start=1):
-        counted.add(found)
-        table = {
-            "node": scored.names(first, first + len(found.rare)),
-            "p_rare": found.rare.numpy(),
-            "p_balanced": found.balanced.float().numpy(),
-            "p_raw": found.raw.numpy(),
-            "alert": found.alert.numpy(),
-        }
-        if found.abstain is not None:
-            table["abstain"] = found.abstain.numpy()
-        yield table
+    for done, (first, p) in enumerate(read_ahead(said, starts), start=1):
+        totals.add(p)
+        yield columns_of(Rows(found.names(first, first + len(p.rare)), p, classes=scorer.classes), table)
         if report is not None:
             report("write", done, len(starts))

@@ -1,20 +1,64 @@
-"""What a run says of another graph: its table of predictions, and one page about it."""
+"""What a run predicts for another graph: its table of predictions, and one page about it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+import torch
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
 from calirare.calibration import APART, NO_DOUBT, Doubt, ExpectedCount, Prevalence, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
-from calirare.run.probabilities import Undecided
+from calirare.run.probabilities import Probabilities, Undecided
 
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
+
+
+class Totals:
+    """What is added up over blocks of nodes: of a rare class, or of every class where their names are given."""
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.classes = classes
+        self.nodes = self.alerts = self.left = 0
+        self.total = self.wrong = self.wrong_decided = 0.0
+        self.sums = torch.zeros(2, len(classes), dtype=torch.float64)
+
+    def add(self, said: Probabilities) -> None:
+        """Adds some nodes."""
+        self.nodes += len(said.rare)
+        if self.classes:
+            counts = torch.bincount(said.chosen.argmax(1), minlength=len(self.classes))
+            self.sums += torch.stack([said.chosen.sum(0), counts.double()])
+            return
+        self.total += float(said.rare.sum())
+        self.alerts += int(said.alert.sum())
+        if said.abstain is not None:
+            wrong = torch.where(said.alert, 1 - said.rare, said.rare)
+            self.left += int(said.abstain.sum())
+            self.wrong += float(wrong.sum())
+            self.wrong_decided += float(wrong[~said.abstain].sum())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Mean P of each class."""
+        return dict(zip(self.classes, (self.sums[0] / max(self.nodes, 1)).tolist(), strict=True))
+
+    @property
+    def predicted(self) -> dict[str, int]:
+        """How many nodes each class is the likeliest of."""
+        return dict(zip(self.classes, self.sums[1].long().tolist(), strict=True))
+
+    def undecided(self, coverage: float | None) -> Undecided | None:
+        """Returns what is left open; None where every node is decided."""
+        if coverage is None:
+            return None
+        decided = self.nodes - self.left
+        error = self.wrong_decided / decided if decided else None
+        return Undecided(coverage, self.nodes, self.left, error, self.wrong / self.nodes if self.nodes else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,29 +69,33 @@ class Scored:
         table: one row per node, the columns of `predictions.csv`; None where it was written as it was made.
         name: of the graph.
         nodes: number of nodes.
+        drift: how the graph differs from the run's own; None of a graph without nodes.
+        shares: where every class is taken as it is: mean P of each class, by its name.
+        predicted: likewise how many nodes each class is the likeliest of. All that follows is of a rare class.
         mean: mean P(rare).
-        expected: number of rare nodes to expect, with an interval; None where the run's map knows none.
+        expected: number of rare nodes to expect, with an interval; None where the run's calibrator knows none.
         alerts: number of alerts.
         threshold: of the run's decision.
         rule: name of the decision's rule.
-        drift: how the graph differs from the run's own; None of a graph without nodes.
         prevalence: what P(rare) was corrected by; None where it was not.
-        undecided: what is left open; None where every node is decided.
-        assumed: what P(rare) rests on where rare nodes alone were labelled, or none at random, a sentence; else empty.
+        assumed: what P(rare) rests on where rare nodes were the only labels, or none at random, a sentence; else empty.
         at_best: the verdict that this leaves.
-        doubt: what the run says against P(rare) of nodes without a label.
+        undecided: what is left open; None where every node is decided.
+        doubt: what the run has against P(rare) of nodes without a label.
         tied: how many nodes share a P(rare) at the cut of a budget, a sentence; empty where none do.
     """
 
     table: pd.DataFrame | None
     name: str
     nodes: int
-    mean: float
-    expected: ExpectedCount | None
-    alerts: int
-    threshold: float
-    rule: str
     drift: Drift | None
+    shares: dict[str, float] = field(default_factory=dict)
+    predicted: dict[str, int] = field(default_factory=dict)
+    mean: float = 0.0
+    expected: ExpectedCount | None = None
+    alerts: int = 0
+    threshold: float = 0.0
+    rule: str = ""
     prevalence: Prevalence | None = None
     assumed: str = ""
     at_best: Verdict = "ok"
@@ -59,18 +107,18 @@ class Scored:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether P(rare) may be relied on in this graph: "ok", "caution" or "do not trust"."""
+        """Whether probabilities may be relied on in this graph: "ok", "caution" or "do not trust"."""
         drift: Verdict = "ok" if self.drift is None else self.drift.verdict
         doubt: Verdict = "ok" if self.doubt.verdict == "trust" else self.doubt.verdict
         return max(drift, self.at_best, doubt, key=VERDICTS.index)
 
     @property
     def drifted(self) -> bool:
-        """Whether the graph differs so much from the run's own that P(rare) is not to be trusted."""
+        """Whether the graph differs so much from the run's own that its probabilities are not to be trusted."""
         return self.drift is not None and self.drift.verdict == "do not trust"
 
     def noted(self, say: Callable[[str], None]) -> pd.DataFrame:
-        """Returns the table, and says what keeps its P(rare) from being relied on."""
+        """Returns the table, and notes what keeps its probabilities from being relied on."""
         if self.assumed:
             say(f"the run has {self.assumed}")
         if self.tied:
@@ -83,17 +131,27 @@ class Scored:
 
     def summary(self) -> str:
         """Returns a few lines for a person."""
-        nodes = amount(self.nodes, "node")
-        if self.expected is not None:
-            coverage = f"{100 * self.expected.coverage:.0f} %"
-            expected = f"expected {self.expected} rare among {nodes} ({coverage} interval)"
+        if self.shares:
+            shares = ", ".join(f"{quoted(name)} {100 * share:.3g} %" for name, share in self.shares.items())
+            lines = [f"expected among {amount(self.nodes, 'node')}: {shares}"]
         else:
-            expected = f"expected {self.mean * self.nodes:.3g} rare among {nodes}"
-            expected += " (no interval: the run's map does not know its uncertainty)"
+            lines = self._rare_lines()
+        if self.drift is not None:
+            lines.append(f"drift: {self.drift.sentence}")
+        return "\n".join(lines) + "\n"
+
+    def _rare_lines(self) -> list[str]:
+        nodes, count, total, apart = amount(self.nodes, "node"), self.expected, self.mean * self.nodes, ""
+        if count is None:
+            expected = f"{total:.3g} rare among {nodes} (no interval: the run's map does not know its uncertainty)"
+        else:
+            expected = f"{count} rare among {nodes} ({100 * count.coverage:.0f} % interval)"
+            if are_apart(total, count.expected, count.low, count.high):
+                apart = f", in sum {total:.3g}: {APART}"
         doubt = f", not to be trusted (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
-        lines = [f"{expected}, mean P(rare) {self.mean:.3g}{self._apart()}{doubt}"]
+        lines = [f"expected {expected}, mean P(rare) {self.mean:.3g}{apart}{doubt}"]
         if self.prevalence is not None:
-            lines.append(f"prevalence: {self._prevalence(self.prevalence)}: P(rare) is corrected to it")
+            lines.append(f"prevalence: {_in_words(self.prevalence)}: P(rare) is corrected to it")
         lines.append(
             f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
         )
@@ -105,29 +163,16 @@ class Scored:
             lines.append(f"{self.at_best}: the run has {self.assumed}")
         if self.doubt.sentence:
             lines.append(f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}")
-        if self.drift is not None:
-            lines.append(f"drift: {self.drift.sentence}")
-        return "\n".join(lines) + "\n"
-
-    def _apart(self) -> str:
-        """Returns what to say where the expected number is not the sum of P(rare), or nothing."""
-        count, total = self.expected, self.mean * self.nodes
-        if count is None or not are_apart(total, count.expected, count.low, count.high):
-            return ""
-        return f", in sum {total:.3g}: {APART}"
-
-    def _prevalence(self, told: Prevalence) -> str:
-        if told.low == told.high:
-            return f"{100 * told.share:.2g} %, {told.method}"
-        estimated = " (if each class looks as among the run's labels)" if told.method == "em" else ""
-        return f"{told}{estimated}"
+        return lines
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the table as JSON holds it."""
-        count, told = self.expected, self.prevalence
-        return {
-            "graph": self.name,
-            "nodes": self.nodes,
+        drift = None if self.drift is None else self.drift.to_mapping()
+        facts: dict[str, Any] = {"graph": self.name, "nodes": self.nodes, "verdict": self.verdict, "drift": drift}
+        if self.shares:
+            return facts | {"estimated_shares": self.shares, "predicted": self.predicted}
+        count, prevalence = self.expected, self.prevalence
+        return facts | {
             "mean_p_rare": self.mean,
             "expected_rare": self.mean * self.nodes if count is None else count.expected,
             "expected_rare_low": None if count is None else count.low,
@@ -136,11 +181,16 @@ class Scored:
             "alerts": self.alerts,
             "threshold": self.threshold,
             "decision": self.rule,
-            "prevalence": None if told is None else {name: getattr(told, name) for name in PREVALENCE},
+            "prevalence": None if prevalence is None else {name: getattr(prevalence, name) for name in PREVALENCE},
             "undecided": None if self.undecided is None else self.undecided.to_mapping(),
             "tied": self.tied,
             "assumed": self.assumed,
             "doubt": self.doubt.sentence,
-            "verdict": self.verdict,
-            "drift": None if self.drift is None else self.drift.to_mapping(),
         }
+
+
+def _in_words(prevalence: Prevalence) -> str:
+    if prevalence.low == prevalence.high:
+        return f"{100 * prevalence.share:.2g} %, {prevalence.method}"
+    estimated = " (if each class looks as among the run's labels)" if prevalence.method == "em" else ""
+    return f"{prevalence}{estimated}"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,20 +23,27 @@ from calirare.calibration import (
     Target,
     expected_count,
 )
-from calirare.drift import Reference
+from calirare.drift import Drift, Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, find_name
 from calirare.graph.matching import has_weights, note_weights, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import match_nodes
+from calirare.run.columns import predictions
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, known_logits
-from calirare.run.probabilities import PrevalenceRequest, Probabilities, Undecided, correct_prevalence, p_rare, standing
+from calirare.run.probabilities import (
+    LIKELIER,
+    PrevalenceRequest,
+    Probabilities,
+    correct_prevalence,
+    p_rare,
+    standing,
+)
 from calirare.run.result import RunResult
-from calirare.run.scored import Scored
+from calirare.run.scored import Scored, Totals
 from calirare.run.settings import IntervalNodes, Settings
-from calirare.run.tables import predictions
 from calirare.training import Fitted
 from calirare_ext import __version__
 
@@ -122,6 +130,11 @@ class Scorer:
         return self.calibrators.get(self.settings.calibration.target)
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes where every class is taken as it is; empty: one is rare."""
+        return self.class_names if self.settings.many else ()
+
+    @property
     def wants_weights(self) -> bool | None:
         """Whether edges must have weights, as the run's have; None: not known, or they are numbers of rows."""
         return None if self.settings.data.duplicates == "sum" else self.weighted
@@ -152,49 +165,83 @@ class Scorer:
             prevalence: share of the rare class in this graph, or the ends of an interval that holds it with 95 %:
                 P(rare) is corrected to it; "estimate": by what the logits tell, where each class looks as it did among
                 the run's labels; None: P(rare) as the run's map has it.
-            interval_nodes: which nodes get an interval, see `Intervals`; None: as the run's settings have it.
+            interval_nodes: which nodes get an interval, see `Intervals`; None: as the run's settings have it, and none
+                where every class is taken as it is.
 
         Raises:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
         check_graph("score", graph)
-        self.settings.check_rare("score: what it tells", "take predict")
-        wanted, graph = interval_nodes_for_score(self.settings, graph.n_nodes, interval_nodes), graph.to("cpu")
+        if prevalence is not None:
+            self.settings.check_rare("predict: a prevalence")
+        settings, graph = self.settings, graph.to("cpu")
+        wanted = interval_nodes_for_score(settings, graph.n_nodes, interval_nodes)
         prepared = self.prepared(graph, say)
         self.note_on(say)
-        progress = None if report is None else (lambda done, total: report("predict", done, total))
         fit = match_nodes(self.fit, prepared, say)
+        progress = None if report is None else (lambda done, total: report("predict", done, total))
         logits = fit.logits_of(prepared, progress=progress)
         drift = None
         if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
-        told, corrected = correct_prevalence(prevalence, self.calibrators, logits[prepared.scored_nodes])
+        nodes = prepared.scored_nodes
+        told, corrected = correct_prevalence(prevalence, self.calibrators, logits[nodes])
         scorer = dataclasses.replace(self, fit=fit, calibrators=corrected)
-        threshold, tied = threshold_on(self.settings.decision, self.threshold, prepared, logits, corrected)
-        said = scorer._said(logits, threshold)
-        some = scorer._known(prepared, logits, said.threshold, wanted)
-        if some is None and interval_nodes == "alerts" and graph.n_nodes:
-            say(f"every node gets an interval: method {self.settings.loo.name} makes the models of all nodes at once")
-        result = scorer.intervals(prepared, report=report, known=some)
-        for note in interval_notes(result):
-            say(note)
-        fitted, scored = corrected.get("population"), prepared.scored_nodes
-        known, rare = isinstance(fitted, PriorPlattCalibrator) and graph.n_nodes > 0, said.rare[scored]
+        threshold, tied = threshold_on(settings.decision, self.threshold, p_rare(logits[nodes], corrected))
+        said, result = scorer.said(logits, threshold), None
+        if not settings.many or interval_nodes is not None:
+            some = scorer._known(prepared, logits, threshold, wanted)
+            if some is None and interval_nodes == "alerts" and graph.n_nodes:
+                say(f"every node gets an interval: method {settings.loo.name} makes the models of all nodes at once")
+            result = scorer.intervals(prepared, report=report, known=some)
+            for note in interval_notes(result):
+                say(note)
+        totals = Totals(scorer.classes)
+        totals.add(said.at(nodes))
+        table = predictions(prepared, said, result, None, classes=self.classes)
+        return scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
+
+    def scored(
+        self,
+        name: str,
+        logits: Tensor,
+        totals: Totals,
+        drift: Drift | None,
+        prevalence: Prevalence | None = None,
+        cut: tuple[float, str] = (LIKELIER, ""),
+        table: pd.DataFrame | None = None,
+    ) -> Scored:
+        """Returns what is to be expected of scored nodes.
+
+        Args:
+            name: of the graph.
+            logits: of the nodes, [m, k].
+            totals: of the nodes.
+            drift: of the graph.
+            prevalence: what `calibrators` are corrected to.
+            cut: the threshold, and what to note of ties at it.
+            table: one row per node; None: it was written already.
+        """
+        if self.settings.many:
+            return Scored(table, name, totals.nodes, drift, totals.shares, totals.predicted)
+        fitted, n, deciding = self.calibrators.get("population"), totals.nodes, self.settings.decision
+        assumed, at_best = standing(self.calibrators)
         return Scored(
-            predictions(prepared, said, result, None),
-            graph.name,
-            len(scored),
-            float(rare.mean()) if graph.n_nodes else 0.0,
-            expected_count(cast(PriorPlattCalibrator, fitted), logits[scored]) if known else None,
-            int((rare >= said.threshold).sum()),
-            said.threshold,
-            self.settings.decision.rule.name,
+            table,
+            name,
+            n,
             drift,
-            told,
-            *standing(corrected),
-            _undecided(said, scored, self.settings.decision.abstain),
-            self.doubt_at(told),
-            tied,
+            mean=totals.total / n if n else 0.0,
+            expected=expected_count(fitted, logits) if n and isinstance(fitted, PriorPlattCalibrator) else None,
+            alerts=totals.alerts,
+            threshold=cut[0],
+            rule=deciding.rule.name,
+            prevalence=prevalence,
+            assumed=assumed,
+            at_best=at_best,
+            undecided=totals.undecided(deciding.abstain),
+            doubt=self.doubt_at(prevalence),
+            tied=cut[1],
         )
 
     def note_on(self, say: Say) -> None:
@@ -205,11 +252,12 @@ class Scorer:
     @plain_torch()
     def probabilities(self, graph: Graph) -> Probabilities:
         """Returns what the run's maps say of a prepared graph; alerts by the run's threshold as it is."""
-        return self._said(self.fit.logits_of(graph), self.threshold)
+        return self.said(self.fit.logits_of(graph), self.threshold)
 
-    def _said(self, logits: Tensor, threshold: float) -> Probabilities:
+    def said(self, logits: Tensor, threshold: float) -> Probabilities:
+        """Returns the probabilities of logits [n, k], and the alerts of a threshold."""
         settings = self.settings
-        abstain = settings.decision.abstain
+        logits, abstain = logits.double() if settings.many else logits, settings.decision.abstain
         return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold, abstain)
 
     def _known(self, graph: Graph, logits: Tensor, threshold: float, wanted: IntervalNodes) -> Known | None:
@@ -279,7 +327,7 @@ class Scorer:
 
         Of many classes, which are not merged, labels of other classes are left out.
         """
-        same, many = graph.class_names == self.class_names, len(self.class_names) > 2
+        same, many = graph.class_names == self.class_names, self.settings.many or len(self.class_names) > 2
         if graph.y is None or (same and (many or graph.original_y is not None)):
             return graph
         if many:
@@ -291,10 +339,3 @@ class Scorer:
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         y = torch.where(graph.y < 0, graph.y, (graph.y == k).long())
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)
-
-
-def _undecided(said: Probabilities, scored: Tensor, coverage: float | None) -> Undecided | None:
-    """Returns what is left open among scored nodes, int64; None where every node is decided."""
-    if said.abstain is None or coverage is None:
-        return None
-    return Undecided.of(said.rare[scored], said.abstain[scored], said.threshold, coverage)

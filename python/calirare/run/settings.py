@@ -7,22 +7,21 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from calirare._util.errors import InputError
-from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn
-from calirare.graph import ORDERS, Order
-from calirare.intervals import UNCERTAINTIES, UncertaintyName
+from calirare.calibration import CalibrateOn
+from calirare.graph import Order
+from calirare.intervals import UncertaintyName
 from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import DETECTORS, GcnTraining, model_names, networks, trained_here
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
-from calirare.run.schema import beneath, changed, from_mapping, to_mapping
+from calirare.run.schema import beneath, changed, check_words, from_mapping, to_mapping
 from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
-METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
 IntervalNodes = Literal["auto", "all", "alerts"]
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {
@@ -86,12 +85,11 @@ class Training:
         Raises:
             InputError: a setting is out of range.
         """
+        check_words(self)
         if not set(self.chosen) <= set(CHOSEN):
             raise InputError(
                 f"setting chosen must be among {', '.join(CHOSEN)}, got {', '.join(map(str, self.chosen))}"
             )
-        if self.model not in model_names():
-            raise InputError(f"setting model must be one of {', '.join(model_names())}, got {self.model!r}")
         for name in ("epochs", "hidden", "n_layers", "hops"):
             value = getattr(self, name)
             if name == "hops" and value is None:
@@ -108,8 +106,6 @@ class Training:
                 raise InputError(f"setting {name} must be {also}a positive number, got {value!r}")
             if value != "auto" and not SMALLEST <= value <= MOST[name]:
                 raise InputError(f"setting {name} must be from {SMALLEST:g} to {MOST[name]:g}, got {value:g}")
-        if self.order not in ORDERS:
-            raise InputError(f"setting order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
 
@@ -182,29 +178,13 @@ class Calibration:
         Raises:
             InputError: a setting is unknown or out of range.
         """
-        if self.map not in ("prior", "platt"):
-            raise InputError(f"setting map must be one of prior, platt, got {self.map!r}")
-        if self.calibrate_on not in CALIBRATE_ON:
-            words = ", ".join(CALIBRATE_ON)
-            raise InputError(f"setting calibrate_on must be one of {words}, got {self.calibrate_on!r}")
+        check_words(self)
         if self.prevalence is not None and not 0 < self.prevalence < 1:
             raise InputError(f"setting prevalence must be in (0, 1), got {self.prevalence}")
         if self.prevalence is not None and self.map != "prior":
             raise InputError("setting prevalence needs map prior, got map platt: leave out one of them")
-        if self.target not in TARGETS:
-            raise InputError(f"setting target must be one of {', '.join(map(str, TARGETS))}, got {self.target!r}")
         if self.folds != 0 and self.folds < 2:
             raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
-
-
-def check_interval_nodes(wanted: str) -> None:
-    """Refuses what names no nodes.
-
-    Raises:
-        InputError: it is no such word.
-    """
-    if wanted not in get_args(IntervalNodes):
-        raise InputError(f"setting interval_nodes must be one of auto, all, alerts, got {wanted!r}")
 
 
 @dataclass(frozen=True)
@@ -229,12 +209,9 @@ class Intervals:
         Raises:
             InputError: a setting is unknown or out of range.
         """
+        check_words(self)
         if not 0 < self.coverage < 1:
             raise InputError(f"setting coverage must be in (0, 1), got {self.coverage}")
-        if self.uncertainty not in UNCERTAINTIES:
-            words = ", ".join(UNCERTAINTIES)
-            raise InputError(f"setting uncertainty must be one of {words}, got {self.uncertainty!r}")
-        check_interval_nodes(self.interval_nodes)
         if self.interval_nodes == "alerts" and self.uncertainty == "midpoint":
             raise InputError("setting uncertainty midpoint needs the interval of every node: take interval_nodes all")
 
@@ -279,10 +256,7 @@ class Settings:
         Raises:
             InputError: a setting is unknown or out of range.
         """
-        if self.preset not in PRESETS:
-            raise InputError(f"setting preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
-        if self.method not in METHODS:
-            raise InputError(f"setting method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        check_words(self)
         if not 0 <= self.seed < MAX_SEED:
             raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):

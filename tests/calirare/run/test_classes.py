@@ -23,9 +23,8 @@ from calirare.metrics import class_ace, nll
 from calirare.models import streaming
 from calirare.page import ReviewSession, Verdicts, html_of
 from calirare.pipeline import update
-from calirare.run import Labels, class_scoring
-from calirare.run.class_judging import Judged
-from calirare.run.class_measures import measures_by_class, measures_together, rare_among
+from calirare.run import Labels, score_only
+from calirare.run.judging import Judged, measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
 from tests.helpers.classes import without_pictures
 from tests.helpers.command import call, few_candidates, rough_runs
@@ -137,7 +136,7 @@ def test_the_folder_and_the_same_run_again(outcome: Outcome, folder, graph: cali
     assert settings.data.task == "classes"
     again = calirare.train(graph, settings)
     assert torch.equal(again.probabilities("population"), outcome.probabilities("population"))
-    for asked in (lambda: again.jackknife, lambda: again.next_labels(3), lambda: again.score(graph)):
+    for asked in (lambda: again.jackknife, lambda: again.next_labels(3)):
         with pytest.raises(InputError, match="is for a rare class, and the run was trained with task classes"):
             asked()
 
@@ -217,7 +216,7 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
     other = calirare.Graph(Csr.from_dense(dense), graph.x[order], name="other", node_names=names)
     other.to_folder(tmp_path / "other")
     monkeypatch.setattr(streaming, "ROWS", 50)
-    monkeypatch.setattr(class_scoring, "ROWS", 70)
+    monkeypatch.setattr(score_only, "ROWS", 70)
     for how in ((), ("--scores-only",)):
         path = tmp_path / ("blocks.parquet" if how else "p.csv")
         said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "other", "--out", path, *how)
@@ -234,10 +233,22 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
         assert told["drift"]["verdict"] == "ok"
 
 
-def test_what_measures_intervals_is_refused(folder) -> None:
-    said = call("eice", "--run", folder)
-    assert said.code == 2
-    assert "is for a rare class, and the run was trained with task classes" in said.err
+def test_intervals_and_new_nodes_of_every_class(outcome, graph, folder, tmp_path) -> None:
+    graph.to_npz(tmp_path / "g.npz")
+    said = call("eice", "--run", folder, "--graph", tmp_path / "g.npz", "--nodes", "all")
+    assert said.code == 0, said.err
+    scored = calirare.load(folder).score(graph, interval_nodes="all")
+    table, p = scored.table, outcome.probabilities()
+    assert f"EICE         {table.ice.mean():.6f}" in said.out
+    assert bool((table.lower < table.confidence).all() and (table.confidence < table.upper).all())
+    some = calirare.load(folder).score(graph, interval_nodes="alerts").table
+    made = some.lower.notna()
+    assert 0 < made.sum() <= 240
+    assert np.allclose(some[["lower", "upper"]][made], table[["lower", "upper"]][made], rtol=0, atol=1e-5)
+    near = graph.adjacency.to_dense()[5].nonzero().flatten().tolist()
+    new = calirare.Scorer.open(outcome).score(graph.x[5], near)
+    assert new.chosen.shape == (1, 3)
+    assert float((new.chosen[0] - p[5]).abs().max()) < 0.2, "a node with the neighbours of another"
 
 
 def test_a_damaged_model_of_classes_is_refused(folder, tmp_path) -> None:

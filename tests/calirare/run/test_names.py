@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calirare._util.run_files import seal
 from calirare.run.tables import inert, read_predictions, write_predictions
 
 NAMES = [
@@ -36,6 +37,7 @@ def table(names: list[str]) -> pd.DataFrame:
 @pytest.mark.parametrize("names", [NAMES, NAMES[1:]], ids=["carriage return", "without"])
 def test_names_come_back_as_they_were(names, tmp_path):
     write_predictions(table(names), tmp_path)
+    seal(tmp_path)
     found = read_predictions(tmp_path)
     assert found["node"].tolist() == names
     assert found["p"].dtype == np.float64

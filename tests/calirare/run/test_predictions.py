@@ -10,12 +10,14 @@ import pytest
 import torch
 
 import calirare
-from calirare.run import COLUMNS, Probabilities, predictions, write_predictions
-from calirare.run.tables import write_large_predictions, write_review
+from calirare.run import Probabilities, predictions, write_predictions
+from calirare.run.tables import REVIEWED, write_queue
 from calirare_ext import Csr
 from tests.helpers.command import call, rough_runs
 from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
+
+COLUMNS = tuple(each.name for each in calirare.run.COLUMNS if "rare" in each.tables and each.name != "abstain")
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +42,13 @@ def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
     assert len(pd.read_csv(tmp_path / "predictions.csv")) == 260
 
 
-@pytest.mark.parametrize("with_arrow", [True, False])
-def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, with_arrow):
+def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch):
     graph, said = outcome.graph, outcome.for_tables()
     table = predictions(graph, said, outcome.jackknife, graph.split)
     monkeypatch.setattr("calirare.run.tables.ROWS", 100)
-    if not with_arrow:
-        monkeypatch.setattr("calirare.run.tables._arrow_writer", lambda folder, stem: None)
-    paths = write_large_predictions(graph, said, outcome.jackknife, graph.split, tmp_path)
-    assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"][: 1 + with_arrow]
+    monkeypatch.setattr("calirare.run.tables.LARGE", 100)
+    paths = write_predictions(table, tmp_path)
+    assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"]
     assert paths[0].read_text().startswith(",".join(COLUMNS) + "\n")
     for path in paths:
         read = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
@@ -92,7 +92,7 @@ def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
     graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
     outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
     assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
-    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, outcome.review(), tmp_path)
+    path = write_queue(outcome._rows(outcome.review()[:REVIEWED]), tmp_path)
     table = pd.read_csv(path)
     assert len(table) == int(asked.sum()) > 3
     assert bool((table["y"] == -1).all())
@@ -109,7 +109,7 @@ def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
     wrong = (p.argmax(1) != graph.y)[order].double()
     tenth = len(order) // 10
     assert float(wrong[:tenth].mean()) > 2 * float(wrong.mean())
-    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, outcome.review(), tmp_path)
+    path = write_queue(outcome._rows(outcome.review()[:REVIEWED]), tmp_path)
     table = pd.read_csv(path)
     assert tuple(table.columns) == COLUMNS
     assert table["node"].tolist() == order[:100].tolist()

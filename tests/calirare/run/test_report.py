@@ -14,7 +14,7 @@ import calirare
 from calirare import Influence
 from calirare import metrics as measures
 from calirare.page.content import lead
-from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare, report, wrong_in_the_large
+from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, report, wrong_in_the_large
 from tests.helpers.tasks import rare_task
 
 # Two hundred draws of the noise floors take a second; how many there are changes nothing here.
@@ -189,7 +189,7 @@ def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node()
     outcome = calirare.train(
         graph.with_split(dataclasses.replace(graph.split, test=NONE)), preset="paper", epochs=12, folds=0
     )
-    data = judged_rare(outcome)
+    data = judge_of(outcome)
     val = torch.isin(outcome.fit.nodes, graph.split.val)
     assert data.on == "leave-one-out"
     assert torch.equal(data.nodes, outcome.fit.nodes[val]), "they represent the population; the training nodes do not"
@@ -197,7 +197,7 @@ def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node()
     seen = outcome.calibrators["population"].transform(own)[:, 1]
     share = float((data.labels == 1).double().mean())
     assert float(seen.mean()) == pytest.approx(share, rel=1e-3), "right by construction: the map was fitted on them"
-    honest = data.probabilities["population"][:, 1]
+    honest = data.p["population"][:, 1]
     assert 1e-3 < float((honest - seen).abs().max()) < 0.3
     assert float(measures.nll(data.labels, honest)) > float(measures.nll(data.labels, seen))
     metrics = report(outcome)
