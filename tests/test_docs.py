@@ -50,6 +50,13 @@ def unrendered() -> Iterator[None]:
         yield
 
 
+def test_the_page_on_files_lists_the_columns_of_tables() -> None:
+    page = (DOCS / "files.md").read_text(encoding="utf-8")
+    rows = [f"| `{each.name}` | {each.help} |" for each in calirare.run.COLUMNS if "rare" in each.tables]
+    assert "\n".join(rows) in page, "write the rows as `calirare.run.COLUMNS` has them"
+    assert all(f"`{each.name}`" in page for each in calirare.run.COLUMNS)
+
+
 @pytest.mark.slow
 def test_the_first_example_of_the_gallery_runs(elsewhere: Path, unrendered: None) -> None:
     """`make docs` runs all of them, this one too; here what it writes is looked at."""
