@@ -17,7 +17,6 @@ from calirare._util.run_files import seal
 from calirare.run.model_file import FORMAT
 from calirare_ext import __version__
 from tests.helpers.command import QUICK, assert_refused, call
-from tests.helpers.tasks import rare_task
 
 
 @pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz")], ids=["eice", "predict"])
@@ -57,7 +56,7 @@ def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
     assert "model.safetensors is damaged or was" in sentence
 
 
-@pytest.mark.parametrize("found", ["calirare run 2", "calirare run 99"])
+@pytest.mark.parametrize("found", ["calirare run 99"])
 @pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz"), ("loo-check",)], ids=lambda c: c[0])
 def test_a_run_of_another_version_says_how_to_train_it_again(command, found, quick_run):
     path = quick_run / "model.safetensors"
@@ -137,7 +136,7 @@ def flip_a_bit(path: Path, place: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.yaml"])
-@pytest.mark.parametrize("place", [0.3, 0.6, 0.9999])
+@pytest.mark.parametrize("place", [0.3, 0.9999])
 def test_a_flipped_bit_is_noticed(name, place, quick_run, graph_file):
     flip_a_bit(quick_run / name, place)
     sentence = assert_refused(call("predict", "--run", quick_run, "--graph", graph_file))
@@ -156,8 +155,7 @@ def test_the_model_of_another_run_is_noticed(quick_run, graph_file, tmp_path):
     assert "files.json is missing or damaged" in assert_refused(call("eice", "--run", other))
 
 
-@pytest.mark.parametrize("name", ["weights.0", "biases.1", "sample_weights"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("name", "value"), [("weights.0", float("nan")), ("sample_weights", float("inf"))])
 def test_a_model_with_a_number_that_is_none_is_refused(name, value, quick_run, graph_file):
     path = quick_run / "model.safetensors"
     with safe_open(str(path), "pt") as file:
@@ -178,30 +176,6 @@ def test_the_files_of_a_run_that_are_read_later_are_looked_at_too(quick_run):
         flip_a_bit(quick_run / name, 0.5)
         with pytest.raises(InputError, match=f"{name} is damaged or was exchanged"):
             read()
-
-
-def test_another_graph_in_the_place_of_the_runs_is_noticed(tmp_path):
-    rare_task().to_npz(tmp_path / "g.npz")
-    run = tmp_path / "run"
-    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", run).code == 0
-    rare_task(seed=1).to_npz(tmp_path / "g.npz")
-    assert "is not the graph the run was trained on any more" in assert_refused(call("eice", "--run", run))
-
-
-def test_no_tensor_of_a_model_may_hold_what_is_no_number(quick_run):
-    path = quick_run / "model.safetensors"
-    with safe_open(str(path), "pt") as file:
-        metadata = file.metadata()
-    tensors = load_file(path)
-    for name, tensor in tensors.items():
-        if not tensor.is_floating_point() or not tensor.numel() or name.endswith((".spread", ".fill")):
-            continue
-        changed = tensor.clone()
-        changed.view(-1)[-1] = float("nan")
-        save_file(tensors | {name: changed}, path, metadata)
-        seal(quick_run)
-        with pytest.raises(InputError, match="must hold finite numbers"):
-            load(quick_run)
 
 
 @pytest.mark.parametrize(
@@ -226,20 +200,6 @@ def test_facts_beside_a_model_that_cannot_be_are_one_sentence(change, message, q
     seal(quick_run)
     with pytest.raises(InputError, match=message):
         load(quick_run)
-
-
-def test_metrics_of_an_earlier_version_make_a_page_or_say_what_they_lack(quick_run):
-    path = quick_run / "metrics.json"
-    metrics = json.loads(path.read_text())
-    del metrics["graph"]["scored_nodes"]  # every node was scored
-    path.write_text(json.dumps(metrics))
-    seal(quick_run)
-    assert call("report", "--run", quick_run, "--out", path.with_name("o.html")).code == 0
-    del metrics["decision"]
-    path.write_text(json.dumps(metrics))
-    seal(quick_run)
-    sentence = assert_refused(call("report", "--run", quick_run, "--out", path.with_name("p.html")))
-    assert "of another version of calirare (there is no 'decision'): train the run again" in sentence
 
 
 def test_files_that_an_earlier_version_did_not_make_are_not_called_lost(quick_run):

@@ -12,7 +12,6 @@ import yaml
 
 import calirare
 from calirare._util.errors import InputError
-from calirare._util.run_files import seal
 from calirare.page import ReviewSession, Verdicts
 from calirare.run import Labels
 from tests.helpers.command import call, rough_runs
@@ -114,15 +113,6 @@ def test_weights_that_a_run_left_unread_are_left_unread_next_month(place, first,
     assert "of another graph" not in predicted(tmp_path / "python", later, tmp_path / "d.csv").err
 
 
-def test_the_names_are_found_where_the_run_found_them(budget, second, tmp_path):
-    nodes = pd.read_csv(second[1])
-    pd.concat([nodes, nodes.head(2)]).to_csv(tmp_path / "nodes.csv", index=False)
-    files = ("--graph", second[0], "--features", tmp_path / "nodes.csv", "--out", tmp_path / "p.csv")
-    said = call("predict", "--run", budget, *files)
-    assert said.code == 2
-    assert "lists node acc-2-0 more than once" in said.err
-
-
 def test_types_of_edges_that_are_missing_or_new_are_said(budget, first, tmp_path):
     run = trained(tmp_path, "typed", first, *HOPS, "--relation", "kind")
     fewer, more = (month(tmp_path, n, 5, kinds=k) for n, k in (("f", KINDS[1:]), ("m", (*KINDS, "wire"))))
@@ -149,28 +139,6 @@ def answers(tables: tuple[Path, Path], path: Path, k: int) -> Path:
     label = np.where(some["amount"] > 1, "fraud", "ok")
     pd.DataFrame({"node": some["account"], "label": label}).to_csv(path, index=False)
     return path
-
-
-def test_an_update_chooses_anew_what_labels_chose(first, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 30)
-    monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
-    run = trained(tmp_path, "run", first, "--model", "gcn", "--set", "weight_decay=auto", "--folds", "0")
-    said = calirare.load(run).settings.training
-    assert set(said.chosen) == {"epochs", "weight_decay"}
-    nodes = pd.read_csv(first[1])
-    gone = nodes[nodes["label"].notna()].groupby("label").head(15)
-    gone[["account"]].rename(columns={"account": "node"}).to_csv(tmp_path / "gone.csv", index=False)
-    nodes.loc[gone.index, "label"] = ""
-    nodes.to_csv(tmp_path / "without.csv", index=False)
-    update = ("--forget", tmp_path / "gone.csv", "--out", tmp_path / "updated")
-    assert call("update", "--run", run, *update).code == 0
-    options = ("--model", "gcn", "--set", "weight_decay=auto", "--folds", "0")
-    scratch = trained(tmp_path, "scratch", (first[0], tmp_path / "without.csv"), *options)
-    here, there = (calirare.load(tmp_path / name) for name in ("updated", scratch.name))
-    assert here.settings.training == there.settings.training
-    own = set(here.fit.nodes.tolist()) == set(there.fit.nodes.tolist())
-    if own:  # the same labels train: the same run
-        assert np.abs(here.to_frame()["p_rare"] - there.to_frame()["p_rare"]).max() < 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -212,14 +180,6 @@ def test_the_queue_of_a_recalibrated_run_speaks_by_its_map(recalibrated, first, 
             assert case.p == pytest.approx(now[case.node], abs=1e-5)
             alert = "an alert" if case.p >= saved.scorer.threshold else "no alert"
             assert case.more == f"{alert} at {saved.scorer.threshold:.3g}"
-
-
-def test_an_update_of_a_recalibrated_run_says_that_its_map_is_gone(recalibrated, updated, first, tmp_path):
-    labels = answers(first, tmp_path / "new.csv", 6)
-    said = call("update", "--run", recalibrated[0], "--labels", labels, "--out", tmp_path / "two")
-    assert said.code == 0, said.err
-    assert "recalibrate the new run again" in " ".join(said.err.split())
-    assert "recalibrate the new run again" not in " ".join(updated[1].split())
 
 
 def test_of_two_named_classes_the_other_keeps_its_name(budget, updated, first, tmp_path):
@@ -269,14 +229,3 @@ def test_drift_of_dates_says_what_its_numbers_are(tmp_path):
     run = trained(tmp_path, "run", (tmp_path / "edges_a.csv", tmp_path / "nodes_a.csv"), *HOPS)
     said = predicted(run, (tmp_path / "edges_b.csv", tmp_path / "nodes_b.csv"), tmp_path / "p.csv")
     assert "days before the newest day of the run's graph" in " ".join(said.out.split())
-
-
-def test_a_page_without_slices_says_so_on_the_terminal(budget, first, tmp_path):
-    run = shutil.copytree(budget, tmp_path / "run")
-    config = (run / "config.yaml").read_text().replace(str(first[0]), str(tmp_path / "gone.csv"))
-    (run / "config.yaml").write_text(config)
-    seal(run)
-    said = call("report", "--run", run, "--out", tmp_path / "page.html")
-    assert said.code == 0, said.err
-    assert "without slices, reasons" in said.err
-    assert call("report", "--run", budget, "--out", tmp_path / "whole.html").err == ""

@@ -12,7 +12,7 @@ from calirare.cli.parser import parser_of
 from calirare.leave_one_out import METHODS
 from calirare.run import Settings, options_of, typed
 from calirare.run.schema import method_options
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.helpers.command import call
 
 # A value other than the default for what a kind alone does not tell.
 CHOSEN = {
@@ -136,10 +136,6 @@ def test_what_may_be_none_is_set_back_by_that_word(word, value):
     assert settings_of(["--set", f"loo.damping={word}"]).loo.damping == value
 
 
-def test_none_is_a_word_where_text_is_asked_for():
-    assert settings_of(["--scale", "none"]).data.scale == "none"
-
-
 @pytest.mark.slow
 def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(graph_file, tmp_path):
     config = tmp_path / "c.yaml"
@@ -159,16 +155,6 @@ def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(graph_file, tmp
     assert said.code == 0, said.err
     written = Settings.from_mapping(yaml.safe_load((tmp_path / "other" / "config.yaml").read_text()))
     assert written.loo == METHODS["grouped"](n_groups=5), "another has its own"
-
-
-def test_an_option_of_the_files_method_needs_no_method(graph_file, tmp_path):
-    (tmp_path / "c.yaml").write_text("loo: {method: grouped, n_groups: 4}\n")
-    options_ = ("--dataset", graph_file, *QUICK, "--config", tmp_path / "c.yaml")
-    assert call("train", *options_, "--set", "loo.seed=3", "--out", tmp_path / "run").code == 0
-    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["loo"]
-    assert (written["n_groups"], written["seed"]) == (4, 3)
-    said = assert_refused(call("train", *options_, "--set", "loo.steps=3", "--out", tmp_path / "other"))
-    assert "loo.steps is an option of alo, not of grouped" in said
 
 
 def test_a_list_goes_on_where_it_is_typed_again():

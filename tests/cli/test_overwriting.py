@@ -30,15 +30,6 @@ def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
     assert contents(quick_run.parent) == before
 
 
-def test_a_write_protected_run_stays(quick_run, graph_file, monkeypatch):
-    before = contents(quick_run.parent)
-    real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != quick_run and real(path, mode))  # root may write
-    said = call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
-    assert "is write-protected: allow writing (chmod -R u+w), or take another --out" in assert_refused(said)
-    assert contents(quick_run.parent) == before
-
-
 @pytest.mark.slow
 def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
     other = Path(shutil.copy(graph_file, quick_run.parent / "other.npz"))
@@ -70,11 +61,9 @@ def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
     assert contents(quick_run) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["my.png", "predictions_final.csv", "predictions_2024.parquet", "review.csv", "log.txt"]
-)
+@pytest.mark.parametrize("name", ["predictions_2024.parquet", "review.csv"])
 def test_overwrite_spares_files_that_look_like_ours(name, quick_run, graph_file):
-    """Of these names, a run writes the last two: there they were changed since."""
+    """Of these names, a run writes the last: there they were changed since."""
     with (quick_run / name).open("a") as file:
         file.write("mine")
     before = contents(quick_run)
@@ -82,16 +71,6 @@ def test_overwrite_spares_files_that_look_like_ours(name, quick_run, graph_file)
     expected = f"{name} has been changed since" if name in FILES else f"also holds {name}, which no run wrote"
     assert expected in assert_refused(said)
     assert contents(quick_run) == before
-
-
-def test_overwrite_spares_a_folder_whose_files_are_called_as_a_runs(graph_file, tmp_path):
-    (tmp_path / "theirs").mkdir()
-    for name in ("config.yaml", "model.safetensors", "metrics.json"):
-        (tmp_path / "theirs" / name).write_text("of another program")
-    before = contents(tmp_path)
-    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "theirs", "--overwrite")
-    assert "replaces runs only" in assert_refused(said)
-    assert contents(tmp_path) == before
 
 
 def killed_while_it_overwrites(run: Path, moment: str) -> int:
@@ -158,28 +137,6 @@ def test_a_folder_behind_a_loop_of_links(graph_file, tmp_path):
     assert_refused(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a"))
 
 
-@pytest.mark.slow
-def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
-    before = contents(quick_run.parent)
-    options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
-    monkeypatch.setattr("calirare.run.outcome.save_model", no_space)
-    assert "No space left" in call("train", *options).err.splitlines()[-1]
-    assert contents(quick_run.parent) == before
-    monkeypatch.undo()
-    # The new run is complete, but cannot take the old one's place.
-    real = os.replace
-
-    def no_second(source, target):
-        if str(source).endswith(".partial"):
-            no_space()
-        real(source, target)
-
-    monkeypatch.setattr("calirare._util.output.exchange", lambda *_: False)
-    monkeypatch.setattr("calirare._util.output.os.replace", no_second)
-    assert call("train", *options).code == 2
-    assert contents(quick_run.parent) == before
-
-
 def test_of_two_runs_with_one_out_the_later_is_kept_elsewhere(graph_file, tmp_path, monkeypatch):
     out, real = tmp_path / "run", outcome_module.save_model
 
@@ -218,7 +175,7 @@ def no_space(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("writer", ["report", "write_config", "save_model", "draw"])
+@pytest.mark.parametrize("writer", ["save_model", "draw"])
 def test_a_full_disk_leaves_nothing(writer, graph_file, tmp_path, monkeypatch):
     monkeypatch.setattr(f"calirare.run.outcome.{writer}", no_space)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a", pictures=writer == "draw")
@@ -227,7 +184,7 @@ def test_a_full_disk_leaves_nothing(writer, graph_file, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [13, 30, 28], ids=["EACCES", "EROFS", "ENOSPC"])
+@pytest.mark.parametrize("number", [30], ids=["EROFS"])
 def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -265,14 +222,3 @@ def test_a_folder_without_permission(mode, graph_file, tmp_path):
     theirs.chmod(0o755)
     assert "cannot be written: Permission denied" in assert_refused(said)
     assert list(theirs.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_out_may_be_a_link_to_a_place_elsewhere(graph_file, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    for _ in range(2):
-        assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "link", "--overwrite").code == 0
-    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == FILES
-    assert (tmp_path / "link").is_symlink()
-    assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "link"}

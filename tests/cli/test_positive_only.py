@@ -112,17 +112,6 @@ def test_what_labels_judge_is_called_being_known(run, page):
         assert words not in page
 
 
-def test_measures_of_known_nodes_are_not_set_beside_those_of_labels(run, tables, accounts, tmp_path):
-    every = accounts.assign(label=np.where(accounts["fraud"], "fraud", "rest")).drop(columns="fraud")
-    every.to_csv(tmp_path / "nodes.csv", index=False)
-    words = ("--dataset", tables / "edges.csv", "--features", tmp_path / "nodes.csv", "--minority", "fraud")
-    quick = ("--model", "gcn", "--epochs", "5", "--folds", "0")
-    assert call("train", *words, *quick, "--out", tmp_path / "other").code == 0
-    page = tmp_path / "page.html"
-    assert call("report", "--run", run[0], "--against", tmp_path / "other", "--out", page).code == 0
-    assert "measures of the two say nothing of each other" in " ".join(page.read_text(encoding="utf-8").split())
-
-
 def test_no_node_without_a_label_is_scored_by_a_model_that_took_it_for_the_rest(run, accounts):
     folder, _ = run
     saved = calirare.load(folder)
@@ -154,13 +143,6 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
         refused = call(command[0], "--run", folder, *command[1:], *more)
         assert (refused.code, refused.out) == (2, "")
         assert word in refused.err
-
-
-def test_a_run_s_own_settings_make_it_again(run, tables):
-    folder, _ = run
-    said = call("train", "--config", folder / "config.yaml", "--out", tables / "again")
-    assert said.code == 0, said.err
-    assert (tables / "again" / "predictions.csv").read_bytes() == (folder / "predictions.csv").read_bytes()
 
 
 def test_a_prevalence_is_taken_at_its_word(tables, accounts):

@@ -12,7 +12,6 @@ import pytest
 from calirare._util import output
 from calirare._util.blocks import BlockFiles
 from calirare._util.file_locks import is_left_lock, locked
-from tests.cli.test_classes import tables
 from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import rare_task
 
@@ -49,19 +48,6 @@ def test_scores_and_intervals_of_one_name_are_not_written_at_once(run, folder, t
     with locked(tmp_path / "s.csv", "predict"), locked(tmp_path / "s.json", "predict"):
         said = call("predict", "--run", run, "--graph", folder, "--scores-only", "--out", tmp_path / "s.parquet")
     assert "another process is writing there" in assert_refused(said)
-
-
-@pytest.mark.slow
-def test_nor_are_two_predictions_of_every_class(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    edges = ("--features", tmp_path / "nodes.csv", tables(tmp_path))
-    quick = ("--task", "classes", "--label-rate", 5, "--model", "gcn", "--epochs", 5, "--folds", 0, "--symmetrize")
-    assert call("train", *edges[:2], "--dataset", edges[2], *quick, "--out", tmp_path / "run").code == 0
-    for how in (("--scores-only", "--out", "s.parquet"), ("--out", "t.csv")):
-        with locked(tmp_path / how[-1], "predict"):
-            said = call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how)
-            assert "another process is writing there" in assert_refused(said)
-        assert call("predict", "--run", "run", *edges[:2], "--graph", edges[2], *how).code == 0
 
 
 def test_what_appeared_before_the_place_was_free_is_not_replaced(run, folder, tmp_path, monkeypatch):

@@ -108,30 +108,6 @@ def test_no_label_is_held_out_where_too_few_rare_ones_would_test(tmp_path):
     assert held["y"].sum() == 3
 
 
-@pytest.mark.slow
-def test_predict_mends_a_table_as_the_training_did_and_says_so(tmp_path):
-    edges = write_tables(tmp_path)
-    lines = edges.read_text().splitlines()
-    edges.write_text("\n".join([*lines, *lines[1:200]]) + "\n")
-    trained = call("train", "--dataset", edges, "--duplicates", "sum", *QUICK, "--out", tmp_path / "run")
-    assert trained.code == 0, trained.err
-    said = call("predict", "--run", tmp_path / "run", "--graph", edges)
-    assert said.code == 0, said.err
-    assert "note: edges: listed in one direction only" in said.err
-    own = pd.read_csv(tmp_path / "run" / "predictions.csv")
-    scored = pd.read_csv(tmp_path / "run" / "predictions_edges.csv")
-    assert scored["p_rare"].tolist() == own["p_rare"].tolist()
-
-
-def test_two_columns_that_could_name_the_nodes_are_not_guessed_between(tmp_path):
-    edges = write_tables(tmp_path)
-    nodes = pd.read_csv(tmp_path / "nodes.csv").rename(columns={"node": "account"})
-    nodes.assign(alias=nodes["account"]).to_csv(tmp_path / "nodes.csv", index=False)
-    said = call("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
-    assert said.code == 2
-    assert "--id COLUMN" in said.err
-
-
 def test_unlabelled_nodes_are_predicted_too(tmp_path):
     edges = write_tables(tmp_path)
     nodes = pd.read_csv(tmp_path / "nodes.csv")
@@ -142,34 +118,6 @@ def test_unlabelled_nodes_are_predicted_too(tmp_path):
     table = pd.read_csv(tmp_path / "run" / "predictions.csv")
     assert (table.loc[table["split"] == "unused", "y"] == -1).all()
     assert table["p_rare"].notna().all()
-
-
-def test_other_columns_can_be_named(tmp_path):
-    edges = write_tables(tmp_path)
-    nodes = pd.read_csv(tmp_path / "nodes.csv").rename(columns={"label": "kind"})
-    nodes.to_csv(tmp_path / "people.csv", index=False)
-    table = pd.read_csv(edges)
-    table.assign(strength=2.0).to_csv(edges, index=False)
-    options = ("--features", tmp_path / "people.csv", "--label", "kind", "--weight", "strength", "--symmetrize")
-    said = call("train", "--dataset", edges, *options, "--minority", "fraud", *QUICK, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--symmetrize", "--minority", "thief"), "no class 'thief'; the classes are 0 (fine), 1 (fraud)"),
-        (("--symmetrize", "--label", "kind"), "there is no column 'kind'"),
-        (("--symmetrize", "--weight", "w"), "there is no column 'w'"),
-        (("--symmetrize", "--features", "none.csv"), "none.csv"),
-    ],
-)
-def test_what_the_tables_lack_is_said(options, message, tmp_path):
-    edges = write_tables(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    said = call("train", "--dataset", edges, *options, *QUICK, "--out", tmp_path / "run")
-    assert message in assert_refused(said)
-    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -164,13 +163,6 @@ def test_a_random_sample_calibrates_where_validation_labels_do(updated, base: Pa
     assert load(out).split.val.numel() == load(run).split.val.numel()
     said = call("update", "--run", base, "--labels", labels, "--drawn", "random", "--out", out, "--overwrite")
     assert "drawn at random" not in said.err
-
-
-def test_a_run_that_was_moved_finds_its_labels(updated, tmp_path):
-    moved = shutil.copytree(updated[0], tmp_path / "moved")
-    settings = (moved / "config.yaml").read_text()
-    assert str(updated[0]) in settings
-    assert load(moved).graph().y is not None
 
 
 def test_a_run_of_a_gpu_is_trained_again_where_there_is_none(base):

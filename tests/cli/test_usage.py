@@ -120,20 +120,9 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["multilabel", "train", "--dataset", "x", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
-        (
-            ["multilabel", "train", "--dataset", "x", "--floors", "-1"],
-            "--floors must be 0 (none) or at least 2, got -1",
-        ),
-        (["multilabel", "train", "--dataset", "x", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
         (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
-        (["paper", "table2", "--datasets", ""], "--datasets must name at least one, got ''"),
-        (["paper", "table2", "--label-rates", ""], "--label-rates must name at least one, got ''"),
         (["study", "copula", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
-        (["paper", "figure1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
-        (["paper", "figure2", "--jobs", "-3"], "--jobs must be at least 1, got -3"),
         (["paper", "search", "--out", __file__], "--out must be a folder"),
-        (["paper", "search", "--datasets", ","], "--datasets must name at least one, got ','"),
     ],
 )
 def test_bad_usage_of_another_package_is_one_sentence(arguments, message, tmp_path, monkeypatch):
@@ -148,32 +137,12 @@ def test_bad_usage_of_another_package_is_one_sentence(arguments, message, tmp_pa
     ("option", "value", "message"),
     [
         ("--method", "magic", "method must be one of jackknife, calirare, ts, uncalibrated"),
-        ("--target", "everyone", "target must be one of balanced, population"),
-        ("--device", "tpu", "device must be auto, cpu, cuda or cuda:N"),
-        ("--device", "cuda:x", "device must be auto, cpu, cuda or cuda:N"),
         ("--split", "secret", "split must be public, random, share or all"),
         ("--duplicates", "maybe", "duplicates must be one of error, drop, sum"),
-        ("--self-loops", "maybe", "self_loops must be one of error, drop, keep"),
-        ("--epochs", "0", "epochs must be auto or a whole number of at least 1"),
-        ("--epochs", "-5", "epochs must be auto or a whole number of at least 1"),
-        ("--set", "hidden=0", "hidden must be auto or a whole number of at least 1"),
-        ("--set", "n_layers=0", "n_layers must be a whole number of at least 1"),
-        ("--set", "dropout=1.0", "dropout must be in [0, 1)"),
         ("--set", "dropout=nan", "dropout must be in [0, 1)"),
-        ("--set", "learning_rate=0", "learning_rate must be a positive number"),
-        ("--set", "learning_rate=inf", "learning_rate must be a positive number"),
-        ("--set", "weight_decay=0", "weight_decay must be auto or a positive number"),
-        ("--set", "weight_decay=nan", "weight_decay must be auto or a positive number"),
-        ("--coverage", "1", "coverage must be in (0, 1)"),
-        ("--coverage", "nan", "coverage must be in (0, 1)"),
-        ("--set", "loo.damping=0", "damping must be positive and finite"),
         ("--set", "loo.damping=inf", "damping must be positive and finite"),
-        ("--set", "eice.weight=1.5", "weight must be"),
-        ("--folds", "1", "folds must be 0 (no check) or at least 2"),
-        ("--seed", "-1", "seed must be from 0"),
         ("--seed", str(2**63), "seed must be from 0"),
         ("--label-rate", "0", "label_rate must be"),
-        ("--label-rate", "-3", "label_rate must be"),
     ],
 )
 def test_a_setting_out_of_range_is_one_sentence(option, value, message, graph_file, tmp_path):

@@ -200,7 +200,7 @@ def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) ->
     assert digits.split.train.numel() == 50
 
 
-@pytest.mark.parametrize("model", ["gcn", "trees", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", ["gcn", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, graph, tmp_path, monkeypatch) -> None:
     names = None
     if model == "auto":  # labels nearby need nodes that are known by name
@@ -278,11 +278,11 @@ def test_the_queue_begins_with_the_least_sure(outcome: Outcome, graph: calirare.
 def apart() -> tuple[calirare.Graph, torch.Tensor]:
     """Three classes that features tell apart, a tenth of the labels wrong; nodes have names."""
     generator = torch.Generator().manual_seed(7)
-    y = torch.randint(3, (600,), generator=generator)
-    x = torch.randn(600, 6, generator=generator) + 4 * torch.eye(6)[y]
-    made = random_graph(600, 3, seed=2, x=x)
-    given = torch.where(torch.rand(600, generator=generator) < 0.1, (y + 1) % 3, y)
-    names = np.array([f"n{i}" for i in range(600)])
+    y = torch.randint(3, (400,), generator=generator)
+    x = torch.randn(400, 6, generator=generator) + 4 * torch.eye(6)[y]
+    made = random_graph(400, 3, seed=2, x=x)
+    given = torch.where(torch.rand(400, generator=generator) < 0.1, (y + 1) % 3, y)
+    names = np.array([f"n{i}" for i in range(400)])
     graph = calirare.Graph(made.adjacency, made.x, given, class_names=HOSTILE, name="<i>apart</i>", node_names=names)
     return dataclasses.replace(graph.with_split(share_split(given, 0)), original_y=None), given != y
 
@@ -291,7 +291,7 @@ def apart() -> tuple[calirare.Graph, torch.Tensor]:
 def of_trees(apart, tmp_path_factory) -> tuple[Outcome, Path]:
     """Trees on that task, and a folder with their run, with pictures, and the task."""
     folder = tmp_path_factory.mktemp("apart")
-    outcome = calirare.train(apart[0], task="classes", model="trees", folds=3)
+    outcome = calirare.train(apart[0], task="classes", model="trees", folds=2)
     with mock.patch.object(Judged, "draw", DRAW):
         outcome.save(folder / "run")
     apart[0].to_npz(folder / "apart.npz")
@@ -364,7 +364,7 @@ def half_labelled(apart, tmp_path_factory) -> tuple[calirare.Graph, Path]:
     few = dataclasses.replace(apart[0], y=hidden, split=None).with_split(share_split(hidden, 0))
     folder = tmp_path_factory.mktemp("half")
     few.to_npz(folder / "few.npz")
-    train = ("--task", "classes", "--model", "trees", "--folds", "3", "--out", folder / "run")
+    train = ("--task", "classes", "--model", "trees", "--folds", "2", "--out", folder / "run")
     said = call("train", "--dataset", folder / "few.npz", *train)
     assert said.code == 0, said.err
     return few, folder
@@ -484,7 +484,7 @@ def test_the_queue_of_a_class_that_was_not_made_rare_is_refused(graph, tmp_path)
     assert "the run has 3 classes of which none was made rare" in said.err
 
 
-@pytest.mark.parametrize("names", [("007", "10", "0100"), ("1", "2", "3"), ("null", "x", "unsure")])
+@pytest.mark.parametrize("names", [("007", "10", "0100"), ("null", "x", "unsure")])
 def test_names_of_classes_that_look_like_something_else_stay_names(graph, names, tmp_path) -> None:
     y = graph.y.clone()
     y[torch.arange(0, 240, 9)] = -1

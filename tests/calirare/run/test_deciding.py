@@ -14,7 +14,7 @@ import calirare
 from calirare import InputError, Settings
 from calirare.graph import nodes_not_to_review
 from calirare.run import ignored_settings
-from calirare.run.deciding import CAVEAT, HELD, nodes_to_decide, realised, review_order
+from calirare.run.deciding import CAVEAT, HELD, realised, review_order
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -48,16 +48,13 @@ def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
     ("asked", "holds"),
     [
         ({"cost_miss": 3, "cost_alarm": 1}, lambda p, t: t == 0.25),
-        ({"decide": "balanced"}, lambda p, t: t == pytest.approx(p.mean(), rel=1e-9, abs=0)),
         ({"decide": "budget", "budget": 7}, lambda p, t: (p >= t).sum() == 7),
-        ({"decide": "budget", "budget": 0.1}, lambda p, t: (p >= t).sum() == 11),
-        ({"decide": "precision", "precision": 0.7}, lambda p, t: p[p >= t].mean() >= 0.7),
         (
             {"decide": "recall", "recall": 0.6},
             lambda p, t: p[p >= t].sum() >= 0.6 * p.sum() > p[p > p[p >= t].min()].sum(),
         ),
     ],
-    ids=["cost", "balanced", "seven alerts", "a tenth", "precision", "recall"],
+    ids=["cost", "seven alerts", "recall"],
 )
 def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
     outcome = calirare.train(rare_task(), **QUICK, **asked)
@@ -78,23 +75,6 @@ def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
     assert said["test"]["hits"] == ((test["alert"] == 1) & (test["y"] == 1)).sum()
     assert said["test"]["recall"] == said["test"]["hits"] / (test["y"] == 1).sum()
     assert json.loads(json.dumps(said)) == said
-
-
-@pytest.mark.slow
-def test_nodes_without_a_label_are_decided_on():
-    graph = rare_task()
-    test, none = graph.split.test, graph.split.test[:0]
-    y = graph.y.index_fill(0, test, -1)
-    split = dataclasses.replace(graph.split, test=none)
-    graph = dataclasses.replace(graph, y=y, split=split, original_y=None, original_class_names=())
-    nodes, on = nodes_to_decide(graph)
-    assert (sorted(nodes.tolist()), on) == (sorted(test.tolist()), "unlabelled")
-    outcome = calirare.train(graph, **QUICK, decide="budget", budget=5)
-    assert outcome.to_frame()["alert"][test.numpy()].sum() == outcome.decision.alerts == 5
-    assert outcome.metrics["decision"]["test"] is None, "no test node has a label"
-    everything = torch.arange(graph.n_nodes)
-    split = dataclasses.replace(graph.split, train=everything, val=none, test=none)
-    assert nodes_to_decide(rare_task().with_split(split))[1] == "all"
 
 
 @pytest.mark.slow
@@ -126,9 +106,7 @@ def test_a_confidence_rests_on_labels_that_represent_the_population():
         calirare.train(rare_task(), **QUICK, decide="precision", confidence=0.9, prevalence=share)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"preset": "paper"}, {"method": "ts"}, {"method": "uncalibrated"}], ids=lambda x: next(iter(x))
-)
+@pytest.mark.parametrize("settings", [{"preset": "paper"}, {"method": "uncalibrated"}], ids=lambda x: next(iter(x)))
 def test_maps_without_a_known_uncertainty_have_the_default_alone(settings):
     quick = {"epochs": 12, "model": "gcn"} | settings
     outcome = calirare.train(rare_task(), **quick)
@@ -238,7 +216,7 @@ def test_a_tie_at_the_cut_of_a_budget_is_named_by_the_run_and_by_a_score_of_its_
         x=torch.from_numpy(np.eye(3, dtype=np.float32)[kind]),
         adjacency=Csr.from_dense(torch.zeros(300, 300)),
     )
-    run = calirare.train(graph, model="forest", decide="budget", budget=5)
+    run = calirare.train(graph, model="trees", folds=2, decide="budget", budget=5)
     decision = run.decision.to_mapping()
     assert decision["alerts"] == 0
     assert decision["tied"]["wanted"] == 5

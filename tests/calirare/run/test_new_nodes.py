@@ -55,13 +55,9 @@ def graph():
 
 
 MODELS = {
-    "gcn": {"model": "gcn"},
-    "gcn of one layer": {"model": "gcn", "n_layers": 1},
     "gcn of three layers and two hops": {"model": "gcn", "n_layers": 3, "hops": 2},
-    "hops": {"model": "hops"},
     "hops far": {"model": "hops", "hops": 3},
     "trees": {"model": "trees"},
-    "forest": {"model": "forest"},
 }
 
 
@@ -100,7 +96,7 @@ def check(outcome, graph: Graph) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["gcn", "hops"])
+@pytest.mark.parametrize("model", ["hops"])
 def test_threads_that_share_a_scorer_get_their_own_answers(model, graph):
     scorer = calirare.Scorer.open(calirare.train(graph, model=model, **QUICK))
     alone = [scorer.logits(graph.x[i], [f"n{i}", "n99"]) for i in range(8)]

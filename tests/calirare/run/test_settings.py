@@ -40,11 +40,6 @@ def test_settings_go_through_yaml_unchanged(method, tmp_path):
     assert next(iter(settings.to_mapping()["loo"])) == "method"
 
 
-def test_flags_are_true_or_false():
-    assert Settings.from_mapping({"calibration": {"sharpen": True}}).calibration.sharpen
-    assert not Settings.from_mapping({"calibration": {"sharpen": False}}).calibration.sharpen
-
-
 def test_numbers_of_numpy_become_pythons():
     """As a grid or a column holds them: YAML knows Python's alone."""
     given = Settings.of(epochs=np.int64(30), prevalence=np.float64(0.1), minority=np.str_("fraud"), sharpen=np.bool_(1))
@@ -103,25 +98,6 @@ def test_a_wrong_type_is_refused(name, value):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"training": {"epochs": 50.5}}, "training.epochs must be a whole number or auto, got 50.5"),
-        ({"training": {"weight_decay": "abc"}}, "training.weight_decay must be a number or auto, got 'abc'"),
-        ({"loo": {"damping": [1]}}, r"with alo: loo.damping must be a number or none, got \[1\]"),
-        ({"training": {"hops": 1.5}}, "training.hops must be a whole number, auto or none, got 1.5"),
-        ({"training": {"hidden": "abc"}}, "training.hidden must be a whole number or auto, got 'abc'"),
-        ({"training": {"dropout": "auto"}}, "training.dropout must be a number, got 'auto'"),
-        ({"training": 3}, "training must hold names and values, got 3"),
-        ({"eice": {"nodes": "some"}}, "eice.nodes must be one of train, val, all, got 'some'"),
-        ({"data": {"dataset": 5}}, "data.dataset must be text or none, got 5"),
-    ],
-)
-def test_a_refused_type_is_told_every_kind_that_is_taken(values, message):
-    with pytest.raises(InputError, match=f"^f: {message}$"):
-        Settings.from_mapping(values, "f")
-
-
-@pytest.mark.parametrize(
     "wrong",
     [
         {"method": "magic"},
@@ -155,11 +131,6 @@ def test_a_value_out_of_range_is_refused(wrong):
         Settings.of(**wrong)
     assert ". " not in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_settings_become_those_of_a_training():
-    detector = Training(hidden=3, dropout=0.1).detector(8, 9)
-    assert (detector.epochs, detector.hidden, detector.dropout, detector.seed) == (9, 3, 0.1, 8)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -281,25 +252,6 @@ def test_what_is_no_yaml_is_refused(content, tmp_path):
     with pytest.raises(InputError, match=r"c\.yaml: is not YAML") as error:
         read_yaml(path)
     assert "\n" not in str(error.value)
-
-
-def test_an_empty_file_holds_nothing_and_a_list_is_refused(tmp_path):
-    path = tmp_path / "c.yaml"
-    path.write_text("# nothing\n")
-    assert read_yaml(path) == {}
-    path.write_text("- epochs\n")
-    with pytest.raises(InputError, match="must hold names and values"):
-        read_yaml(path)
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        read_yaml(tmp_path / "none.yaml")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        read_yaml(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["hops", "weight_decay"])
-def test_a_word_other_than_auto_is_refused_without_a_file_too(name):
-    with pytest.raises(InputError, match=f"^setting {name} must be auto or a (whole|positive) number.*, got 'all'$"):
-        Training(**{name: "all"})
 
 
 def test_a_preset_lies_beneath_everything_else_that_is_said():

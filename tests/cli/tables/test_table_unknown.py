@@ -31,7 +31,9 @@ def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
     y = torch.where(torch.arange(260) % 3 == 0, task.y, -1)
     graph = calirare.Graph(task.adjacency, task.x, y)
     p = torch.linspace(0.01, 0.99, 260)
-    table = predictions(graph, Probabilities(p, p.double(), p, torch.stack([1 - p, p], 1)), None, None)
+    table = predictions(
+        graph, Probabilities(torch.stack([1 - p, p], 1), p.double(), p, torch.stack([1 - p, p], 1)), None, None
+    )
     known = table["y"] != -1
     for path in write_predictions(table, tmp_path):
         report = evaluate_table(path, TableColumns(probabilities=("p_rare",)), n_draws=2)
