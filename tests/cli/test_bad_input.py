@@ -30,15 +30,6 @@ def save(folder: Path, **changes: object) -> Path:
     return path
 
 
-def spoiled(name: str, at: object, value: object) -> np.ndarray:
-    array = arrays_of(rare_task())[name].copy()
-    array[at] = value
-    return array
-
-
-N = 260
-
-
 @pytest.mark.parametrize("content", [b"PK\x03\x04 no archive", b"\x93NUMPY", b"hello\n", bytes(1000)])
 def test_a_file_that_is_no_archive(content, tmp_path):
     path = tmp_path / "bad.npz"
@@ -123,29 +114,14 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
     ("content", "message"),
     [
         ("training: {epochs: [1, 2]}", "training.epochs must be a whole number or auto, got [1, 2]"),
-        ("training: {epochs: 2.5}", "training.epochs must be a whole number or auto, got 2.5"),
-        ("training: {dropout: yes}", "training.dropout must be a number, got True"),
         ("training: {hiden: 3}", "unknown setting 'training.hiden'; did you mean 'training.hidden'?"),
-        ("training: 5", "training must hold names and values, got 5"),
-        ("trainig: {epochs: 3}", "unknown setting 'trainig'; did you mean 'training'?"),
         ("epochs: 12", "unknown setting 'epochs': it stands under training, as training.epochs"),
-        ("label_rate: 15", "unknown setting 'label_rate': it stands under data, as data.label_rate"),
-        ("damping: 0.01", "unknown setting 'damping': it stands under loo, as loo.damping"),
-        ("convention: paper", "unknown setting 'convention': it stands under loo, as loo.convention"),
-        ("refresh: 5", "unknown setting 'refresh': it stands under eice, as eice.refresh"),
         ("loo: newtn", "loo.method must be one of alo, influence, newton"),
-        ("loo: {method: influence, steps: 3}", "loo.steps is an option of alo, not of influence"),
-        ("data: {label_rate: many}", "data.label_rate must be a whole number or none, got 'many'"),
         ("data: {label_rate: true}", "data.label_rate must be a whole number or none, got True"),
-        ("data: {dataset: 5}", "data.dataset must be text or none, got 5"),
-        ("data: {minority: [1]}", "data.minority must be a whole number, text or none, got [1]"),
         ("data: {symmetrize: 1}", "data.symmetrize must be true or false, got 1"),
-        ("- epochs", "must hold names and values"),
-        ("epochs: [", "is not YAML"),
         ("!!python/object/apply:os.system ['false']", "is not YAML"),
         ("a: &a [*a", "is not YAML"),
         ("a: &a {x: 1}\nb: {<<: *a}", "is not YAML that can be read in line 2: *aliases are not read"),
-        ("a: &a [1]\nb: [*a, *a]", "is not YAML that can be read in line 2: *aliases are not read"),
         ("seed: 1\nseed: 2", "'seed' stands twice"),
         ("training: {hops: 1, hops: 2}", "in line 1: 'hops' stands twice"),
         ("a: " + "[" * 5000, "is nested more than 20 deep"),
@@ -153,9 +129,7 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
         ("seed: " + "1" * 5000, "is not YAML"),
         ("seed: " + "1" * 30, "seed must be from 0 to 2^63 - 1"),
         ("training: {hops: 1000}", "hops must be at most 100, got 1,000"),
-        ("training: {hidden: 99999999999999999999}", "hidden must be at most 100,000"),
         ("training: {weight_decay: 1.0e300}", "weight_decay must be from 1e-30 to 1e+06, got 1e+300"),
-        ("training: {learning_rate: 1.0e-300}", "learning_rate must be from 1e-30 to 1e+06, got 1e-300"),
         ("x: " + "y" * 300_000, "must be at most 262,144 bytes"),
         ('method: "\\e[31m\\n"', r"got '\x1b[31m\n'"),
     ],

@@ -13,15 +13,16 @@ from tests.helpers.command import call
 
 
 @pytest.mark.slow
-def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
+def test_table_picture_and_numbers(finished, tmp_path, monkeypatch):
     # Far from a minimum on so few steps, but this is about the table; the numbers' truth is tested beside `alo`.
     monkeypatch.setattr(loo_check, "MAX_STEPS", 40)
     monkeypatch.setattr(loo_check, "RETRAIN_STEPS", 15)
 
     folder = tmp_path / "run"
     shutil.copytree(finished[0], folder)
-    loo_check.run(folder, nodes=4, resume=tmp_path / "kept")
-    out = capsys.readouterr().out
+    said = call("loo-check", "--run", folder, "--nodes", 4, "--resume", tmp_path / "kept")
+    assert said.code == 0, said.err
+    out = said.out
     assert (folder / "loo_check.png").stat().st_size > 10_000
     numbers = json.loads((folder / "loo_check.json").read_text())
     rows = {row["method"]: row for row in numbers["methods"]}
@@ -34,8 +35,6 @@ def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
         assert f"{row['correlation']:.3f}" in line
     with pytest.raises(InputError, match="give --overwrite"):
         loo_check.run(folder, nodes=4)
-    assert call("loo-check", "--run", folder, "--nodes", 4, "--resume", tmp_path / "kept", "--overwrite").code == 0
-    assert json.loads((folder / "loo_check.json").read_text()) == numbers
 
 
 def test_numbers_out_of_range(finished):

@@ -18,6 +18,7 @@ from tests.helpers.command import assert_refused, call, rough_runs
 pytestmark = pytest.mark.slow
 
 N, SHARE, KNOWN = 900, 0.1, 0.4
+NETWORK = ("--model", "gcn", "--epochs", "20", "--folds", "0")
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
 
 
 def test_a_prevalence_is_taken_at_its_word(tables, accounts):
-    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--model", "trees", "--out",
+    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", *NETWORK, "--out",
                 tables / "told", "--prevalence", "0.1")  # fmt: skip
     assert said.code == 0, said.err
     others = (accounts["label"] == "").to_numpy()

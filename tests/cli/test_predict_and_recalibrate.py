@@ -153,11 +153,6 @@ def test_a_prevalence_that_is_none_is_refused(text, run, later):
     assert "--prevalence must be a number in (0, 1), two such numbers in order, or estimate" in assert_refused(said)
 
 
-def test_a_prevalence_needs_a_map_with_a_prior(finished, later):
-    said = call("predict", "--run", finished[0], "--graph", later, "--prevalence", "0.1")
-    assert "needs a run of method jackknife with map prior" in assert_refused(said)
-
-
 def test_an_output_that_cannot_be_is_refused_before_anything_is_scored(run, later, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.cli.predict.load", lambda folder: pytest.fail("nothing must be read"))
     for out, words in ((tmp_path / "p.txt", "must end in .csv"), (later / "p.csv", "is a file")):
@@ -187,20 +182,6 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
     scored = new.score(fresh_graph)
     assert scored.mean == pytest.approx(60 / 690, rel=0.05)
     assert scored.verdict == "ok", "graphs are held against the one with fresh labels"
-
-
-def test_recalibrate_in_place_changes_the_model_alone(run, later, tmp_path):
-    own = tmp_path / "own"
-    shutil.copytree(run, own)
-    assert "pass --out FOLDER" in assert_refused(call("recalibrate", "--run", own, "--graph", later))
-    said = call("recalibrate", "--run", own, "--graph", later, "--overwrite")
-    assert said.code == 0, said.err
-    assert said.out.splitlines()[-2:] == [str(own / "model.safetensors"), str(own / "recalibration.json")]
-    changed = {path.name for path in own.iterdir() if path.read_bytes() != _or_nothing(run / path.name)}
-    assert changed == {"model.safetensors", "recalibration.json", "files.json"}
-    assert calirare.load(own).to_frame().equals(calirare.load(run).to_frame())
-    assert call("report", "--run", own).code == 0
-    assert "The maps were fitted anew on fresh labels after the run" in (own / "report.html").read_text()
 
 
 def test_a_recalibrated_run_has_the_labels_of_an_update_and_no_tables(run, later, tmp_path):

@@ -158,18 +158,6 @@ def test_predict_knows_another_graph_from_its_own(model, hidden, loo, graph_file
         assert worst <= FLOAT32_SLACK * max(1.0, float(own[name].abs().max())), f"{name}: {worst}"
 
 
-def test_predict_takes_a_smaller_graph_without_labels(run, tmp_path):
-    dataclasses.replace(rare_task(100), y=None, original_y=None, split=None, minority=None, trusted=True).to_npz(
-        tmp_path / "small.npz"
-    )
-    said = call("predict", "--run", run, "--graph", tmp_path / "small.npz", "--out", tmp_path / "p.csv")
-    assert said.code == 0, said.err
-    table = pd.read_csv(tmp_path / "p.csv")
-    assert len(table) == 100
-    assert table[NUMBERS].notna().all().all()
-    assert (table["y"] == -1).all()
-
-
 @pytest.mark.slow
 def test_predict_merges_classes_as_the_run_did(tmp_path):
     rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
@@ -197,14 +185,6 @@ def test_predict_reads_what_train_reads(quick_run, tmp_path):
         assert (table["p_raw"] - own["p_raw"]).abs().max() <= FLOAT32_SLACK
     assert table["node"][0] == "p000"
     assert "--root" not in assert_refused(call("predict", "--run", quick_run, "--graph", "none.csv"))
-
-
-def test_predict_refuses_another_feature_width(run, tmp_path):
-    graph = rare_task()
-    dataclasses.replace(graph, x=graph.x[:, :5].contiguous()).to_npz(tmp_path / "narrow.npz")
-    said = call("predict", "--run", run, "--graph", tmp_path / "narrow.npz", "--out", tmp_path / "p.csv")
-    assert "must have the 6 features the run was trained on, got 5" in assert_refused(said)
-    assert not (tmp_path / "p.csv").exists()
 
 
 def tables(folder: Path, stem: str, nodes: pd.DataFrame, edges: pd.DataFrame) -> Path:
@@ -315,37 +295,3 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
     (tmp_path / "file").write_text("")
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "file" / "p.csv")
     assert "cannot be written" in assert_refused(said)
-
-
-@pytest.mark.slow
-def test_a_table_with_names_dates_and_gaps_is_trained_on_and_predicted(own_tables, tmp_path):
-    nodes, edges = own_tables
-    rng = np.random.default_rng(0)
-    nodes = nodes.assign(
-        phone=[f"+41 {i}" for i in range(len(nodes))],
-        city=rng.choice(["Bern", "Oslo", "Rome"], len(nodes)),
-        joined=(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, len(nodes)), "D")).strftime(
-            "%Y-%m-%d"
-        ),
-        region=rng.integers(1, 5, len(nodes)),
-        f0=nodes["f0"].where(rng.random(len(nodes)) < 0.9),
-    )
-    edges = edges.rename(columns={"source": "caller", "target": "called"})
-    for end in ("caller", "called"):
-        edges[end] = [f"+41 {i}" for i in edges[end]]
-    run, own = tmp_path / "run", tables(tmp_path, "own", nodes, edges)
-    columns = ("--id", "phone", "--source-column", "caller", "--target-column", "called", "--one-hot", "region")
-    labels = ("--label", "fraud", "--minority", "1", "--split", "random", "--label-rate", 15, "--scale", "auto")
-    said = call("train", "--dataset", own, *QUICK, *columns, *labels, "--out", run)
-    assert said.code == 0, said.err
-    assert "features: city and region: a column per category" in said.err
-    assert "features: f0: missing values become the median, a column says where" in (run / "log.txt").read_text()
-    expected = pd.read_csv(run / "predictions.csv", dtype={"node": str})
-    table, _ = predicted(run, own)
-    assert table["p_raw"].tolist() == expected["p_raw"].tolist()
-    assert table["y"].tolist() == expected["y"].tolist()
-    newcomers = nodes.head(40).assign(city="Lima")
-    kept = edges["caller"].isin(newcomers["phone"]) & edges["called"].isin(newcomers["phone"])
-    table, _ = predicted(run, tables(tmp_path, "new", newcomers.drop(columns="fraud"), edges[kept]))
-    assert table["p_raw"].between(0, 1).all()
-    assert call("eice", "--run", run).code == 0

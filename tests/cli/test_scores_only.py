@@ -102,13 +102,6 @@ def test_drift_is_told_and_fails_where_asked(run, tmp_path):
     assert (tmp_path / "s.parquet").exists()
 
 
-def test_names_of_nodes_stay(run, tmp_path):
-    graph = rare_task(seed=1)
-    named = dataclasses.replace(graph, node_names=np.array([f"n{i:03}" for i in range(graph.n_nodes)]))
-    table, _, _ = scored(run, folder_of(named, tmp_path / "named"), tmp_path / "s.parquet")
-    assert list(table["node"][:2]) == ["n000", "n001"]
-
-
 @pytest.mark.parametrize(
     ("model", "stage"), [("gcn", "pass2"), pytest.param("trees", "logits", marks=pytest.mark.slow)]
 )

@@ -195,13 +195,6 @@ def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
     assert "4 forgotten" in said.out
 
 
-def test_unknown_of_a_node_that_never_had_a_label_is_no_change(base, tmp_path):
-    never = open_task().node_name(int(open_task().unlabelled[0]))
-    (tmp_path / "new.csv").write_text(f"node,label,split\n{never},unknown,train\n")
-    said = call("update", "--run", base, "--labels", tmp_path / "new.csv", "--out", tmp_path / "after")
-    assert "the labels are those of the run already" in assert_refused(said)
-
-
 def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
     graph = open_task()
     names = [graph.node_name(v) for v in range(6)]

@@ -1,4 +1,4 @@
-"""`calirare loo-check`: a saved run's leave-one-out beside true retraining, as a table and a picture."""
+"""`calirare loo-check`: a saved run's leave-one-out next to true retraining, as a table and a picture."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run(
 def _compare(
     fitted: FittedNetwork, graph: Graph, n: int, seed: int, *, jobs: int, kept: Path | None
 ) -> tuple[Tensor, Comparison]:
-    """Returns the places of n labels, int64 [n], and what every method says of them beside retraining."""
+    """Returns the places of n labels, int64 [n], and what every method predicts next to retraining."""
     trained, end = converge(fitted, graph, tolerance=TOLERANCE, max_steps=MAX_STEPS)
     generator = torch.Generator().manual_seed(seed)
     m = trained.nodes.numel()

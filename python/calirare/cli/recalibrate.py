@@ -21,8 +21,8 @@ from calirare.run import (
     recalibrated,
 )
 
-TABLES_BEFORE = "tables and pictures of {} are of the map before; `calirare predict` writes its nodes anew"
-MADE_BEFORE = "what was made of {} before, such as report.html, is of the map before: make it anew"
+TABLES_BEFORE = "tables and pictures of {} are of the map before; `calirare predict` writes its nodes again"
+MADE_BEFORE = "what was made of {} before, such as report.html, is of the map before: make it again"
 
 
 def run(

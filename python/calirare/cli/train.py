@@ -52,7 +52,7 @@ def run(
 
 
 def _settings_of(config: Path) -> Settings:
-    """Returns the settings of a file; labels of an updated run lie beside it, wherever its folder was moved to."""
+    """Returns the settings of a file; labels of an updated run lie next to it, wherever its folder was moved to."""
     base = Settings.from_mapping(read_yaml(config), f"config {config}")
     named, beside = base.data.relabel, config.parent / LABELS
     if named is None or Path(named).is_file() or Path(named).name != LABELS or not beside.is_file():

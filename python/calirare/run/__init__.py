@@ -1,4 +1,4 @@
-"""A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
+"""A run: its settings, outcome, folder, report and predictions, and its calibrators fitted again."""
 
 from calirare.run.choice import Choice, Row
 from calirare.run.columns import COLUMNS, predictions

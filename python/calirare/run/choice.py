@@ -54,7 +54,7 @@ class Choice:
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:
-        """Returns what `to_mapping` told."""
+        """Returns what `to_mapping` returned."""
         rows = tuple(Row(**row) for row in values["rows"])
         return cls(rows, **{name: value for name, value in values.items() if name != "rows"})
 

@@ -129,7 +129,7 @@ class Data:
             )
 
     def options(self) -> dict[str, Any]:
-        """Returns what was said, beside the data set and the root, as keywords."""
+        """Returns the settings that were given, without the data set and the root, as keywords."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in OWN}
         if self.dataset is None or not is_table(self.dataset):
             del values["one_hot"], values["impute"]  # which are for the features then, however they were stored

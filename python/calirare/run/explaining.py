@@ -115,8 +115,7 @@ def _class_of(context: ExplanationContext, name: str | None, many: bool) -> int 
     names, of = context.class_names, find_name(name, context.class_names)
     if not many and of != 1:
         raise InputError(
-            f"explain: --class is of a run with task classes, and this run tells {names[1]!r} from the rest: leave it "
-            "out"
+            f"explain: --class is of a run with task classes, and this run's rare class is {names[1]!r}: leave it out"
         )
     if of is None:
         raise InputError(f"explain: the run has no class {name!r}: its classes are {names_in_words(names, 10)}")
@@ -124,9 +123,9 @@ def _class_of(context: ExplanationContext, name: str | None, many: bool) -> int 
 
 
 def check_shown(labels: int) -> None:
-    """Raises an InputError where fewer than no labels are to be told of."""
+    """Raises an InputError where fewer than no labels are requested."""
     if labels < 0:
-        raise InputError(f"explain: labels, how many are told of, must be at least 0, got {labels}")
+        raise InputError(f"explain: labels, how many are shown, must be at least 0, got {labels}")
 
 
 def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
@@ -139,7 +138,7 @@ def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
     if len(beside) < len(nodes):
         one = graph.node_name(int(nodes[~torch.isin(nodes, beside)][0]))
         raise InputError(
-            f"explain: node {one!r} carries edges alone and is not scored, so that no P(rare) is told of it: name "
+            f"explain: node {one!r} carries edges alone and is not scored, so that it has no P(rare): name "
             f"scored nodes, of which graph {graph.name!r} has {graph.scored_nodes.numel():,}"
         )
     return nodes

@@ -131,7 +131,7 @@ class SavedRun:
         return graph.with_split(self.split)
 
     def graph_if_there(self, data: str | None = None) -> tuple[Graph | None, str]:
-        """Returns the run's own graph, or None and why it cannot be had where it was; a named one is an InputError."""
+        """Returns the run's own graph, or None and why it is not there; where it is named an InputError."""
         try:
             return self.graph(data), ""
         except InputError as error:
@@ -148,7 +148,7 @@ class SavedRun:
         )
 
     def _data(self, now: str | Path | None) -> Data:
-        """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""
+        """Returns the graph's settings for where it is now; a node table that has gone lies next to the edge table."""
         data = self._relabelling(dataclasses.replace(self.settings.data, download=False))
         if data.split == "public":  # the run's own split takes the place of a stored one
             data = dataclasses.replace(data, label_rate=None, split=None)
@@ -267,7 +267,7 @@ class SavedRun:
         return explainer
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves what can be made anew out of copies and files."""
+        """Leaves what can be made again out of copies and files."""
         return {name: value for name, value in self.__dict__.items() if name != "_last_explainer"}
 
     @cached_property

@@ -154,8 +154,23 @@ def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among
         more = _in_turn(fall[rows])
     moved = (values.moved[rows].abs() >= MOVED) * stands_for
     moved[torch.arange(len(rows)), rows] = 0  # of itself
-    facts = (total, unlabelled.numel(), by)
-    return _told(explainer, chosen[rows], values.p_rare[rows], moved.sum(1), (fall[rows].sum(1), more), facts)
+    nodes, context = chosen[rows], explainer.context
+    of_labels = (note for note in explainer.notes if not note.startswith(OF_EDGES))  # no edge is left out here
+    y = context.graph.y
+    both = y is None or bool((y[context.labelled.to(y.device)] == 0).any())  # some label is of a node that is not rare
+    return NextLabels(
+        nodes=nodes.numpy(),
+        names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
+        value=fall[rows].sum(1).numpy(),
+        more=more.numpy(),
+        p_rare=values.p_rare[rows].numpy(),
+        followers=moved.sum(1).round().long().numpy(),
+        around=_around(explainer, nodes),
+        total=total,
+        n_open=unlabelled.numel(),
+        by=by,
+        notes=(CHOSEN if both else CHOSEN_RARE, *of_labels),
+    )
 
 
 def _candidates(doubt: Tensor, most: int, draw: torch.Generator) -> Tensor:
@@ -172,37 +187,6 @@ def _in_turn(fall: Tensor) -> Tensor:
     """Returns what each label brings beyond those before it, in the order they have, [k]."""
     best = torch.cummax(fall, 0).values
     return torch.cat([best[:1], best[1:] - best[:-1]]).sum(1)
-
-
-def _told(
-    explainer: Explainer,
-    nodes: Tensor,
-    p_rare: Tensor,
-    followers: Tensor,
-    falls: tuple[Tensor, Tensor],
-    about: tuple[float, int, NextBy],
-) -> NextLabels:
-    graph, (total, n_open, by) = explainer.context.graph, about
-    of_labels = (note for note in explainer.notes if not note.startswith(OF_EDGES))  # no edge is left out here
-    return NextLabels(
-        nodes=nodes.numpy(),
-        names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
-        value=falls[0].numpy(),
-        more=falls[1].numpy(),
-        p_rare=p_rare.numpy(),
-        followers=followers.round().long().numpy(),
-        around=_around(explainer, nodes),
-        total=total,
-        n_open=n_open,
-        by=by,
-        notes=(CHOSEN if _of_both(explainer) else CHOSEN_RARE, *of_labels),
-    )
-
-
-def _of_both(explainer: Explainer) -> bool:
-    """Returns whether a label says of some node that it is not rare."""
-    y = explainer.context.graph.y
-    return y is None or bool((y[explainer.context.labelled.to(y.device)] == 0).any())
 
 
 def _around(explainer: Explainer, nodes: Tensor) -> NDArray[np.int64]:

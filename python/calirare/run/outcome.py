@@ -155,7 +155,7 @@ class Outcome(RunResult):
         return torch.cat([first, order[~torch.isin(order, first)]])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves what can be made anew out of copies and files."""
+        """Leaves what can be made again out of copies and files."""
         return {name: value for name, value in self.__dict__.items() if name != "explainer"}
 
     @cached_property

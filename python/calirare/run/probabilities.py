@@ -102,7 +102,7 @@ def assumed_by(maps: dict[Target, Calibrator]) -> str:
 
 
 def unrepresented_by(maps: dict[Target, Calibrator]) -> str:
-    """Returns that no label told maps of two classes how common these are, a sentence; of other maps nothing."""
+    """Returns that no label shows how common the two classes are, a sentence; of other maps nothing."""
     fitted = maps.get("population")
     alone = isinstance(fitted, PriorPlattCalibrator) and fitted.n_classes == 2 and fitted.counted_ == 0
     return UNREPRESENTED if alone else ""

@@ -1,4 +1,4 @@
-"""A saved run's maps fitted anew on fresh labels; the detector stays as it is."""
+"""A saved run's calibrators fitted again on fresh labels; the detector stays as it is."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:
     if strange:
         shown = ", ".join(repr(name) for name in names[:6]) + (", .." if len(names) > 6 else "")
         raise InputError(
-            f"recalibrate: graph {graph.name!r}: labels must be of the run's classes {shown}, got {strange[0]!r}: mend "
+            f"recalibrate: graph {graph.name!r}: labels must be of the run's classes {shown}, got {strange[0]!r}: fix "
             "or remove such labels"
         )
     numbers = torch.tensor([-1 if place is None else place for place in places] + [-1], dtype=torch.int64)
@@ -181,5 +181,5 @@ def _notes(maps: dict[Target, Calibrator], y: Tensor, names: Sequence[str]) -> I
     none = [name for name, n in zip(names, there.tolist(), strict=True) if not n]
     if none and any(isinstance(each, PriorPlattCalibrator) for each in maps.values()):
         shown = listed(none[:4]) + (", .." if len(none) > 4 else "")
-        yield f"no fresh label is of {shown}: how common that is is told by the prior alone"
+        yield f"no fresh label is of {shown}: only the prior says how common that is"
     yield from (each.note_ for each in maps.values() if isinstance(each, JackknifeCalibrator) and each.note_)

@@ -244,7 +244,7 @@ class Recalibrated:
         old = _metrics_of(self.run.folder)
         m, whose = amount(len(self.y), "fresh label"), "its own graph" if self.nodes is not None else self.graph
         anew = (
-            f"the maps were fitted anew on {m} of {whose} (calirare recalibrate): what other notes say of the labels "
+            f"the maps were fitted again on {m} of {whose} (calirare recalibrate): what other notes say of the labels "
             "that calibrate is of the training"
         )
         facts = {"graph": self.graph, "labels": len(self.y), "own_graph": self.nodes is not None}

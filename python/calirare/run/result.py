@@ -152,7 +152,7 @@ class RunResult:
 
     @property
     def doubt(self) -> Doubt:
-        """What else speaks against P(rare), see `RareView`."""
+        """What else is doubtful about P(rare), see `RareView`."""
         return self.of_rare.doubt
 
     @property
@@ -198,7 +198,7 @@ class RunResult:
 
     @cached_property
     def reference(self) -> Reference:
-        """What the run remembers of its graph, which others are held against."""
+        """What the run remembers of its graph, which others are compared with."""
         if self.rare is None:
             nobody = torch.empty(0, dtype=torch.int64)
             return Reference.of(self.graph, self.feature_map, torch.zeros(self.graph.n_nodes), nobody)

@@ -16,7 +16,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import OnDisk, logits_on_disk, match_nodes, read_ahead
+from calirare.models import OnDisk, logits_on_disk, read_ahead
 from calirare.run.columns import CLASSES, SCORES, Rows, columns_of, node_column
 from calirare.run.deciding import threshold_on
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, correct_prevalence, p_rare
@@ -43,16 +43,11 @@ class Loaded:
 
     def logits(self, report: Report | None) -> Tensor:
         """Returns the logits of every node, [n, k]."""
-        progress = None if report is None else (lambda done, total: report("predict", done, total))
-        prepared = self.scorer.prepared(self.graph, self.say)
-        return match_nodes(self.scorer.fit, prepared, self.say).logits_of(prepared, progress=progress)
+        return self.scorer.evaluated(self.graph, self.say, report)[2]
 
     def drift(self, logits: Tensor) -> Drift | None:
         """Returns how the graph differs from the run's, by the logits of every node; None without nodes."""
-        if not len(logits):
-            return None
-        scorer = self.scorer
-        return scorer.reference.compare(self.graph, scorer.features, p_rare(logits, scorer.calibrators))
+        return self.scorer.drift(self.graph, logits)
 
     def node_names(self, first: int, last: int) -> NumpyArray:
         """Returns the names of the nodes [first, last), or their numbers."""

@@ -120,7 +120,7 @@ class Scorer:
         )
 
     def doubt_at(self, told: Prevalence | None) -> Doubt:
-        """Returns what speaks against P(rare) of another graph whose prevalence is told, or is not (None)."""
+        """Returns what is doubtful about P(rare) of another graph with a given prevalence, or without one (None)."""
         settled = told is not None and self.doubt.verdict == "caution"  # labels that are no sample
         return NO_DOUBT if settled else self.doubt
 
@@ -176,14 +176,9 @@ class Scorer:
             self.settings.check_rare("predict: a prevalence")
         settings, graph = self.settings, graph.to("cpu")
         wanted = interval_nodes_for_score(settings, graph.n_nodes, interval_nodes)
-        prepared = self.prepared(graph, say)
         self.note_on(say)
-        fit = match_nodes(self.fit, prepared, say)
-        progress = None if report is None else (lambda done, total: report("predict", done, total))
-        logits = fit.logits_of(prepared, progress=progress)
-        drift = None
-        if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
-            drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
+        prepared, fit, logits = self.evaluated(graph, say, report)
+        drift = self.drift(graph, logits)
         nodes = prepared.scored_nodes
         told, corrected = correct_prevalence(prevalence, self.calibrators, logits[nodes])
         scorer = dataclasses.replace(self, fit=fit, calibrators=corrected)
@@ -200,6 +195,22 @@ class Scorer:
         totals.add(said.at(nodes))
         table = predictions(prepared, said, result, None, classes=self.classes)
         return scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
+
+    def evaluated(self, graph: Graph, say: Say, report: Report | None = None) -> tuple[Graph, Fitted, Tensor]:
+        """Returns a graph as the detector takes it, the detector with its nodes matched, and logits of all, [n, k]."""
+        prepared = self.prepared(graph, say)
+        fit = match_nodes(self.fit, prepared, say)
+        progress = None if report is None else (lambda done, total: report("predict", done, total))
+        return prepared, fit, fit.logits_of(prepared, progress=progress)
+
+    def drift(self, graph: Graph, logits: Tensor) -> Drift | None:
+        """Returns how a graph differs from the run's, by its logits [n, k]; None without nodes.
+
+        P(rare) is by the run's own calibrator: a correction of the prevalence is no drift.
+        """
+        if not graph.n_nodes:
+            return None
+        return self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
 
     def scored(
         self,

@@ -1,4 +1,4 @@
-"""Everything a run can be told, with the paper's values as defaults, read from and written to YAML."""
+"""Everything a run can be set to, with the paper's values as defaults, read from and written to YAML."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ROWS = (
     ("brier", "Brier score"),
 )
 WIDTH = 80  # characters, where there is no terminal; the tables need no more
-FLOOR = "(floor): what a perfectly calibrated model scores on as many nodes by chance"
+FLOOR = "(floor): what a perfectly calibrated model scores on as many nodes"
 STAR = "* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
 STAR_OF_KNOWN = "* what labels tell of the map is P(known); predictions.csv has P(rare), which no label can judge"
 

@@ -69,4 +69,4 @@ def _known(settings: Settings) -> str:
     """Returns a note where it is said which labels represent the population, and known rare nodes are the only ones."""
     if not settings.positive_only or settings.calibration.calibrate_on == "auto":
         return ""
-    return "calibrate_on changed nothing with labels positive-only: no label tells how common the rare class is"
+    return "calibrate_on changed nothing with labels positive-only: no label shows how common the rare class is"

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calirare import metrics
 from calirare._util.errors import InputError
 from calirare.cli.options import budget
-from calirare.cli.tables import TableColumns, evaluate_table, load_table
+from calirare.cli.tables import TableColumns, load_table
 
 
 @pytest.mark.parametrize(("text", "value"), [("100", 100), ("1", 1), ("1%", 0.01), ("0.02", 0.02), ("1.0", 1.0)])
@@ -42,16 +41,3 @@ def test_names_of_classes_that_a_table_shows_as_numbers_are_found(tmp_path):
     twice.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(InputError, match=r"must hold classes that have a column, 007, 07, 1e5, got .*7"):
         load_table(tmp_path / "t.csv", TableColumns(probabilities=("p_007", "p_07", "p_1e5")))
-
-
-@pytest.mark.slow
-def test_a_table_has_the_librarys_numbers(tmp_path):
-    rng = np.random.default_rng(0)
-    p = rng.beta(0.5, 3, 200)
-    y = (rng.random(200) < p).astype(int)
-    pd.DataFrame({"y": y, "p": p, "p0": 1 - p}).to_csv(tmp_path / "t.csv", index=False, float_format="%.17g")
-    report = evaluate_table(tmp_path / "t.csv", n_draws=5, budgets=(10, 0.1))
-    assert report.rare.detection == metrics.detection_report(y, p, budgets=(10, 0.1))
-    assert report.rare.p_rare == metrics.rare_report(y, p, n_draws=5)
-    other = evaluate_table(tmp_path / "t.csv", TableColumns(probabilities=("p0", "p"), minority=0), n_draws=5)
-    assert other.rare.detection["prevalence"] == pytest.approx(1 - y.mean(), rel=1e-12)

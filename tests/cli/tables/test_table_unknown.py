@@ -5,17 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-import calirare
-from calirare import metrics
 from calirare._util.errors import InputError
-from calirare.cli.metrics import run as run_metrics
-from calirare.cli.tables import TableColumns, evaluate_table, load_table
-from calirare.run import Probabilities, predictions, write_predictions
-from tests.helpers.tasks import rare_task
-
-NOTE = "rows left out because their label is not known: {}"
+from calirare.cli.tables import TableColumns, load_table
 
 
 def write(tmp_path, y, **columns):
@@ -23,28 +15,6 @@ def write(tmp_path, y, **columns):
     path = tmp_path / "preds.csv"
     frame.to_csv(path, index=False)
     return path
-
-
-@pytest.mark.slow
-def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
-    task = rare_task()
-    y = torch.where(torch.arange(260) % 3 == 0, task.y, -1)
-    graph = calirare.Graph(task.adjacency, task.x, y)
-    p = torch.linspace(0.01, 0.99, 260)
-    table = predictions(
-        graph, Probabilities(torch.stack([1 - p, p], 1), p.double(), p, torch.stack([1 - p, p], 1)), None, None
-    )
-    known = table["y"] != -1
-    for path in write_predictions(table, tmp_path):
-        report = evaluate_table(path, TableColumns(probabilities=("p_rare",)), n_draws=2)
-        assert report.values["ece"] == pytest.approx(
-            metrics.ece(table.loc[known, "y"].to_numpy(), table.loc[known, "p_rare"].to_numpy().astype(float)),
-            rel=1e-6,  # digits of the table
-            abs=0,
-        )
-        assert report.notes[0] == NOTE.format(int((~known).sum())) == NOTE.format(173)
-    run_metrics(tmp_path / "predictions.csv", p=["p_rare"])
-    assert f"note: {NOTE.format(173)}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("unknown", [-1, -1.0, "-1", None])
@@ -56,10 +26,6 @@ def test_a_row_without_a_label_counts_nowhere(tmp_path, unknown, probabilities):
     assert (table.labels.tolist(), table.unknown) == (y[:6], 2)
     weighted = load_table(path, TableColumns(probabilities=probabilities, weights="w"))
     assert (weighted.labels.tolist(), weighted.unknown) == ([0, 1, 0, 0, 1], 2)
-
-
-def test_all_known_is_no_note(tmp_path):
-    assert not any("left out" in note for note in evaluate_table(write(tmp_path, [0, 1] * 4), n_draws=2).notes)
 
 
 def test_named_classes_have_unknown_ones_too(tmp_path):
@@ -79,7 +45,7 @@ def test_minus_one_may_be_the_rare_class(tmp_path):
             [-1, None, -1.0],
             r"'y' must hold a known label, got -1 \(unknown\) or an empty cell in rows 1, 2, 3 \(3 rows\)",
         ),
-        ([1, -1, 1], "'y' must hold another known label beside 1, got only -1, .*: write the other class as 0"),
+        ([1, -1, 1], "'y' must hold another known label next to 1, got only -1, .*: write the other class as 0"),
         ([0, -1, 0], "no row has class 1 in column 'y'"),
     ],
 )
@@ -87,14 +53,6 @@ def test_what_is_left_must_be_judged(tmp_path, y, message):
     with pytest.raises(InputError, match=message) as caught:
         load_table(write(tmp_path, y))
     assert "\n" not in str(caught.value)
-
-
-def test_rows_keep_their_numbers(tmp_path):
-    frame = pd.read_csv(write(tmp_path, [0, -1, 1, 0]))
-    frame.loc[3, "p"] = 2.0
-    frame.to_csv(tmp_path / "preds.csv", index=False)
-    with pytest.raises(InputError, match="got 2 in row 4"):
-        load_table(tmp_path / "preds.csv")
 
 
 def test_columns_called_as_the_classes_are_these_classes_in_any_order(tmp_path):

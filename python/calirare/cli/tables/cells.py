@@ -1,4 +1,4 @@
-"""The cells of a table of predictions: rows and columns, checked; each complaint says where and how to mend it."""
+"""The cells of a table of predictions: rows and columns, checked; each complaint says where and how to fix it."""
 
 from __future__ import annotations
 

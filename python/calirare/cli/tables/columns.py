@@ -1,4 +1,4 @@
-"""A table of predictions, its columns checked; each complaint is an InputError that says where and how to mend it."""
+"""A table of predictions, its columns checked; each complaint is an InputError that says where and how to fix it."""
 
 from __future__ import annotations
 

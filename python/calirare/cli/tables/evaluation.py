@@ -173,7 +173,7 @@ def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
     if table.labels.ndim == 1 and rare == len(table.labels):
         notes.append("every row has the minority class: the measures are about this class alone")
     if table.labels.ndim == 1 and rare < 20 * SMALL_BIN:
-        notes.append(f"{rare} samples of the minority class share 20 bins: read ace_minority beside its noise floor")
+        notes.append(f"{rare} samples of the minority class share 20 bins: read ace_minority next to its noise floor")
     return notes
 
 

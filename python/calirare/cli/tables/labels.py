@@ -46,7 +46,7 @@ def known_rows(frame: pd.DataFrame, name: str, read: ReadLabels, rare: str) -> p
         )
     if (y[known] == find_name(rare, read.names)).all() and is_value(frame[name][~known], UNKNOWN).any():
         raise InputError(
-            f"column {name!r} must hold another known label beside {rare}, got only -1, which stands for an unknown "
+            f"column {name!r} must hold another known label next to {rare}, got only -1, which stands for an unknown "
             "one: write the other class as 0, or leave these rows out"
         )
     return frame[known]
