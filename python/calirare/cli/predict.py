@@ -107,15 +107,7 @@ def run(
 def _source(
     saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles | None, reporter: Reporter
 ) -> Source:
-    """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded.
-
-    Args:
-        saved: the run.
-        graph: see `run`.
-        settings: see `run`.
-        blocks: keeps finished blocks; None: the graph is loaded.
-        reporter: says notes.
-    """
+    """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
 
     def say(note: str) -> None:
         reporter.say(f"note: {note}")

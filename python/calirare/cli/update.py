@@ -93,11 +93,7 @@ def _updated(
 
 
 def _changes(graph: Graph, tables: _Tables, unknown: tuple[str, ...], reporter: Reporter) -> Labels:
-    """Returns the labels of both tables; `unknown` are the run's labels that stand for none.
-
-    Raises:
-        InputError: a node stands in both.
-    """
+    """Returns the labels of both tables; `unknown` are the run's labels that stand for none."""
     labels, forget, own = tables
     gone = None if forget is None else Labels.forgotten(forget, graph)
     if labels is None:

@@ -105,11 +105,7 @@ def explained(
 
 
 def _class_of(context: ExplanationContext, name: str | None, many: bool) -> int | None:
-    """Returns the number of a class that was named, if one was.
-
-    Raises:
-        InputError: there is none of this name, or a run of a rare class tells of no other.
-    """
+    """Returns the number of a class that was named, if one was."""
     if name is None:
         return None
     names, of = context.class_names, find_name(name, context.class_names)

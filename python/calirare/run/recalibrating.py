@@ -118,11 +118,7 @@ def _check_maps(saved: SavedRun) -> None:
 
 
 def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:
-    """Returns a graph whose labels are numbers of a run's classes, which go by their names.
-
-    Raises:
-        InputError: a label is none of them.
-    """
+    """Returns a graph whose labels are numbers of a run's classes, which go by their names."""
     if graph.y is None:
         return graph
     places = [find_name(name, names) for name in graph.class_names]
@@ -140,16 +136,7 @@ def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 def _labelled(graph: Graph, saved: SavedRun, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the labelled nodes that have not been seen, and their labels.
-
-    Args:
-        graph: with labels.
-        saved: the run.
-        seen: nodes that trained, none in another graph than the run's own.
-
-    Raises:
-        InputError: there are none of two classes.
-    """
+    """Returns the labelled nodes that have not been seen, and their labels."""
     nodes = torch.empty(0, dtype=torch.int64) if graph.y is None else (graph.y >= 0).nonzero().flatten()
     nodes = nodes[~torch.isin(nodes, seen.to(nodes.device))]
     y, names = nodes if graph.y is None else graph.y[nodes], saved.class_names

@@ -254,11 +254,7 @@ class Recalibrated:
 
 
 def _metrics_of(folder: Path) -> dict[str, Any]:
-    """Returns metrics.json of a run; of one that was recalibrated where its graph was gone, which has none, nothing.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
+    """Returns metrics.json of a run; of one that was recalibrated where its graph was gone, which has none, nothing."""
     listed = listed_files(folder) or {}
     if RECALIBRATION in listed and "metrics.json" not in listed:
         return {}
