@@ -246,7 +246,7 @@ def nodes_except(nodes: Tensor, known: Tensor, n: int) -> Tensor:
     return nodes[left[nodes]]
 
 
-def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: JackknifeResult) -> Tensor:
+def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: JackknifeResult | None) -> Tensor:
     """Returns the nodes that `nodes_not_to_review` leaves, in the order in which a human should look at them, int64.
 
     The expected loss is that of the decision: P(rare) times the cost of a miss, of an alert 1 - P(rare) times that of a
@@ -257,9 +257,12 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
         deciding: by what.
         graph: the graph.
         said: of its nodes.
-        result: of its nodes.
+        result: of its nodes; None: every class is taken as it is, and the least sure prediction comes first.
     """
     known = nodes_not_to_review(graph)
+    if result is None:
+        nodes = torch.argsort(said.chosen.max(1).values, stable=True)
+        return nodes if known is None else nodes_except(nodes, known, graph.n_nodes)
     if by_uncertainty(deciding, said):
         return result.review(said.chosen, known)
     worth = review_worth(deciding, said)

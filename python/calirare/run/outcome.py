@@ -234,7 +234,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         minority=graph.class_names[1] if graph.n_classes == 2 and not settings.many else None,
         unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
-    training = settings.training.resolved(outcome.chosen)
+    training = settings.training.resolved(outcome.fit.chosen)
     loo = settings.loo
     if isinstance(loo, Retrain) and loo.folder is not None:
         loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())

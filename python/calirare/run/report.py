@@ -23,7 +23,7 @@ from calirare.metrics import (
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.judging import RAW, Judged, rare_among
-from calirare.run.probabilities import p_rare, realised_error, standing
+from calirare.run.probabilities import assumed_by, p_rare, realised_error, standing
 from calirare.run.result import RunResult
 from calirare_ext import __version__
 
@@ -46,7 +46,7 @@ def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
     test = split.test[y[split.test] >= 0]
     if test.numel() and (outcome.rare is None or bool((y[test] == 1).any())):
         return "test", test
-    return KNOWN_OR_DRAWN if outcome.assumed else "leave-one-out", outcome.fit.nodes
+    return KNOWN_OR_DRAWN if assumed_by(outcome.calibrators) else "leave-one-out", outcome.fit.nodes
 
 
 def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
@@ -144,9 +144,9 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
 
 def _checked(outcome: RunResult) -> dict[str, Any] | None:
     """Returns what labels say of the mean of P(rare), by maps without each of them."""
-    check, (assumed, at_best) = outcome.check, standing(outcome.calibrators)
-    if check is None and outcome.doubt.sentence:
-        return PopulationCheck.no_numbers() | {"verdict": outcome.doubt.verdict, "reason": outcome.doubt.sentence}
+    check, doubt, (assumed, at_best) = outcome.check, outcome.of_rare.doubt, standing(outcome.calibrators)
+    if check is None and doubt.sentence:
+        return PopulationCheck.no_numbers() | {"verdict": doubt.verdict, "reason": doubt.sentence}
     if check is None and assumed:  # which no label can check
         return PopulationCheck.no_numbers() | {"verdict": at_best, "reason": assumed}
     if check is None:

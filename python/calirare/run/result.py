@@ -20,9 +20,9 @@ from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.run.choice import Choice
-from calirare.run.deciding import Decided, nodes_except, review_order
+from calirare.run.deciding import Decided, review_order
 from calirare.run.judging import Judged
-from calirare.run.probabilities import LIKELIER, Probabilities, assumed_by, p_rare
+from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted
 
@@ -151,11 +151,6 @@ class RunResult:
         return self.of_rare.check
 
     @property
-    def doubt(self) -> Doubt:
-        """What else is doubtful about P(rare), see `RareView`."""
-        return self.of_rare.doubt
-
-    @property
     def threshold(self) -> float:
         """From which P(rare) a node is an alert; of many classes, which have no alerts, that of equal costs."""
         return LIKELIER if self.rare is None else self.rare.decision.threshold
@@ -177,19 +172,9 @@ class RunResult:
         return self.fit.epochs
 
     @property
-    def chosen(self) -> dict[str, Any]:
-        """The settings of training that were chosen where they were left open, by name."""
-        return self.fit.chosen
-
-    @property
     def calibrator(self) -> Calibrator | None:
         """The map of the chosen target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
-
-    @property
-    def assumed(self) -> str:
-        """What P(rare) rests on where rare nodes alone are labelled, a sentence; else nothing."""
-        return assumed_by(self.calibrators)
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -215,13 +200,8 @@ class RunResult:
 
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""
-        if self.rare is None:
-            order, known = (
-                torch.argsort(self.probabilities().max(1).values, stable=True),
-                nodes_not_to_review(self.graph),
-            )
-            return (order if known is None else nodes_except(order, known, self.graph.n_nodes)).cpu()
-        return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)
+        result = None if self.rare is None else self.rare.jackknife
+        return review_order(self.settings.decision, self.graph, self.for_tables(), result)
 
 
 def _on_cpu(part: Any) -> Any:
