@@ -140,25 +140,9 @@ class Data:
         }
 
     def columns(self) -> dict[str, Any]:
-        """Returns the columns of tables that were named, as keywords."""
-        names = (
-            "label",
-            "weight",
-            "id",
-            "source_column",
-            "target_column",
-            "one_hot",
-            "leave_out",
-            "unknown",
-            "impute",
-            "relation",
-            "edge_columns",
-            "unknown_ends",
-            "scored",
-        )
-        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | {
-            name: True for name in ("directed", "unweighted") if getattr(self, name)
-        }
+        """Returns how tables are read, as keywords, without paths and times, which another month has of its own."""
+        names = {f.name for f in dataclasses.fields(self)} & set(TABLE_OPTIONS) - {"features", "time", "as_of"}
+        return {name: value for name in sorted(names) if (value := getattr(self, name)) not in (None, (), False)}
 
     def absolute(self) -> Self:
         """Returns the same with absolute paths: what they name does not hang on the working folder."""
