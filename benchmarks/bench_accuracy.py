@@ -30,7 +30,7 @@ import torch
 from calirare.datasets import load_dataset
 from calirare.graph.graph import Graph
 from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping, compare
-from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of
+from calirare.leave_one_out.comparison import DEFAULT_METHODS, agreement_of
 from calirare.leave_one_out.formula import primal_directions
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
 from calirare.models import GcnFit, GcnTraining, ModuleFit, fit, fit_of
@@ -96,7 +96,7 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)
     folder = None if keep is None else keep / f"{name}_{kind}_{seed}"
-    methods = {name: MODULE_METHODS[name] for name in ("alo", "alo, full forward", "alo, 10 steps", "influence, ggn")}
+    methods = {name: DEFAULT_METHODS[name] for name in ("alo", "alo, full forward", "alo, 10 steps", "influence, ggn")}
     found = compare(trained, None, chosen, graph.split.test, methods, folder=folder)
     return {
         "seed": seed,

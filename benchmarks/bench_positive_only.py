@@ -20,7 +20,6 @@ from calirare.calibration import (
     PositiveOnlyCalibrator,
     Prevalence,
     count_draws,
-    positive_unlabelled,
     rare_among_unlabelled,
 )
 
@@ -39,6 +38,12 @@ def p_known(scores: np.ndarray, known: int, n: int, share: float, apart: float) 
     """Returns the true P(known) at scores."""
     ratio = known / (n * share + n * (1 - share) * np.exp(apart**2 / 2 - apart * scores))
     return torch.from_numpy(ratio / (1 + ratio))
+
+
+def elkan_noto(p_of_known: torch.Tensor, p_of_others: torch.Tensor) -> torch.Tensor:
+    """Returns P(rare) of nodes without a label with the mean of P(known) of known nodes as c (2008)."""
+    c = float(p_of_known.mean())
+    return ((1 - c) / c * p_of_others / (1 - p_of_others)).clamp(max=1.0)
 
 
 def counts_held(own: np.ndarray, others: np.ndarray, rare: np.ndarray, share: Prevalence, apart: float) -> list[bool]:
@@ -62,8 +67,8 @@ def measured(known: int, n: int, share: float, apart: float, repeats: int, count
     for _ in range(repeats):
         own, others, rare = drawn(rng, known, n, share, apart)
         truth = float(rare.mean())
-        theirs = positive_unlabelled(*(p_known(z, known, n, share, apart) for z in (own, others)))
-        others_ratios.append(float(theirs.p_rare.mean()) / truth)
+        theirs = elkan_noto(*(p_known(z, known, n, share, apart) for z in (own, others)))
+        others_ratios.append(float(theirs.mean()) / truth)
         try:
             found = rare_among_unlabelled(torch.from_numpy(own), torch.from_numpy(others))
         except InputError:

@@ -26,7 +26,6 @@ from calirare.calibration import (
     estimated_prevalence,
     expected_count,
     make_calibrator,
-    positive_unlabelled,
     prevalence_by_map,
     probability_interval,
     with_prevalence,
@@ -95,7 +94,6 @@ class Values:
             lambda: estimated_prevalence(self.logits, self.labels, z).share,
             lambda: class_conditional_sharpness(z, self.labels),
             lambda: cross_fitted_probabilities(self.fitted, z, self.labels),
-            lambda: positive_unlabelled(z.flatten(), z.flatten()).p_rare,
         )
         way = some(rng, ways)
         return refused(lambda: finite(way()), ARRAYS)

@@ -4,8 +4,7 @@ from calirare.calibration.affine import AffineCalibrator, platt_scaling, tempera
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
-from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
-from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
+from calirare.calibration.label_shift import Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.positive_only import (
@@ -49,7 +48,6 @@ __all__ = [
     "APART",
     "CALIBRATE_ON",
     "CALIBRATORS",
-    "ESTIMATORS",
     "FORM_SD",
     "KINDS",
     "LEAKS",
@@ -63,14 +61,12 @@ __all__ = [
     "CalibrateOn",
     "Calibrator",
     "Doubt",
-    "Estimator",
     "Exchangeable",
     "ExpectedCount",
     "JackknifeCalibrator",
     "LabelClustering",
     "Leakage",
     "PositiveOnlyCalibrator",
-    "PositiveUnlabelled",
     "Prevalence",
     "PriorPlattCalibrator",
     "Sampling",
@@ -91,7 +87,6 @@ __all__ = [
     "make_calibrator",
     "newton_minimum",
     "platt_scaling",
-    "positive_unlabelled",
     "prevalence_by_map",
     "prevalence_ends",
     "probability_interval",

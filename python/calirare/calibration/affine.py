@@ -20,11 +20,11 @@ from calirare.calibration.base import (
 from calirare.calibration.minimisers import newton_minimum
 
 SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2 / n: keeps separable logits from an infinite map, moves nothing else
-FADING = 1.0  # on (log scale)^2 beside a sum of losses, at most: with few rare labels of many 1e-3 of a mean is much
+FADING = 1.0  # on (log scale)^2 next to a sum of losses, at most: with few rare labels of many 1e-3 of a mean is much
 
 
 def scale_prior(given: float | None, n: int) -> float:
-    """Returns the weight of (log scale)^2 beside the mean loss of n labels; None: `SCALE_PRIOR`, which fades with n."""
+    """Returns the weight of (log scale)^2 next to the mean loss of n labels; None: `SCALE_PRIOR`, fading with n."""
     return min(SCALE_PRIOR, FADING / max(n, 1)) if given is None else float(given)
 
 
@@ -37,7 +37,7 @@ class AffineCalibrator(Calibrator):
     Args:
         with_bias: fit the biases.
         target: population the probabilities shall be right for, see `target_weights`.
-        prior: weight of (log scale)^2 beside the mean loss of n labels; None: .001, or 1 / n where that is less. With
+        prior: weight of (log scale)^2 next to the mean loss of n labels; None: .001, or 1 / n where that is less. With
             few labels a larger one keeps the map near the identity.
         bias_prior: weight of |bias|^2; None: prior / n, of None .001 / n. The bias sets the mean probability, mean(p) -
             mean(y) = -2 bias_prior bias: one that does not fade overstates a class of one node in a hundred.
@@ -97,10 +97,9 @@ class AffineCalibrator(Calibrator):
 
         def derivatives(theta: Tensor) -> tuple[Tensor, Tensor]:
             scaled, share = theta[0].exp() * z, weights / len(z)
-            if self.with_bias:
-                gradient, hessian = _derivatives(scaled, bias_of(theta), labels, share)
-            else:
-                gradient, hessian = _of_scale(scaled, labels, share)
+            gradient, hessian = _derivatives(scaled, bias_of(theta), labels, share)
+            q = len(theta)  # without biases the scale alone
+            gradient, hessian = gradient[:q], hessian[:q, :q]
             return gradient + 2 * prior * theta, hessian + torch.diag(2 * prior)
 
         theta = newton_minimum(loss, start, derivatives)
@@ -145,14 +144,6 @@ def _derivatives(scaled: Tensor, bias: Tensor, labels: Tensor, share: Tensor) ->
     hessian[0] = hessian[:, 0] = (weighted * centred).sum(0)
     hessian[0, 0] = (weighted * centred.square()).sum() + slope
     return torch.cat([slope[None], away.sum(0)[1:]]), hessian
-
-
-def _of_scale(scaled: Tensor, labels: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns slope [1] and curvature [1, 1] in log scale alone, of the same function without biases."""
-    p = torch.softmax(scaled, 1)
-    mean = (p * scaled).sum(1, keepdim=True)
-    slope = share @ (mean - scaled.gather(1, labels[:, None]))
-    return slope, (share @ (p * (scaled - mean).square()).sum(1) + slope)[:, None]
 
 
 def _others(p: Tensor) -> Tensor:

@@ -130,8 +130,8 @@ class Calibrator(ABC):
         )
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        return f"{type(self).__name__}({told})"
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({settings})"
 
     def state(self) -> dict[str, Any]:
         """Returns settings and fitted map as plain numbers, lists and strings, for a run's files."""
@@ -139,11 +139,8 @@ class Calibrator(ABC):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from.
-
-        A setting that it does not name, as of an earlier release, has its default: the fitted map is what counts.
-        """
-        out = cls(**{name: state[name] for name in cls._settings() if name in state})
+        """Returns the calibrator that `state` was taken from."""
+        out = cls(**{name: state[name] for name in cls._settings()})
         for name, read in cls.fitted.items():
             setattr(out, f"{name}_", None if state[name] is None else read(state[name]))
         return out

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,8 +14,6 @@ from calirare.calibration.base import check_logits
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 from calirare.calibration.sampling import Sampling
 
-Estimator = Literal["em", "bbse"]
-ESTIMATORS: tuple[Estimator, ...] = ("em", "bbse")
 WIDEST = 4.0  # ratio of an interval's ends above which a prevalence is not identified: twice too high or too low
 DRAWS = 200
 BINS = 400  # of equal numbers, which stand for the scored nodes
@@ -50,78 +47,68 @@ def estimated_prevalence(
     labels: Tensor,
     scored: Tensor,
     *,
-    estimator: Estimator = "em",
     trained_shares: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Prevalence:
-    """Returns the share of class 1 among scored nodes, from their logits alone.
+    """Returns the prevalence of class 1 among scored nodes, from their logits only.
 
     Assumes label shift: within each class, scored nodes have the logits that labelled ones have; how common the classes
     are may differ. It cannot be seen from the scored nodes whether this holds.
 
-    "em": the share pi that maximises sum_i log(pi R_i + 1 - pi), R_i the likelihood ratio of the node's logit: where
-    the EM of Saerens, Latinne & Decaestecker (2002) ends, found by halving since the function is concave. R comes from
-    a `PriorPlattCalibrator` fitted with the labels' numbers per class as given, which drops their own share.
-    "bbse": black-box shift estimation (Lipton, Wang & Smola 2018), (q - fpr) / (tpr - fpr) of the nodes called rare in
-    a balanced world.
-
-    The interval draws the map from its posterior, or the rates from theirs, and the scored nodes again.
+    The prevalence pi maximises sum_i log(pi R_i + 1 - pi), R_i the likelihood ratio of the node's logit: where the EM
+    of Saerens, Latinne & Decaestecker (2002) ends, found by halving since the function is concave. R comes from a
+    `PriorPlattCalibrator` fitted with the labels' numbers per class as given, which drops their own prevalence. The
+    interval samples the calibrator from its posterior and resamples the scored nodes.
 
     Args:
-        logits: of labelled nodes without their own labels (leave-one-out, cross-fitted, held out), [m, 2].
+        logits: out-of-fold or leave-one-out logits of labelled nodes, [m, 2].
         labels: int64 [m], 0 and 1, drawn in any numbers per class, at random within each.
-        scored: logits of the nodes whose share is asked for, [n, 2].
-        estimator: "em" or "bbse".
+        scored: logits of the nodes whose prevalence is wanted, [n, 2].
         trained_shares: as of `PriorPlattCalibrator`.
-        seed: of the draws.
+        seed: of the samples.
 
     Raises:
-        InputError: the estimator is unknown, a class has fewer than 2 labels, or the share cannot be identified: the
-            ends of its interval lie further apart than a factor of 10.
+        InputError: a class has fewer than 2 labels, or the prevalence cannot be identified: the ends of its interval
+            lie further apart than a factor of 4.
         ValueError: the logits are not of two classes.
     """
     check_logits("estimated_prevalence", logits, labels)
-    check_logits("estimated_prevalence", scored)
-    if estimator not in ESTIMATORS:
-        raise InputError(f"estimated_prevalence: estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
-    if logits.shape[1] != 2 or scored.shape[1] != 2 or not len(scored):
-        raise ValueError("estimated_prevalence: logits must be of two classes, and some nodes scored")
+    if logits.shape[1] != 2:
+        raise ValueError("estimated_prevalence: logits must be of two classes")
     counts = torch.bincount(labels, minlength=2)
     if int(counts.min()) < 2:
         raise InputError(
             f"estimated_prevalence: each class must have at least 2 labels, got {counts.tolist()}: give the prevalence"
         )
-    rng = np.random.default_rng(seed)
-    ratios = _Ratios.of(logits, labels, scored, trained_shares)
-    point, draws = (_em if estimator == "em" else _bbse)(ratios, rng)
-    return _identified(point, draws, estimator)
+    whole = Sampling.at_random(len(labels), 2)
+    sampling = Sampling(torch.ones_like(whole.draw), whole.log_rates, whole.elsewhere)
+    fitted = PriorPlattCalibrator(trained_shares=trained_shares).fit(logits, labels, sampling=sampling)
+    return prevalence_by_map(fitted, scored, seed=seed)
 
 
 def prevalence_by_map(fitted: PriorPlattCalibrator, scored: Tensor, *, seed: int = 0) -> Prevalence:
-    """Returns the share of class 1 among scored nodes, from their logits and a fitted map alone.
+    """Returns the prevalence of class 1 among scored nodes, from their logits and a fitted calibrator.
 
-    As `estimated_prevalence` by "em", where the labels that the map was fitted on represent a population: their numbers
-    per class stand in its lambda, and slope and alpha are the likelihood ratio.
+    As `estimated_prevalence`, where the labels that the calibrator was fitted on represent a population: their numbers
+    per class are in its lambda, and slope and alpha are the likelihood ratio.
 
     Args:
-        fitted: the map.
-        scored: logits of the nodes whose share is asked for, [n, 2].
-        seed: of the draws.
+        fitted: the calibrator.
+        scored: logits of the nodes whose prevalence is wanted, [n, 2].
+        seed: of the samples.
 
     Raises:
-        InputError: the share cannot be identified.
+        InputError: the prevalence cannot be identified.
         ValueError: the logits are not of two classes.
     """
     check_logits("prevalence_by_map", scored)
     fitted.check_classes(scored)
     if scored.shape[1] != 2 or not len(scored):
         raise ValueError("prevalence_by_map: logits must be of two classes, and some nodes scored")
-    ratios = _Ratios.of_map(fitted, scored)
-    point, draws = _em(ratios, np.random.default_rng(seed))
-    return _identified(point, draws, "em")
+    return _identified(*_em(_Ratios.of(fitted, scored), np.random.default_rng(seed)))
 
 
-def _identified(point: float, draws: np.ndarray, estimator: Estimator) -> Prevalence:
+def _identified(point: float, draws: np.ndarray) -> Prevalence:
     """Returns a share with its interval.
 
     Raises:
@@ -130,10 +117,10 @@ def _identified(point: float, draws: np.ndarray, estimator: Estimator) -> Preval
     low, high = np.quantile(draws, [0.025, 0.975])
     if not point > 10 * LOWEST or not high < 1 - LOWEST or high > WIDEST * low:
         raise InputError(
-            f"the prevalence cannot be identified from the scored nodes: by {estimator} any share from {low:.2g} to "
+            f"the prevalence cannot be identified from the scored nodes: by em any share from {low:.2g} to "
             f"{high:.2g} fits: give it (prevalence), or more labels"
         )
-    return Prevalence(float(point), float(low), float(high), estimator)
+    return Prevalence(float(point), float(low), float(high), "em")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +128,6 @@ class _Ratios:
     """Logarithms of likelihood ratios, and what the map that gives them leaves open.
 
     Attributes:
-        y: labels, [m].
-        labelled: log-ratio of each labelled node, [m].
         away: z_1 - z_0 less the pivot of the scored nodes, in bins, times the slope, [b].
         alpha: the map's log-ratio at the pivot.
         sizes: share of the scored nodes in each bin, [b].
@@ -150,8 +135,6 @@ class _Ratios:
         covariance: of (log s, alpha), [2, 2].
     """
 
-    y: np.ndarray
-    labelled: np.ndarray
     away: np.ndarray
     alpha: float
     sizes: np.ndarray
@@ -159,28 +142,19 @@ class _Ratios:
     covariance: np.ndarray
 
     @classmethod
-    def of(cls, logits: Tensor, labels: Tensor, scored: Tensor, trained_shares: Sequence[float] | None) -> _Ratios:
-        """Fits the map on labels whose numbers per class say nothing."""
-        whole = Sampling.at_random(len(labels), 2)
-        sampling = Sampling(torch.ones_like(whole.draw), whole.log_rates, whole.elsewhere)
-        fitted = PriorPlattCalibrator(trained_shares=trained_shares).fit(logits, labels, sampling=sampling)
-        of_scored = cls.of_map(fitted, scored)
-        return replace(of_scored, y=labels.cpu().numpy(), labelled=_away(fitted, logits) + of_scored.alpha)
-
-    @classmethod
-    def of_map(cls, fitted: PriorPlattCalibrator, scored: Tensor) -> _Ratios:
-        """Takes the map as it is; there are no labels then."""
+    def of(cls, fitted: PriorPlattCalibrator, scored: Tensor) -> _Ratios:
+        """Returns the ratios by a fitted calibrator."""
         assert fitted.theta_ is not None
         bins = np.array_split(np.sort(_away(fitted, scored)), min(BINS, len(scored)))
         sizes = np.array([len(part) for part in bins]) / len(scored)
         middles = np.array([part.mean() for part in bins])
         # Labels drawn at random tell alpha + lambda, and by their numbers lambda: the variance of the sum is then an
-        # upper bound of alpha's. Labels drawn per class tell alpha by itself. The smaller variance is the one told.
+        # upper bound of alpha's. Labels drawn per class tell alpha by itself. The smaller variance is taken.
         whole = fitted.covariance_of_form().numpy()
         carried = [np.eye(2, len(whole)) for _ in range(2)]  # the classes' own slopes stay what they are
         carried[1][1, 2] = 1.0
-        covariance, none = min((each @ whole @ each.T for each in carried), key=lambda c: c[1, 1]), np.empty(0)
-        return cls(none, none, middles, float(fitted.theta_[1]), sizes, len(scored), covariance)
+        covariance = min((each @ whole @ each.T for each in carried), key=lambda c: c[1, 1])
+        return cls(middles, float(fitted.theta_[1]), sizes, len(scored), covariance)
 
     def scored_again(self, rng: np.random.Generator) -> np.ndarray:
         """Returns the bins' shares when the scored nodes are drawn again, [DRAWS, b]."""
@@ -212,14 +186,3 @@ def _likeliest(log_ratios: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         rising = (sizes * (ratios - 1) / (share * ratios + 1 - share)).sum(1, keepdims=True) > 0
         low, high = np.where(rising, middle, low), np.where(rising, high, middle)
     return 1 / (1 + np.exp(-low[:, 0]))
-
-
-def _bbse(ratios: _Ratios, rng: np.random.Generator) -> tuple[float, np.ndarray]:
-    """Returns the share by the confusion of the balanced decision, and those of the draws (Jeffreys' posteriors)."""
-    called, of_scored = ratios.labelled > 0, (ratios.away + ratios.alpha > 0).astype(float)
-    hits = [(called[ratios.y == c].sum(), (ratios.y == c).sum()) for c in (0, 1)]
-    rates = [np.append(hit / number, rng.beta(hit + 0.5, number - hit + 0.5, DRAWS)) for hit, number in hits]
-    found = np.append(ratios.sizes @ of_scored, ratios.scored_again(rng) @ of_scored)
-    gap = rates[1] - rates[0]
-    share = np.where(gap > 0, (found - rates[0]) / np.where(gap > 0, gap, 1), 1.0).clip(LOWEST, 1 - LOWEST / 2)
-    return float(share[0]), share[1:]

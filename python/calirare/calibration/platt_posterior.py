@@ -227,7 +227,7 @@ def spread(k: int, with_form: bool) -> Tensor:
 
 
 def log_shares_of(logits: Tensor) -> Tensor:
-    """Returns L_c = log softmax(z)_c + log k, [n, k]: 0 in every class where z speaks for none."""
+    """Returns L_c = log softmax(z)_c + log k, [n, k]: 0 in every class where z favours none."""
     return torch.log_softmax(logits, 1) + math.log(logits.shape[1])
 
 

@@ -16,7 +16,7 @@ from calirare.calibration.posterior import log_odds
 from calirare.calibration.prevalence import NORMAL_95, with_prevalence
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
-FEWEST = 10  # labelled nodes from which the share can be told
+FEWEST = 10  # labelled nodes from which the prevalence can be estimated
 STEADY = 5  # of them beyond a threshold, at least
 # Standard errors that a threshold's ratio is judged with: on few nodes the lowest is so by chance, on many not pure.
 CAUTIOUS = np.arange(2.0, 4.01, 0.25)

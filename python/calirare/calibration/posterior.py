@@ -84,10 +84,11 @@ def probability_interval(
     """
     _check(fitted, logits, coverage, of_class)
     reach = NormalDist().inv_cdf(0.5 + coverage / 2)
-    ends = []
+    assert fitted.covariance_ is not None
+    ends, covariance = [], fitted.covariance_.to(logits.device)
     for block in logits.split(BLOCK):
         odds, gradient = log_odds(fitted, block, of_class, cut=False)
-        sd = ((gradient @ _covariance(fitted, block)) * gradient).sum(1).clamp(min=0).sqrt()
+        sd = ((gradient @ covariance) * gradient).sum(1).clamp(min=0).sqrt()
         sides = reach * torch.stack([-sd, sd])
         ends.append(_scaled(odds, sides).exp().clamp(max=1) if fitted.scales_p else torch.sigmoid(odds + sides))
     both = torch.cat(ends, 1) if ends else logits.new_zeros(2, 0, dtype=torch.float64)
@@ -102,8 +103,10 @@ def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int, *, cut
     it is the one that doubt is weighed with, see `PriorPlattCalibrator.bend`.
     """
     eta = fitted.calibrated_logits(logits.double())
-    away = torch.softmax(eta.scatter(1, _column(eta, of_class), -torch.inf), 1).neg()
-    odds = eta[:, of_class] - eta.scatter(1, _column(eta, of_class), -torch.inf).logsumexp(1)
+    others = eta.clone()
+    others[:, of_class] = -torch.inf
+    away = torch.softmax(others, 1).neg()
+    odds = eta[:, of_class] - others.logsumexp(1)
     away[:, of_class] = 1.0
     bent = fitted.bend(logits, cut=cut)[:, None] * away
     moved = torch.cat([bent * fitted.sloped(logits), bent, (1 - balance_of(fitted.target)) * away], 1)
@@ -114,8 +117,8 @@ def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int, *, cut
 def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
     """Returns `log_odds` where map and residual are likeliest together, to first order, and the gradient.
 
-    P(class) is that of the map alone. Where labels speak against its form the two differ, and numbers of nodes are
-    told by this one.
+    P(class) is that of the map alone. Where labels speak against its form the two differ, and expected numbers
+    follow this one.
     """
     odds, gradient = log_odds(fitted, logits, of_class, cut=False)
     if fitted.move_ is None:
@@ -160,17 +163,8 @@ def count_draws(
         n_draws: number of draws.
         seed: of numpy's default generator.
     """
-    found = _moments(fitted, logits, groups, n_groups, of_class)
-    return found[1], _draws(fitted, found, n_draws, seed)
-
-
-Moments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-def _draws(fitted: PriorPlattCalibrator, found: Moments, n_draws: int, seed: int) -> np.ndarray:
-    """Returns the draws of `count_draws` from the moments of the groups and the map's covariance."""
     assert fitted.covariance_ is not None
-    size, total, squares, jacobian = found
+    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups, of_class)
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
     certain = spread < CERTAIN  # of an empty group too: its mean is 0
@@ -188,7 +182,7 @@ def _draws(fitted: PriorPlattCalibrator, found: Moments, n_draws: int, seed: int
     trials = np.where(squares > 0, np.minimum(np.ceil(total**2 / np.maximum(squares, 1e-300)), size), 0)
     trials = np.maximum(trials, np.where(trials > 0, np.ceil(shares * size), 0))  # where more are likely, all of them
     p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
-    return rng.binomial(trials.astype(np.int64), p).astype(np.float64)
+    return total, rng.binomial(trials.astype(np.int64), p).astype(np.float64)
 
 
 def expected_count(
@@ -216,15 +210,17 @@ def expected_count(
     """
     _check(fitted, logits, coverage, of_class)
     group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
-    found = _moments(fitted, logits, group, 1, of_class)
-    draws = _draws(fitted, found, DRAWS, seed)[:, 0]
-    low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
-    return ExpectedCount(int(found[0][0]), float(found[1][0]), float(low), float(high), coverage)
+    expected, draws = count_draws(fitted, logits, group, 1, of_class=of_class, seed=seed)
+    low, high = np.quantile(draws[:, 0], [0.5 - coverage / 2, 0.5 + coverage / 2])
+    return ExpectedCount(len(logits), float(expected[0]), float(low), float(high), coverage)
 
 
-def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int) -> Moments:
+def _moments(
+    fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int
+) -> tuple[np.ndarray, ...]:
     """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q + r]."""
-    q = _covariance(fitted, logits).shape[0]
+    assert fitted.covariance_ is not None
+    q = len(fitted.covariance_)
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
     parts = (part.split(BLOCK) for part in alike(logits, groups, n_groups))
     for block, group, count in zip(*parts, strict=True):
@@ -252,11 +248,11 @@ def alike(logits: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor
     parts = list(zip(logits.split(AT_ONCE), groups.split(AT_ONCE), strict=True))
     if logits.shape[1] != 2 or n < MANY or size > MOST_BINS or not all(all_finite(z) for z, _ in parts):
         return logits, groups, logits.new_ones(n, dtype=torch.float64)
-    ends = torch.asinh(torch.stack([torch.stack(_difference(z).aminmax()) for z, _ in parts]))
+    ends = torch.asinh(torch.stack([torch.stack(z.double().diff(dim=1).aminmax()) for z, _ in parts]))
     low, high = ends[:, 0].min(), ends[:, 1].max()
     count, total = (logits.new_zeros(size, dtype=torch.float64) for _ in range(2))
     for z, group in parts:
-        d = _difference(z)
+        d = z.double().diff(dim=1)[:, 0]
         bins = ((torch.asinh(d) - low) * (BINS / (high - low).clamp(min=SMALLEST))).long().clamp(max=BINS - 1)
         key = group * BINS + bins
         count += torch.bincount(key, minlength=size)
@@ -264,20 +260,6 @@ def alike(logits: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor
     here = count.nonzero().flatten()
     mean = total[here] / count[here]
     return torch.stack([torch.zeros_like(mean), mean], 1), here // BINS, count[here]
-
-
-def _difference(logits: Tensor) -> Tensor:
-    """Returns the log-odds of class 1, float64."""
-    return logits[:, 1].double() - logits[:, 0].double()
-
-
-def _column(eta: Tensor, of_class: int) -> Tensor:
-    return torch.full((eta.shape[0], 1), of_class, device=eta.device)
-
-
-def _covariance(fitted: PriorPlattCalibrator, logits: Tensor) -> Tensor:
-    assert fitted.covariance_ is not None
-    return fitted.covariance_.to(logits.device)
 
 
 def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float, of_class: int) -> None:

@@ -1,4 +1,4 @@
-"""The prevalence told: the map at which the scored nodes have it."""
+"""A given prevalence: the calibrator at which the scored nodes have it."""
 
 from __future__ import annotations
 

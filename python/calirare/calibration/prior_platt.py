@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -98,7 +98,7 @@ class PriorPlattCalibrator(Calibrator):
         move_: from theta_ and a residual of 0 to where both are likeliest together, linearised, float64 [q + r].
         covariance_: there, of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
         counted_: number of labels and other known nodes that tell how common the classes are, by weight; 0: pi is the
-            prior's alone, as of labels that were all drawn per class. None: it was told, or by a run of before.
+            prior's alone, as of labels that were all drawn per class. None: the prevalence was given.
         unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`, and other scores.
         level_: what is taken off another score over `unit_` in place of r, float64 [k]; None: logits of a network.
 
@@ -144,11 +144,6 @@ class PriorPlattCalibrator(Calibrator):
         if self.trained_shares is not None and not all(0 < share < math.inf for share in self.trained_shares):
             raise ValueError(f"{op}: trained_shares must be positive and finite, got {self.trained_shares}")
         balance_of(self.target)
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from; one of an earlier release lacks some of it."""
-        return super().from_state({"move": None, "counted": None, "level": None} | state)
 
     @property
     def n_classes(self) -> int | None:
@@ -312,8 +307,7 @@ class PriorPlattCalibrator(Calibrator):
 
     def residual(self, logits: Tensor) -> Tensor:
         """Returns the residual's features of each node, float64 [n, r]; r is 0 where there is none."""
-        bare = self.covariance_ is not None and len(self.covariance_) == len(self._theta())  # of an earlier release
-        if bare or self.residual_sd is None or logits.shape[1] > 2:
+        if self.residual_sd is None or logits.shape[1] > 2:
             return logits.new_zeros(len(logits), 0, dtype=torch.float64)
         sloped = self.sloped(logits)
         return residual_features(sloped[:, 1] - sloped[:, 0], self.residual_sd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 
-ABSENT = -700.0  # log of the share of a class that a draw left out: exp of it is 0 beside any other
+ABSENT = -700.0  # log of the share of a class that a draw left out: exp of it is 0 next to any other
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,56 +88,39 @@ TRAIN_DRAW = 1
 
 
 def representative_labels(
-    labels: Tensor,
-    in_train: Tensor,
-    n_classes: int,
-    *,
-    calibrate_on: CalibrateOn = "auto",
-    per_class: bool | None = None,
-    class_totals: Sequence[int] | None = None,
+    labels: Tensor, in_train: Tensor, n_classes: int, *, calibrate_on: CalibrateOn = "auto"
 ) -> tuple[Tensor, Sampling]:
-    """Returns which labels calibrate, and how they were drawn.
+    """Returns which labels calibrate, and how they were sampled.
 
     Validation labels represent the population. Training labels do where they are exchangeable with the rest: there are
-    no validation labels and classes differ in number, or class shares agree with those of the validation labels (exact
-    or chi-squared test at 5 %). Training labels with the same number in every class, or whose shares disagree, were
-    drawn per class: with `class_totals` known they count by their rates, without they inform the slope alone.
+    no validation labels and classes differ in number, or class frequencies agree with those of the validation labels
+    (exact or chi-squared test at 5 %). Training labels with the same number in every class, or whose frequencies
+    disagree, were drawn per class: they inform the slope only.
 
     Args:
         labels: of the labelled nodes, int64 [m].
         in_train: which of them are training nodes, bool [m]; the others are validation nodes.
         n_classes: k.
-        calibrate_on: "auto": as above; "val": validation labels alone; "all": every label is taken to represent the
+        calibrate_on: "auto": as above; "val": validation labels only; "all": every label is taken to represent the
             population; "random": as "auto", but labels drawn per class are left out, their slope too.
-        per_class: whether the training labels were drawn per class, where it is known; None: worked out.
-        class_totals: how many nodes of each class there are in all, k numbers, where it is known.
 
     Returns:
         Which labels to calibrate on, bool [m], and the sampling of those.
 
     Raises:
-        InputError: there is no such label, or the totals are fewer than the labels.
+        InputError: there is no such label.
     """
     if calibrate_on not in CALIBRATE_ON:
         raise InputError(f"calibrate_on must be one of {', '.join(CALIBRATE_ON)}, got {calibrate_on!r}")
     counts = torch.stack([torch.bincount(labels[part], minlength=n_classes) for part in (in_train, ~in_train)])
-    used, drawn, why = _roles(counts, in_train, calibrate_on, per_class)
-    sampling = Sampling.at_random(len(labels), n_classes)
-    if drawn and class_totals is not None:
-        rates, rest = _rates(counts[0], labels, class_totals, n_classes)
-        log_rates = sampling.log_rates.clone()
-        log_rates[in_train.cpu()] = rates
-        why = f"{counts[0].sum()} training labels count by their known sampling rates; {why}"
-        sampling = Sampling(sampling.draw, log_rates, rest, why)
-        used = torch.ones_like(in_train)
-    else:
-        draw = torch.where(in_train.cpu() & drawn, TRAIN_DRAW, 0)
-        sampling = Sampling(draw, sampling.log_rates, sampling.elsewhere, why)
+    used, drawn, why = _roles(counts, in_train, calibrate_on)
     if not bool(used.any()):
         raise InputError(
             f"calibrate_on={calibrate_on}: there is no such label: take auto or all, or add labels drawn at random"
         )
-    return used, sampling.select(used)
+    whole = Sampling.at_random(len(labels), n_classes)
+    draw = torch.where(in_train.cpu() & drawn, TRAIN_DRAW, 0)
+    return used, Sampling(draw, whole.log_rates, whole.elsewhere, why).select(used)
 
 
 def effective_shares(labels: Tensor, sample_weights: Tensor | None, n_classes: int) -> list[float]:
@@ -157,9 +139,7 @@ def effective_shares(labels: Tensor, sample_weights: Tensor | None, n_classes: i
     return (sums / sums.sum()).tolist()
 
 
-def _roles(
-    counts: Tensor, in_train: Tensor, calibrate_on: CalibrateOn, per_class: bool | None
-) -> tuple[Tensor, bool, str]:
+def _roles(counts: Tensor, in_train: Tensor, calibrate_on: CalibrateOn) -> tuple[Tensor, bool, str]:
     """Returns which labels calibrate, whether the training labels were drawn per class, and a sentence."""
     train, val = int(counts[0].sum()), int(counts[1].sum())
     every = torch.ones_like(in_train)
@@ -167,7 +147,7 @@ def _roles(
         return every, False, f"all {train + val} labels were said to represent the population"
     if calibrate_on == "val":
         return ~in_train, False, f"{val} validation labels represent the population (calibrate_on val)"
-    drawn, why = (per_class, "as the split says") if per_class is not None else _drawn_per_class(counts)
+    drawn, why = _drawn_per_class(counts)
     if not train:
         return every, False, f"{val} validation labels represent the population"
     if not drawn:
@@ -175,11 +155,11 @@ def _roles(
     if calibrate_on == "random":
         return ~in_train, True, f"{val} validation labels represent the population; training labels are left out: {why}"
     if not val:
-        mend = "label some nodes at random"
+        remedy = "label some nodes at random"
         if counts.shape[1] == 2:
-            said = f"no label represents the population: give the prevalence of a rare class, or {mend}"
+            said = f"no label represents the population: give the prevalence of a rare class, or {remedy}"
         else:
-            said = f"no label represents the population, and P takes classes for equally common: {mend}"
+            said = f"no label represents the population, and P takes classes for equally common: {remedy}"
         return every, True, f"{said}; the {train} training labels were drawn per class: {why}"
     said = f"{val} validation labels represent the population, {train} training labels inform the slope alone"
     return every, True, f"{said}: {why}"
@@ -207,21 +187,3 @@ def _same_shares(counts: Tensor) -> float:
     if table.shape[1] < 2:
         return 1.0
     return float(fisher_exact(table).pvalue if table.shape[1] == 2 else chi2_contingency(table).pvalue)
-
-
-def _rates(drawn: Tensor, labels: Tensor, class_totals: Sequence[int], n_classes: int) -> tuple[Tensor, Tensor]:
-    """Returns log odds of being drawn for each class, [k], and how many nodes of each class are left, [k].
-
-    The population is that of the nodes not drawn per class: k_c of n_c drawn leave n_c - k_c, and P(drawn) / P(not) is
-    k_c / (n_c - k_c).
-    """
-    totals = torch.tensor([float(total) for total in class_totals], dtype=torch.float64)
-    have = torch.bincount(labels, minlength=n_classes).cpu().double()
-    if len(totals) != n_classes or bool((totals < have).any()):
-        raise InputError(
-            f"class_totals must be {n_classes} numbers, of each class at least as many as there are labels, "
-            f"{[int(x) for x in have]}, got {list(class_totals)}"
-        )
-    number = drawn.cpu().double()
-    left = totals - number
-    return (number.clamp(min=0.5) / left.clamp(min=0.5)).log(), totals - have

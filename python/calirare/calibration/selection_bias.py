@@ -18,7 +18,7 @@ class Doubt:
     """Why P(rare) of nodes without a label can be wrong.
 
     Attributes:
-        sentence: in words; empty where nothing speaks for it.
+        sentence: in words; empty where there is no reason.
         verdict: the best that P(rare) can have.
     """
 
@@ -34,11 +34,11 @@ class Doubt:
 NO_DOUBT = Doubt()
 
 
-def sample_mend(kind: str | None) -> str:
+def sample_remedy(kind: str | None) -> str:
     """Returns what to do about labels that are no random sample.
 
     Args:
-        kind: name of the class that is told of; None: the rare one, whose prevalence can be said.
+        kind: name of the class; None: the rare one, whose prevalence can be given.
     """
     drawn = "put nodes drawn at random into the validation part (--calibrate-on val)"
     return drawn if kind else f"{drawn}, or give the prevalence (--prevalence)"
@@ -50,17 +50,17 @@ FAR, TIMES = 0.1, 1.33  # distance of the distributions, and ratio of mean P, be
 # The same of a network by itself: a closed form's scores of few labels lie apart from those of nodes that were not left
 # out, also of random labels.
 FEWEST_ALONE, FAR_ALONE, TIMES_ALONE = 100, 0.3, 2.0
-DRAWS = 1_000  # random subsets that the mean is held against
+DRAWS = 1_000  # random subsets that the mean is compared with
 
 
 @dataclass(frozen=True)
 class Exchangeable:
-    """Scores of labels without themselves beside those of nodes without a label.
+    """Out-of-fold scores of labels compared with those of nodes without a label.
 
     Attributes:
         distance: largest distance of the distribution functions (Kolmogorov-Smirnov), in [0, 1].
         p_distance: chance of one as large if labels are a random sample.
-        labelled: mean P(rare) of the labels, each without itself.
+        labelled: mean out-of-fold P(rare) of the labels.
         others: of nodes without a label.
         p_mean: chance of means as far apart.
         alike: whether both kinds of scores were made alike, by models without a fold.
@@ -85,16 +85,16 @@ class Exchangeable:
         """Returns what a user should know, "" where nothing speaks against a random sample; `kind` names the class."""
         if not self.doubtful:
             return ""
-        side, or_else, mend, p = "wrong", "", "", f"P({kind or 'rare'})"
+        side, or_else, remedy, p = "wrong", "", "", f"P({kind or 'rare'})"
         if self.labelled > self.others:
-            side, mend = "too high", "leave these out, "
+            side, remedy = "too high", "leave these out, "
             or_else = ", or far too low where columns or edges that came with the case give labels away"
         chance = min(self.p_distance, self.p_mean)
         return (
             "the labels are no random sample of the nodes: they are scored otherwise than nodes without a label (mean "
             f"{p} {self.labelled:.2g} against {self.others:.2g}, distributions {self.distance:.2f} apart, chance "
-            f"{chance:.1g}), as labels that a model has chosen are; {p} may be {side} on the whole{or_else}: {mend}"
-            f"{sample_mend(kind)}"
+            f"{chance:.1g}), as labels that a model has chosen are; {p} may be {side} on the whole{or_else}: {remedy}"
+            f"{sample_remedy(kind)}"
         )
 
 
@@ -190,7 +190,7 @@ class LabelClustering:
         return (
             f"the labels are no random sample of the nodes: they lie together, {own:.0%} of the neighbours of labelled "
             f"nodes have a label and {others:.1%} of those of others, as where all are of one region; "
-            f"P({kind or 'rare'}) may be wrong elsewhere: {sample_mend(kind)}"
+            f"P({kind or 'rare'}) may be wrong elsewhere: {sample_remedy(kind)}"
         )
 
 
@@ -227,7 +227,7 @@ class UnseenValues:
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
             f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; "
-            f"P({kind or 'rare'}) may be wrong there: {late}{sample_mend(kind)}"
+            f"P({kind or 'rare'}) may be wrong there: {late}{sample_remedy(kind)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Columns and edges that give labels away: what only nodes with a rare label have, as where it follows the case."""
+"""Target leakage: columns and edges that only nodes with a rare label have, as where they follow the case."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Leakage:
     by_chance: float
     copied: bool = False
 
-    def sentence(self, what: str, mend: str, kind: str = "rare") -> str:
-        """Returns what a user should know of a column, or of the edges, and how to mend it; `kind` names the class."""
+    def sentence(self, what: str, remedy: str, kind: str = "rare") -> str:
+        """Returns what a user should know of a column, or of the edges, and how to fix it; `kind` names the class."""
         few = "none" if not self.others else f"{self.others}"
         side = "wrong" if self.copied else "too low"
         return (
             f"{what} {LEAKS}: where it is {self.values}, {self.rare} of {self.labelled} labelled nodes are {kind}, "
             f"{self.covered:.0%} of all {kind} labels, and {few} of the nodes without a label that were looked at have "
             f"such a value, where a random sample would leave {self.by_chance:.0f}. If it is known only after the "
-            f"case, P({kind}) of nodes without a label is {side}: {mend}"
+            f"case, P({kind}) of nodes without a label is {side}: {remedy}"
         )
 
 
 def find_leakage(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]) -> Leakage | None:
-    """Returns whether values of a column give labels away, else None.
+    """Returns the values of a column that leak the labels, else None.
 
     The values are those above or below some number, the categories of which nearly all labelled nodes are rare, or that
     there is a value at all: of each kind as many rare labels as can be had with few others. A feature that tells rare
@@ -74,11 +74,11 @@ def find_leakage(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, nam
     found = [each for each in (_there(labelled, rare, others), *kinds) if each is not None]
     m, n = len(labelled), len(others)
     given = list[Leakage]()
-    for values, own, beside in found:
-        with_it, hits, outside = int(own.sum()), int(rare[own].sum()), int(beside.sum())
+    for values, own, unlabelled in found:
+        with_it, hits, outside = int(own.sum()), int(rare[own].sum()), int(unlabelled.sum())
         if hits < max(FEWEST, COVERED * rare.sum(), PURE * with_it) or outside > BESIDE * with_it:
             continue
-        rest = labelled[~own], others[~beside]
+        rest = labelled[~own], others[~unlabelled]
         copied = _copied(*rest, named=bool(names))
         if _chance(with_it, outside, m, n) < LEVEL and (copied or _alike(*rest)):
             share = hits / int(rare.sum())
@@ -118,8 +118,8 @@ def _of_categories(
 
 def _there(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray) -> Event | None:
     """Returns that there is a value at all."""
-    own, beside = ~np.isnan(labelled), ~np.isnan(others)
-    return None if own.all() else ("filled", own, beside)
+    own, unlabelled = ~np.isnan(labelled), ~np.isnan(others)
+    return None if own.all() else ("filled", own, unlabelled)
 
 
 def _alike(labelled: np.ndarray, others: np.ndarray) -> bool:
@@ -148,8 +148,8 @@ def _gaps_as_values(column: np.ndarray) -> np.ndarray:
     return np.nan_to_num(column, nan=-math.inf, posinf=math.inf)
 
 
-def _chance(own: int, beside: int, m: int, n: int) -> float:
+def _chance(own: int, unlabelled: int, m: int, n: int) -> float:
     """Returns the chance that of m + n nodes, m drawn, as many with such a value are among those drawn."""
     from scipy.stats import hypergeom
 
-    return float(hypergeom.sf(own - 1, m + n, own + beside, m))
+    return float(hypergeom.sf(own - 1, m + n, own + unlabelled, m))

@@ -12,11 +12,10 @@ from torch.nn import functional as F
 from calirare._util.torch_state import plain_modes, threads_for
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
-from calirare.intervals.account import account_of
 from calirare.intervals.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.streaming import Streaming
-from calirare.intervals.uncertainty import UncertaintyName, assess, check_uncertainty
+from calirare.intervals.uncertainty import UncertaintyName, account_of, assess, check_uncertainty
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
 from calirare.models import fit_of
 from calirare.training import Fitted, FittedNetwork, evaluating
@@ -46,8 +45,8 @@ def jackknife(
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
     With two layers, two classes, linearised `ALO` and no map or an affine one, scores are made and reduced to interval
-    ends for a few nodes at a time (`intervals.fused`): about a fifth of the time, and one number for each node and
-    label instead of several. Anything else takes every leave-one-out logit first. Where there are more than 4,000
+    ends for a few nodes at a time (`intervals.ends.evaluate`): about a fifth of the time, and one number for each node
+    and label instead of several. Anything else takes every leave-one-out logit first. Where there are more than 4,000
     labels, or than the method's `n_models`, the intervals of `ALO` rest on as many models drawn at random
     of more than 100,000 nodes on 4e8 models times nodes, at least 1,000; uncertainty and ICE rest on
     all labels.
@@ -111,10 +110,10 @@ def jackknife(
                 f"jackknife: no leave-one-out logit is finite with damping {ends.facts.damping:g}: raise it"
             )
         with threads_for(16 * ends.nodes.numel()), torch.no_grad():
-            said = assess(uncertainty, ends, fitted.targets, calibration_nodes, request, population_map)
-            ice = (said.uncertainty - said.confidence).abs()
+            assessed = assess(uncertainty, ends, fitted.targets, calibration_nodes, request, population_map)
+            ice = (assessed.uncertainty - assessed.confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
-        account = account_of(fitted, graph, ends, said.estimate, retrain)
+        account = account_of(fitted, graph, ends, assessed.estimate, retrain)
         doubt = _doubt(fitted.closed_form, diagnostics["gradient_norm"]) if bare and fitted.closed_form else ""
     diagnostics["seconds"] = time.perf_counter() - started
     distrust = f"{account.verdict}: {account.reason}" if account is not None and account.verdict != "trust" else ""
@@ -122,8 +121,8 @@ def jackknife(
         nodes=ends.nodes,
         lower=ends.lower,
         upper=ends.upper,
-        uncertainty=said.uncertainty,
-        confidence=said.confidence,
+        uncertainty=assessed.uncertainty,
+        confidence=assessed.confidence,
         ice=ice,
         eice=float(ice.double().mean()),
         residuals=ends.residuals,
@@ -131,8 +130,8 @@ def jackknife(
         own_loo_logits=ends.own,
         coverage=coverage,
         diagnostics=diagnostics,
-        estimate=said.estimate,
-        note="; ".join(part for part in (said.note, note_of_models, doubt, distrust) if part),
+        estimate=assessed.estimate,
+        note="; ".join(part for part in (assessed.note, note_of_models, doubt, distrust) if part),
         leverage=ends.leverage,
         facts=ends.facts,
         ends_of=None if known is None else known.nodes,

@@ -163,7 +163,7 @@ class GradientSteps:
 
         Args:
             counts: whether L_EICE is part of the loss.
-            refresh: whether the leave-one-out changes are computed anew first.
+            refresh: whether the leave-one-out changes are computed again first.
         """
         trained, weight = self.trained, self.regulariser.settings.weight
         layers = trained.model.layers()

@@ -9,23 +9,27 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import check_memory
+from calirare._util.torch_state import threads_for
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator, PositiveOnlyCalibrator, PriorPlattCalibrator
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
 from calirare.graph import Graph
-from calirare.intervals.fused import evaluate
 from calirare.intervals.shared_models import pays, shared_interval
 from calirare.intervals.streaming import Streaming, streams
 from calirare.leave_one_out import (
+    ALO,
     Diagnostics,
     LeaveOneOutMethod,
+    LeftOut,
     LooResult,
     fits,
     from_folds,
     leave_one_out,
+    pre_activation,
+    readable,
 )
 from calirare.models import GCN
 from calirare.training import Fitted, FittedNetwork
-from calirare_ext import jackknife_interval
+from calirare_ext import ReceptiveField, jackknife_interval, loo_messages, message_interval, propagate
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
 
@@ -40,7 +44,7 @@ class LogitMap(Protocol):
 
 @dataclass(frozen=True)
 class IntervalRequest:
-    """What the ends depend on beside the network and the nodes.
+    """What the ends depend on, other than the network and the nodes.
 
     Attributes:
         method: of the leave-one-out.
@@ -70,7 +74,7 @@ class IntervalEnds:
         logits: before any map, [n, k].
         lower: C-minus [n].
         upper: C-plus [n].
-        own: logits of each labelled node without itself, class 0 at 0, before any map, [m, k].
+        own: leave-one-out logits of each labelled node, class 0 at 0, before any map, [m, k].
         residuals: r_i of the models, [s].
         leverage: h_i, [m].
         facts: how the labels were left out.
@@ -163,14 +167,14 @@ def _fused(
     evaluator: Streaming | None,
 ) -> IntervalEnds:
     """Returns the ends without a leave-one-out logit kept."""
-    method, linearised, field = request.method, fitted.linearisation, None
+    method, linearised, field = cast(ALO, request.method), fitted.linearisation, None  # which alone fuses
     assert fits(linearised)
     if nodes is None and evaluator is None and fitted.columns is None:
         evaluator = _streaming(graph, linearised, method.memory_limit)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:
         needed = method.left_out_bytes(linearised, linearised.field.rows[0].numel())
-        mend = "leave fewer labels out, or take a narrower network"  # the evaluator looks after the graph's size
+        remedy = "leave fewer labels out, or take a narrower network"  # the evaluator looks after the graph's size
         nodes, n_rows = torch.arange(graph.n_nodes, device=graph.device), graph.n_nodes
     else:
         field = fitted.evaluation_field(graph, nodes)
@@ -178,11 +182,10 @@ def _fused(
         # No change of any logit: messages, hidden states and both ends.
         kept = n_rows * (n_models + 2 * linearised.layers[0][0].shape[1]) + 4 * nodes.numel()
         needed = method.left_out_bytes(linearised, n_rows) + kept * linearised.logits.element_size()
-        mend = "evaluate fewer nodes at a time"
-    check_memory(needed, method.memory_limit, linearised.logits.device, mend)
+        remedy = "evaluate fewer nodes at a time"
+    check_memory(needed, method.memory_limit, linearised.logits.device, remedy)
     damping, reason = method.damping_for(fitted)
     left = method.left_out(linearised, damping, n_rows, field)
-    assert left is not None
     own = with_class_zero(linearised.differences + left.own)
     scale, bias = affine
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
@@ -195,6 +198,43 @@ def _fused(
         logits, lower, upper = evaluator(left, cast(GCN, fitted.model), residuals, request.levels, scale, bias)
     facts = Diagnostics(method.name, left.form, left.damping, reason, estimated_bytes=needed)
     return IntervalEnds(nodes, logits, lower, upper, own, residuals, left.leverage, facts)
+
+
+def evaluate(
+    left: LeftOut,
+    linearised: GcnLinearisation,
+    field: ReceptiveField,
+    residuals: Tensor,
+    levels: tuple[float, float],
+    *,
+    scale: float = 1.0,
+    bias: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns logits [n, 2], lower and upper interval ends [n] of the nodes of a receptive field.
+
+    Args:
+        left: the models.
+        linearised: the network.
+        field: receptive field of the nodes.
+        residuals: r_i, [m].
+        levels: of the lower and the upper quantile.
+        scale: of a map scale z + bias on every logit difference before f is taken.
+        bias: of the map.
+
+    Returns:
+        The network's own logits before the map, lower ends, upper ends.
+    """
+    known = left.seen if left.seen is not None and left.seen.field is field else None
+    z = pre_activation(linearised.layers, field.features) if known is None else known.pre_activation
+    a, (weight, shift) = field.blocks[0], linearised.layers[1]
+    with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
+        logits = torch.addmm(shift, propagate(a, z.relu()), weight)
+    if known is None or left.directions.mix is None:
+        sent = loo_messages(readable(field.features, left.directions), z, left.directions)
+    else:
+        sent = known.along @ left.directions.mix
+    difference = logits[:, 1] - logits[:, 0]
+    return logits, *message_interval(a, sent, difference, left.shift, residuals, *levels, scale=scale, bias=bias)
 
 
 def _streaming(graph: Graph, linearised: GcnLinearisation, memory_limit: int | None) -> Streaming | None:

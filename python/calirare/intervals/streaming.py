@@ -36,7 +36,7 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What blocks of nodes are evaluated by, beside the graph.
+    """What blocks of nodes are evaluated by, other than the graph.
 
     Attributes:
         layers: weights and biases of the two layers.

@@ -20,11 +20,12 @@ from calirare.leave_one_out.leverages import sampled_leverages
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.newton import Newton
 from calirare.leave_one_out.own_logits import OwnLogits, closed_form_fits
-from calirare.leave_one_out.registry import METHODS
 from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
 from calirare.leave_one_out.retrain import Retrain
 from calirare.leave_one_out.tangent import Tangent, adam_moments
 from calirare.leave_one_out.trust import Quality, from_folds, gradient_ratio, quality, quality_of
+
+METHODS: dict[str, type[LeaveOneOutMethod]] = {each.name: each for each in (ALO, Influence, Newton, Retrain, Grouped)}
 
 __all__ = [
     "ALO",

@@ -18,7 +18,7 @@ BISECTIONS = 12
 
 @dataclass(frozen=True)
 class Agreement:
-    """Leave-one-out loss beside held-out loss, mean negative log-likelihood over the same nodes.
+    """Leave-one-out loss and held-out loss, mean negative log-likelihood over the same nodes.
 
     Attributes:
         loo: with the damping chosen.
@@ -48,7 +48,7 @@ def choose_damping(
     from quadratic overshoot. Raising the damping shortens them. No test node is looked at.
 
     Args:
-        own_logits: each label's logits without itself, by damping.
+        own_logits: each label's leave-one-out logits, by damping.
         weight_decay: mu of training.
         held_out_logits: cross-validated logits of the labelled nodes [m, k].
         calibration_nodes: bool [m], the nodes whose loss is compared (those that represent the population).
@@ -102,7 +102,7 @@ def _judge(multiple: float, difference: float, slack: float, error: float) -> tu
     numbers = f"leave-one-out loss minus held-out loss is {difference:+.3g}, standard error {error:.3g}"
     if abs(difference) > slack:
         side = "optimistic" if difference < 0 else "pessimistic"
-        return "do not trust", f"leave-one-out is {side}: {numbers}, and no damping mends it"
+        return "do not trust", f"leave-one-out is {side}: {numbers}, and no damping changes that"
     if multiple > 1.0:
         return "caution", f"damping raised to {multiple:.2f} x weight decay so that {numbers}"
     return "trust", f"{numbers}, at damping = weight decay"

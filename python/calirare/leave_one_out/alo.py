@@ -81,7 +81,7 @@ class ALO(LeaveOneOutMethod):
         return "jacobian" if form == "gram" and self.forward == "full" else form
 
     def n_models_of(self, m: int) -> int:
-        """See `LeaveOneOutMethod.n_models_of`."""
+        """Returns how many of m labels are left out."""
         return m if self.forward == "full" and not self.steps else min(self.n_models or m, m)
 
     def estimate_bytes(self, problem: Problem) -> int:
@@ -120,17 +120,22 @@ class ALO(LeaveOneOutMethod):
 
     def left_out(
         self, linearised: Linearisation, damping: float, n_rows: int, at: ReceptiveField | None = None
-    ) -> LeftOut | None:
-        """See `LeaveOneOutMethod.left_out`."""
-        if not fits(linearised) or not self.fuses(linearised):
-            return None
+    ) -> LeftOut:
+        """Returns the models as directions for the fused evaluation of intervals.
+
+        Args:
+            linearised: the network; two layers, two classes.
+            damping: mu.
+            n_rows: rows of the messages that will be evaluated.
+            at: the field that will be evaluated, where it is known.
+        """
+        assert fits(linearised)
         chosen = self._chosen(linearised)
         return left_out(linearised, damping, form=self._fused_form, n_rows=n_rows, at=at, chosen=chosen)
 
     def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
-        """See `LeaveOneOutMethod.left_out_bytes`."""
-        if not fits(linearised):
-            return 0
+        """Returns an upper estimate of the memory of `left_out`, in bytes."""
+        assert fits(linearised)
         return left_out_bytes(linearised, self._fused_form, self.n_models_of(linearised.n_nodes), n_rows)
 
     @property

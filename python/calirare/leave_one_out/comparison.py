@@ -1,4 +1,4 @@
-"""Every leave-one-out method beside true retraining."""
+"""Every leave-one-out method compared with true retraining."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import Tensor
 from calirare._util.errors import NotConvergedError
 from calirare._util.memory import peak_bytes
 from calirare._util.torch_state import plain_modes
-from calirare.curvature import closed_form
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.influence import Influence
@@ -31,17 +30,15 @@ DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
     "alo, 10 steps": ALO(steps=10),
     "newton": Newton(),
     "influence, ggn": Influence(solver="ggn"),
-    "influence, exact": Influence(solver="lowrank"),
+    "influence, exact": Influence(),
     "official": Influence(convention="official"),
     "paper": Influence(convention="paper"),
 }
-# Of any module the exact Hessian is known by its products alone.
-MODULE_METHODS: dict[str, LeaveOneOutMethod] = DEFAULT_METHODS | {"influence, exact": Influence(solver="cg")}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method beside retraining.
+    """One method compared with retraining.
 
     Attributes:
         method: its name.
@@ -66,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods beside retraining.
+    """Methods compared with retraining.
 
     Attributes:
         rows: one per method.
@@ -103,7 +100,7 @@ def compare(
         graph: the graph it was trained on; a `ModuleFit` needs none.
         chosen: places of labelled nodes to retrain without, int64 [s].
         elsewhere: other nodes to judge the change at, int64 [n].
-        methods: by name; None: `DEFAULT_METHODS`, or `MODULE_METHODS` of a `ModuleFit`.
+        methods: by name; None: `DEFAULT_METHODS`.
         truth: the retraining at `elsewhere`, where it is known.
         jobs: see `retrain`.
         folder: see `retrain`.
@@ -118,10 +115,8 @@ def compare(
         field = fitted.evaluation_field(graph, elsewhere)
         truth = retrain(fitted, field, chosen, jobs=jobs, folder=folder, max_steps=max_steps, progress=progress)
     spent = time.perf_counter() - started
-    if methods is None:
-        methods = DEFAULT_METHODS if closed_form(fitted.linearisation) else MODULE_METHODS
     rows, estimates = [], {}
-    for name, method in methods.items():
+    for name, method in (DEFAULT_METHODS if methods is None else methods).items():
         try:
             some = chosen if method.one_by_one else None
             found = leave_one_out(fitted, graph, method, nodes=elsewhere, chosen=some)

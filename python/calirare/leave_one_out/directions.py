@@ -10,7 +10,7 @@ is one sparse product of the matrix q [rows, m], and nothing of the size nodes x
 
 1. `left_out`: what leaving a label out does to the parameters. Small: nothing of the size of the graph.
 2. `messages`: q of a block of rows.
-3. `intervals.fused`: for a block of nodes the interval ends; the scores exist for a few nodes at a time.
+3. `intervals.ends.evaluate`: for a block of nodes the interval ends; the scores exist for a few nodes at a time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LeftOut:
     Attributes:
         directions: how the messages move in each of the s models.
         shift: change of the second layer's bias, class 1 minus class 0, [s].
-        own: change of each labelled node's own logit difference without itself, [m, 1].
+        own: change of each labelled node's own leave-one-out logit difference, [m, 1].
         leverage: float64 [m].
         damping: mu, added to the curvature.
         form: "primal", "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in

@@ -1,4 +1,4 @@
-"""What labels that a network has not seen say of a leave-one-out result: validation nodes, and retraining in folds."""
+"""Checks of a leave-one-out result by labels that a network has not seen: validation nodes, and retraining in folds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Compared:
-    """Mean loss of labels without themselves, and of held-out ones with the same shares of the classes.
+    """Mean leave-one-out loss of labels, and loss of held-out ones weighted to the same class frequencies.
 
     Attributes:
         loo_nll: over the labels whose class is held out too.
@@ -100,7 +100,7 @@ def compared(own_logits: Tensor, targets: Tensor, held: HeldOut) -> Compared | N
     """Returns both losses; None where no class is among both, or fewer than two labels of them.
 
     Args:
-        own_logits: each label's logits without itself, finite, [m, k].
+        own_logits: each label's leave-one-out logits, finite, [m, k].
         targets: their classes, int64 [m].
         held: held-out labels.
     """
@@ -154,7 +154,7 @@ def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | 
                 out[held] = module(*fitted.inputs_read())[fitted.nodes[held]]
             else:
                 if graph is None:
-                    raise InputError("retrain: the graph must be given beside a GCN, which reads it")
+                    raise InputError("retrain: the graph must be given with a GCN, which reads it")
                 out[held] = fit_of(module, graph, fitted.nodes[~held]).logits_of(graph, fitted.nodes[held])
     if not bool(torch.isfinite(out).all()):
         raise InputError("retrain: the logits of what it returned must be finite, some are not: did training diverge?")

@@ -15,10 +15,8 @@ from torch import Tensor
 from calirare._util.memory import check_memory
 from calirare.curvature import Linearisation
 from calirare.graph import check_nodes
-from calirare.leave_one_out.directions import LeftOut
 from calirare.leave_one_out.result import LooResult, Size
 from calirare.training import FittedNetwork
-from calirare_ext import ReceptiveField
 
 Progress = Callable[[int], None] | None
 Convention = Literal["corrected", "paper", "official"]
@@ -61,7 +59,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveOneOutMethod(abc.ABC):
-    """A way to leave labels out. A new one is a subclass in a file of its own and a line in `registry.METHODS`.
+    """A way to leave labels out. A new one is a subclass in a file of its own and its name in `leave_one_out.METHODS`.
 
     Attributes:
         damping: mu, added to the curvature; None: the weight decay.
@@ -116,29 +114,8 @@ class LeaveOneOutMethod(abc.ABC):
             raise ValueError("leave_one_out: damping must be given where the weight decay is 0, got None")
         return fitted.weight_decay, WEIGHT_DECAY
 
-    def left_out(
-        self, linearised: Linearisation, damping: float, n_rows: int, at: ReceptiveField | None = None
-    ) -> LeftOut | None:
-        """Returns the models as directions for the fused evaluation of `intervals`; None: this method has none.
-
-        Args:
-            linearised: the network.
-            damping: mu.
-            n_rows: rows of the messages that will be evaluated.
-            at: the field that will be evaluated, where it is known.
-        """
-        return None
-
-    def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
-        """Returns an upper estimate of the memory of `left_out`, in bytes."""
-        return 0
-
-    def n_models_of(self, m: int) -> int:
-        """Returns how many of m labels are left out."""
-        return m
-
     def fuses(self, linearised: Linearisation) -> bool:
-        """Returns whether `left_out` gives models."""
+        """Returns whether intervals may be made without keeping the models' logits, see `ALO`."""
         return False
 
     def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:

@@ -1,4 +1,4 @@
-"""Each label's own logits without itself, at any damping: what calibration maps and every choice of damping rest on."""
+"""Leave-one-out logits of the labels themselves, at any damping; calibration and the choice of damping use them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.errors import InputError
 from calirare._util.memory import BLOCK_BYTES
 from calirare._util.store import Store, key_of
 from calirare._util.torch_state import workers
@@ -166,7 +165,7 @@ def _assemble(
         own[i] = after[-1] - own_before[i]
     model_of = models_of(m, chosen.to(before.device))
     leverage = torch.full((m,), float("nan"), dtype=torch.float64, device=before.device)
-    reason = "the weight decay of training; retraining has no damping beside it"
+    reason = "the weight decay of training; retraining has no damping of its own"
     facts = Diagnostics("retrain", "L-BFGS", fitted.weight_decay, reason, unconverged=unconverged)
     return LooResult(change, own, leverage, fitted.weight_decay, model_of, facts)
 
@@ -223,8 +222,6 @@ def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
 
 def _store(folder: Path, fitted: FittedNetwork, field: Any, how: tuple[float, int]) -> Store:
     """Returns where finished labels are kept, for this network and graph alone."""
-    if (folder / "network.sha256").exists():
-        raise InputError(f"{folder}: the folder holds retrainings of an earlier version: give another folder")
     network = (*fitted.model.parameters(), *fitted.model.buffers())
     labels = (fitted.nodes, fitted.targets, fitted.sample_weights, fitted.weight_decay)
     key = key_of(network, labels, fitted.inputs_read(), field, how)

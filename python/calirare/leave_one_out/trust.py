@@ -43,7 +43,7 @@ class Quality:
     Attributes:
         verdict: "trust", "caution" or "do not trust".
         reason: one sentence.
-        stationarity: |grad| of the penalised loss beside mu |theta|, 0 at a stationary point.
+        stationarity: |grad| of the penalised loss over mu |theta|, 0 at a stationary point.
         in_sample_nll: mean loss of the labels, unweighted.
         loo_nll: the same without each node's own label, over the nodes that have a model.
         held_out_nll: the same by cross-validation, or None.
@@ -68,7 +68,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a verdict rests on beside the losses."""
+    """What a verdict rests on other than the losses."""
 
     method: str
     stationarity: float
@@ -100,7 +100,7 @@ def quality(
         fitted: the network and its labels.
         result: the result.
         held_out_logits: cross-fitted logits of the labelled nodes [m, k] (`training.cross_fitted_logits`), or None.
-        graph: whose validation labels, where there are some, are held against the result.
+        graph: whose validation labels, where there are some, are compared with the result.
         retrain: trains a network like this one on the labelled nodes it is given and returns it, for cross-validation
             where there are neither validation labels nor `held_out_logits`; see `retrained_logits`.
         folds: of that.
@@ -135,7 +135,7 @@ def quality_of(
 
     Args:
         fitted: the detector and its labels.
-        own_logits: each label's logits without itself, class 0 at 0, [m, k]; NaN where there is no model.
+        own_logits: each label's leave-one-out logits, class 0 at 0, [m, k]; NaN where there is no model.
         leverage: h_i [m], NaN where unknown.
         facts: how it was computed.
         finite: whether every change at other nodes is finite.
@@ -174,7 +174,7 @@ def quality_of(
 
 
 def gradient_ratio(fitted: FittedNetwork, gradient_norm: float) -> float:
-    """Returns |grad| of the penalised loss beside mu |theta|; 0 at a stationary point, inf without weight decay."""
+    """Returns |grad| of the penalised loss over mu |theta|; 0 at a stationary point, inf without weight decay."""
     size = torch.stack([p.detach().norm() for p in fitted.model.parameters()]).norm()
     pull = fitted.weight_decay * float(size)
     if pull == 0:

@@ -32,7 +32,6 @@ from calirare.models.neighbours import (
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.node_matching import match_nodes
 from calirare.models.registry import DETECTORS, Entry, model_names, networks, trained_here
-from calirare.models.row_space import RowSpace
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
@@ -71,7 +70,6 @@ __all__ = [
     "NeighbourPool",
     "NewEdges",
     "OnDisk",
-    "RowSpace",
     "Streams",
     "TreesDetector",
     "TreesFit",

@@ -1,14 +1,13 @@
 """Labels that lie together in the graph are no random sample, and labels drawn at random are not taken for such."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import calirare
 from calirare.calibration import LabelClustering, unseen_values
-from calirare.graph import Graph, Split, share_split
+from calirare.graph import Graph, Split
 from tests.helpers.command import rough_runs
 
 N, REGIONS = 2000, 10
@@ -115,23 +114,3 @@ def test_columns_of_random_labels_are_seen(labels):
             column[rng.random(2000) < 0.1] = np.nan
             found = unseen_values(column[:labels], column[labels:], named=bool(values))
             assert not found.doubtful(1)
-
-
-def test_a_run_names_the_column_in_which_labels_are_of_one_kind():
-    rng = np.random.default_rng(11)
-    branch = rng.integers(0, 20, N)
-    x = rng.normal(size=(N, 2))
-    rare = rng.random(N) < 1 / (1 + np.exp(-1.5 * x[:, 0] + np.where(branch < 5, 1.0, 4.0)))
-    nodes = pd.DataFrame({"id": [f"n{i}" for i in range(N)], "a": x[:, 0], "b": x[:, 1], "branch": branch})
-    known = (branch < 5) & (rng.random(N) < 0.8)
-    ends = linked(rng, "even")
-    edges = pd.DataFrame({"source": nodes.id[ends[:, 0]].to_numpy(), "target": nodes.id[ends[:, 1]].to_numpy()})
-    with rough_runs():
-        for named in (nodes, nodes.assign(branch=[f"b{i}" for i in branch])):
-            table = named.assign(label=np.where(known, np.where(rare, "fraud", "ok"), ""))
-            graph = Graph.from_tables(edges, table, "label").rare("fraud")
-            outcome = calirare.train(graph.with_split(share_split(graph.original_y, seed=0)), model="trees")
-            assert (
-                "values of 'branch' that no node with one of these labels has"
-                in outcome.metrics["population_check"]["reason"]
-            )

@@ -1,4 +1,4 @@
-"""The prevalence told, estimated without labels, and from labels of one class."""
+"""The prevalence, given or estimated without labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from calirare.calibration import (
     Sampling,
     estimated_prevalence,
     expected_count,
-    positive_unlabelled,
     prevalence_by_map,
     with_prevalence,
 )
@@ -69,6 +68,8 @@ def test_a_class_of_three_is_told_alone():
     z, y = problem(n=900, k=3)
     fitted = PriorPlattCalibrator().fit(z, y)
     told = with_prevalence(fitted, z, 0.05, of_class=2)
+    with pytest.raises(ValueError, match=r"a class in \[1, 3\), got 0"):
+        with_prevalence(fitted, z, 0.1, of_class=0)
     p, before = told.transform(z), fitted.transform(z)
     assert float(p[:, 2].mean()) == pytest.approx(0.05, abs=CLOSE)
     assert float((p[:, 1] / p[:, 0] - before[:, 1] / before[:, 0]).abs().max()) < 1e-6 * float(
@@ -76,24 +77,16 @@ def test_a_class_of_three_is_told_alone():
     )
 
 
-def test_what_cannot_be_told():
-    z, y = problem()
-    fitted = PriorPlattCalibrator().fit(z, y)
-    with pytest.raises(ValueError, match=r"a class in \[1, 2\), got 0"):
-        with_prevalence(fitted, z, 0.1, of_class=0)
-
-
-@pytest.mark.parametrize("estimator", ["em", "bbse"])
 @pytest.mark.parametrize("share", [0.02, 0.3])
-def test_the_share_is_found_without_labels(estimator, share):
+def test_the_share_is_found_without_labels(share):
     rng = np.random.default_rng(3)
     z, y = enriched(rng, 0.15, 3000, spread=3.5, slope=1.6, shift=0.5)
     scored, truth = enriched(rng, share, 20_000, spread=3.5, slope=1.6, shift=0.5)
-    found = estimated_prevalence(z, y, scored, estimator=estimator)
+    found = estimated_prevalence(z, y, scored)
     assert found.low <= float(truth.double().mean()) <= found.high
     assert found.share == pytest.approx(share, rel=0.4)
-    assert str(found).endswith(estimator)
-    assert found == estimated_prevalence(z, y, scored, estimator=estimator), "the same seed, the same draws"
+    assert str(found).endswith("em")
+    assert found == estimated_prevalence(z, y, scored), "the same seed, the same draws"
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
@@ -117,7 +110,7 @@ def test_em_is_where_the_iterations_of_saerens_end():
     rng = np.random.default_rng(4)
     z, y = enriched(rng, 0.3, 500)
     scored, _ = enriched(rng, 0.1, 300)
-    ratios = _Ratios.of(z, y, scored, None)
+    ratios = _Ratios.of(PriorPlattCalibrator().fit(z, y), scored)
     p = 1 / (1 + np.exp(-(ratios.away + ratios.alpha)))  # of a population with equal shares
     share = 0.5
     for _ in range(3000):
@@ -130,50 +123,23 @@ def test_what_logits_cannot_tell_is_refused():
     rng = np.random.default_rng(5)
     z, y = enriched(rng, 0.5, 40, spread=0.3)
     scored, _ = enriched(rng, 0.05, 2000, spread=0.3)
-    for estimator in ("em", "bbse"):
-        with pytest.raises(InputError, match="the prevalence cannot be identified"):
-            estimated_prevalence(z, y, scored, estimator=estimator)
+    with pytest.raises(InputError, match="the prevalence cannot be identified"):
+        estimated_prevalence(z, y, scored)
     with pytest.raises(InputError, match="at least 2 labels, got"):
         estimated_prevalence(z, torch.zeros_like(y), scored)
-    with pytest.raises(InputError, match="estimator must be one of em, bbse"):
-        estimated_prevalence(z, y, scored, estimator="guess")
     with pytest.raises(ValueError, match="two classes"):
         estimated_prevalence(*problem(k=3), scored)
 
 
 @pytest.mark.slow
 def test_the_interval_of_the_share_holds():
-    rng, holds, runs = np.random.default_rng(6), 0, 40
+    rng, holds, runs = np.random.default_rng(6), 0, 25
     for _ in range(runs):
         network = {"spread": 3.0, "slope": float(np.exp(rng.normal(0, 0.3))), "shift": float(rng.normal(0, 0.3))}
         scored, truth = enriched(rng, 0.1, 2000, **network)
         found = estimated_prevalence(*enriched(rng, 0.3, 300, **network), scored)
         holds += found.low <= float(truth.double().mean()) <= found.high
     assert holds >= 0.9 * runs
-
-
-def test_labels_of_one_class_by_hand():
-    found = positive_unlabelled(torch.tensor([0.3, 0.5]), torch.tensor([0.0, 0.2, 0.4, 0.9]))
-    # c = .4; (1 - c) / c = 1.5; odds 0, .25, .667, 9
-    assert found.labelled_share == pytest.approx(0.4)
-    assert found.p_rare.tolist() == pytest.approx([0.0, 0.375, 1.0, 1.0], abs=1e-6)
-    assert found.prevalence == pytest.approx((2 + 2.375) / 6)
-    assert "chosen completely at random" in found.sentence
-    with pytest.raises(InputError, match="at least 2 labelled nodes"):
-        positive_unlabelled(torch.tensor([0.3]), torch.tensor([0.1]))
-    with pytest.raises(InputError, match=r"must lie in \[0, 1\]"):
-        positive_unlabelled(torch.tensor([0.3, 1.3]), torch.tensor([0.1]))
-
-
-def test_labels_of_one_class_give_the_prevalence_where_classes_are_apart():
-    rng = np.random.default_rng(7)
-    y = rng.random(40_000) < 0.1
-    labelled = y & (rng.random(40_000) < 0.25)
-    ratio = drawn_logits(y.astype(int), rng, spread=6.0)[:, 1].numpy()
-    g = 0.25 / (1 + np.exp(-(ratio + logit(0.1))))
-    found = positive_unlabelled(torch.from_numpy(g[labelled]), torch.from_numpy(g[~labelled]))
-    assert found.labelled_share_low - 0.005 <= 0.25 <= found.labelled_share_high + 0.005
-    assert found.prevalence == pytest.approx(0.1, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +163,3 @@ def test_logits_far_from_the_labels_have_the_prevalence_told_or_are_refused():
             with_prevalence(fitted, logits, share)
     for share in (LEAST, 1 - LEAST):
         assert float(with_prevalence(fitted, z, share).transform(z)[:, 1].mean()) == pytest.approx(share, abs=CLOSE)
-
-
-def test_numbers_that_are_none_are_refused_by_kind():
-    for wrong in (None, "x", np.array(["a"])):
-        with pytest.raises(TypeError, match="p_labelled must hold real numbers"):
-            positive_unlabelled(torch.tensor([0.2, 0.4]), wrong)

@@ -105,14 +105,6 @@ def test_without_a_rare_label_it_is_the_analytic_correction():
     assert float(balanced.bias_[1]) == pytest.approx(one_more - np.log(0.2 / 0.8), abs=CLOSE)
 
 
-def test_with_hardly_a_label_the_slope_is_its_priors_and_with_many_their_own():
-    far, rng = torch.tensor([[60.0, 0.0]], dtype=torch.float64), np.random.default_rng(3)
-    assert PriorPlattCalibrator(slope=0.7).fit(far, torch.tensor([0])).scale_ == pytest.approx(0.7, abs=CLOSE)
-    y = (rng.random(20_000) < 0.1).astype(int)
-    z = drawn_logits(y, rng, slope=2.0)
-    assert PriorPlattCalibrator(slope=0.7).fit(z, y).scale_ == pytest.approx(0.5, abs=0.02)
-
-
 @pytest.mark.parametrize("shift", [-2.0, 2.0])
 def test_a_balanced_world_is_right_where_the_network_had_the_ratio_wrong(shift):
     rng = np.random.default_rng(7)
@@ -125,7 +117,7 @@ def test_a_balanced_world_is_right_where_the_network_had_the_ratio_wrong(shift):
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_with_hundreds_of_labels_it_is_free_platt_scaling(k):
-    z, y = problem(n=20_000, k=k)
+    z, y = problem(n=8_000, k=k)
     ours = PriorPlattCalibrator().fit(z, y)
     free = platt_scaling("population").fit(z, y)
     assert float((ours.transform(z) - free.transform(z)).abs().max()) < OFF / 2
@@ -254,13 +246,6 @@ def test_logits_of_other_orders_of_magnitude_are_refused_in_one_sentence():
     z = torch.tensor([[1e300, -1e300], [0.0, 1.0]], dtype=torch.float64).repeat(6, 1)
     with pytest.raises(InputError, match=r"logits must be of one order of magnitude, got numbers up to 1e\+300"):
         PriorPlattCalibrator().fit(z, torch.ones(12, dtype=torch.int64))
-
-
-def test_cross_fitting_checks_what_it_is_given():
-    z, y = problem()
-    for wrong, error in ((y[:-1], ValueError), (None, TypeError), (y.tolist(), TypeError), (y + 5, ValueError)):
-        with pytest.raises(error, match=r"cross_fitted_probabilities"):
-            cross_fitted_probabilities(PriorPlattCalibrator(), z, wrong)
 
 
 def test_equal_slopes_are_platts_map_and_a_narrow_prior_makes_them():

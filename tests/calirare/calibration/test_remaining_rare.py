@@ -48,20 +48,6 @@ def test_labels_that_are_more_than_the_prevalence_allows():
 
 
 @pytest.mark.slow
-def test_a_run_says_so():
-    task = rare_task(800)
-    share = float((task.y == 1).double().mean())
-    rare = int((task.y == 1).sum())
-    outcome = calirare.train(with_labels(task, rare // 2, rare // 2), model="hops", epochs=30, prevalence=share)
-    assert any(f"{rare // 2} of the {rare} rare nodes that the prevalence stands for" in note for note in outcome.notes)
-
-
-def test_a_rest_that_is_labelled_to_the_last_node_says_nothing_of_the_odds():
-    assert remaining_rare_note(with_labels(rare_task(1000), 0, 400), 0.6) == ""
-    assert remaining_rare_note(with_labels(rare_task(1000), 0, 450), 0.6) == ""
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("rest", "verdict"), [(40, "caution"), (300, None)])
 def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest, verdict):
     """A note that advised this ended in trust, and P(rare) was eleven times too high."""

@@ -53,26 +53,12 @@ def test_what_is_told_counts():
     assert bool(sampling.representative.all())
     used, sampling = representative_labels(y, in_train, 2, calibrate_on="random")
     assert torch.equal(used, ~in_train)
-    assert bool(representative_labels(y, in_train, 2, per_class=False)[1].representative.all())
     y, in_train = parts(labels(820, 30), labels(415, 10))
-    assert int(representative_labels(y, in_train, 2, per_class=True)[1].representative.sum()) == 425
     assert bool(representative_labels(y, in_train, 2, calibrate_on="random")[0].all())
     with pytest.raises(InputError, match="calibrate_on must be one of auto, val, all, random"):
         representative_labels(y, in_train, 2, calibrate_on="some")
     with pytest.raises(InputError, match="there is no such label"):
         representative_labels(*parts(labels(9, 5), labels()), 2, calibrate_on="val")
-
-
-def test_known_totals_are_rates():
-    y, in_train = parts(labels(20, 20), labels(90, 10))
-    used, sampling = representative_labels(y, in_train, 2, class_totals=(2020, 120))
-    assert bool(used.all())
-    assert bool(sampling.representative.all())
-    assert torch.equal(sampling.elsewhere, torch.tensor([1910.0, 90.0], dtype=torch.float64))
-    assert sampling.log_rates[0].exp().tolist() == pytest.approx([20 / 2000, 20 / 100])
-    assert not sampling.log_rates[~in_train].any()
-    with pytest.raises(InputError, match="class_totals must be 2 numbers"):
-        representative_labels(y, in_train, 2, class_totals=(2020, 20))
 
 
 def test_effective_shares_are_what_the_loss_sees():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
 
 import numpy as np
@@ -56,15 +55,6 @@ def test_chosen_labels_are_found_out(chosen, side):
     assert low is None or not low.doubtful  # a closed form lies so far apart by itself
 
 
-def test_a_few_alerts_among_random_labels_show_in_the_mean_alone():
-    rng = np.random.default_rng(4)
-    p = scored(rng)
-    labels = np.union1d(rng.choice(len(p), 190, replace=False), np.argsort(-p)[:14])
-    found = exchangeable(p[labels], np.delete(p, labels))
-    assert found.p_distance > 0.001
-    assert found.doubtful
-
-
 def test_a_difference_that_does_no_harm_is_let_pass_however_sure_it_is():
     rng = np.random.default_rng(2)
     p = scored(rng, 40_000)
@@ -105,20 +95,6 @@ def test_a_run_says_so_and_is_trusted_less():
     for other in (told, drawn):
         assert "no random sample" not in " ".join(other["notes"])
     assert told["population_check"]["verdict"] == "trust"  # what was said stands
-
-
-def test_of_two_classes_as_they_are_it_names_the_second_and_asks_for_no_prevalence():
-    rng = np.random.default_rng(3)
-    alerts = np.flatnonzero(every().y.numpy() == 1)[:90]
-    chosen = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
-    with rough_runs():
-        outcome = calirare.train(
-            dataclasses.replace(chosen, class_names=("ok", "a P(rare)")), task="classes", model="trees"
-        )
-    found = [note for note in outcome.notes if "no random sample" in note]
-    assert len(found) == 1
-    assert found[0].count("P(a P(rare))") == 2
-    assert found[0].endswith("(--calibrate-on val)")  # a prevalence is refused there
 
 
 @pytest.mark.parametrize("model", ["hops", "trees"])

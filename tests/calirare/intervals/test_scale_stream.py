@@ -233,12 +233,6 @@ def test_messages_that_do_not_fit_are_refused_where_there_is_no_folder(whole, sm
     assert in_files.lower.shape == (graph.n_nodes,)
 
 
-def test_models_beyond_the_memory_limit_are_refused_of_a_large_graph_too(whole, small_is_large):
-    graph, trained, _ = whole
-    with pytest.raises(calirare._util.errors.InputError, match="leave fewer labels out, or take a narrower network"):
-        jackknife(trained, copy_of(graph), ALO(memory_limit=1))
-
-
 def test_a_folder_of_something_else_stays(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(calirare._util.errors.InputError, match="something else"):
@@ -247,7 +241,7 @@ def test_a_folder_of_something_else_stays(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "hops"), [("jackknife", 3), ("jackknife", "auto"), ("ts", 2)])
+@pytest.mark.parametrize(("method", "hops"), [("jackknife", "auto"), ("ts", 2)])
 def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkeypatch, method, hops):
     outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=2, method=method, hops=hops)
     monkeypatch.setattr(propagation_module, "LARGE", 10**9)

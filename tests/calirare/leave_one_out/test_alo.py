@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.curvature import GgnInverse, gram, pull_back
+from calirare.curvature import gram, pull_back
 from calirare.graph import propagation
 from calirare.leave_one_out import alo_change, loo_coefficients
 from calirare_ext.reference import ggn
@@ -37,8 +37,7 @@ def test_gram_is_the_product_of_the_jacobians(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_classes", [2, 3, 4])
-@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (3, 1)])
 def test_gram_between_other_nodes_and_the_labelled_ones(n_classes: int, n_layers: int) -> None:
     fit, graph = trained(n_classes, n_layers)
     tape = fit.linearisation
@@ -125,16 +124,6 @@ def test_bad_arguments() -> None:
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_inverse_of_the_gauss_newton_matrix(name: str) -> None:
-    problem = linearised_network(name)
-    tape = problem.tape
-    matrix = ggn(problem.field, problem.layers, problem.sample_weights)
-    matrix = matrix + 0.03 * torch.eye(matrix.shape[0], dtype=torch.float64)
-    vectors = normal(4, matrix.shape[0], seed=5)
-    assert close(GgnInverse(tape, 0.03)(vectors) @ matrix, vectors, 1e-8)
-
-
-@pytest.mark.parametrize("name", list(NETWORKS))
 def test_pull_back_and_push_forward_are_adjoint_jacobians(name: str) -> None:
     problem = linearised_network(name)
     tape = problem.tape
@@ -195,7 +184,7 @@ def test_alo_agrees_with_exact_retraining_on_cora() -> None:
     assert graph.split is not None
     fit, _ = GcnTraining().fit_to_convergence(graph, graph.split.train, tolerance=1e-5, max_steps=400)
     tape = fit.linearisation
-    chosen = torch.randperm(fit.nodes.numel(), generator=generator(0))[:15].tolist()
+    chosen = torch.randperm(fit.nodes.numel(), generator=generator(0))[:8].tolist()
     before = tape.logits[:, 1] - tape.logits[:, 0]
     truth = []
     for i in chosen:

@@ -7,7 +7,7 @@ import torch
 
 from calirare.curvature import match_rows
 from calirare.intervals import jackknife
-from calirare.intervals.fused import evaluate
+from calirare.intervals.ends import evaluate
 from calirare.leave_one_out import alo_change, fits, leave_one_out, left_out, messages
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, propagate

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 import torch
 
@@ -46,21 +43,6 @@ def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monk
         assert by_kernel.form == "dual"
         for damping in (1e-4, 5e-3, 0.3):
             assert torch.allclose(by_spectrum(damping), by_kernel(damping), rtol=1e-7, atol=1e-9)
-
-
-def test_own_logits_are_freed_as_soon_as_nobody_holds_them() -> None:
-    """Each checkpoint of a training makes some; kept until a garbage collection, nine would lie side by side."""
-    tape = many_labels()[0].linearisation
-    gc.disable()
-    try:
-        for kernel in (None, tape.kernel):
-            own = OwnLogits(tape, kernel)
-            own(0.1)
-            held = weakref.ref(own)
-            del own
-            assert held() is None
-    finally:
-        gc.enable()
 
 
 def test_own_logits_that_would_not_fit_are_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +146,6 @@ def test_folds_answer_for_all_labels_however_many(monkeypatch: pytest.MonkeyPatc
     found = calirare.jackknife(folded, graph)
     assert found.residuals.numel() == 140
     assert "drawn at random" not in found.note
-
-
-@pytest.mark.slow
-def test_the_main_job_says_that_it_drew_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw_at_most(monkeypatch, 50)
-    outcome = calirare.train(calirare.load_dataset("digits"), preset="paper", epochs=20, folds=2)
-    assert any("intervals rest on 50 of the" in note for note in outcome.notes)
 
 
 def test_the_closed_form_fits_systems_that_take_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

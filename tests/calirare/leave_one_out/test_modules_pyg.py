@@ -66,7 +66,7 @@ def train(module: nn.Module, x: Tensor, edges: Tensor, nodes: Tensor, targets: T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["GAT", "GIN", "SAGE"])
+@pytest.mark.parametrize("kind", ["GAT", "SAGE"])
 def test_pyg_layers_agree_with_retraining(kind: str) -> None:
     graph = words_graph(2)
     assert graph.y is not None
@@ -97,7 +97,7 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["GAT", "GIN", "SAGE"])
+@pytest.mark.parametrize("kind", ["GIN"])
 def test_two_layers_agree_with_retraining_in_direction(kind: str) -> None:
     graph = synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
     start = fit_of(TwoLayers(kind, 6, 2, 4), graph, torch.arange(0, 240, 6), weight_decay=0.02)

@@ -62,11 +62,6 @@ def loss_of(model: TangentModel, u: torch.Tensor, damping: float = DAMPING) -> t
     return (model.sample_weights * losses).mean() + damping / 2 * u @ u
 
 
-def test_it_begins_at_no_knowledge(model):
-    assert not bool(model.logits.any())
-    assert model.loss(DAMPING) == pytest.approx(float(loss_of(model, model.u)), abs=1e-9)
-
-
 def test_the_minimum_is_one(model):
     found = model.minimum(DAMPING)
     u = found.u.clone().requires_grad_()
@@ -76,11 +71,6 @@ def test_the_minimum_is_one(model):
     assert found.loss(DAMPING) == pytest.approx(float(loss.detach()), rel=1e-9)
     assert_within(found.differences.flatten(), model.jacobian @ u.detach(), TIGHT)
     assert float(loss.detach()) < model.loss(DAMPING) - 0.01
-
-
-def test_from_one_minimum_to_the_next_is_the_same_as_from_nothing(model):
-    near = model.minimum(10 * DAMPING).minimum(DAMPING)
-    assert_within(near.logits, model.minimum(DAMPING).logits, torch.tensor(1e-4, dtype=torch.float64))
 
 
 def test_steps_that_overshoot_are_halved(n_classes):
@@ -233,11 +223,6 @@ def test_second_moments_come_by_order_or_by_name_and_are_checked(whole):
             leave_one_out(fitted, method=Tangent(second_moments=wrong))
     with pytest.raises(ValueError, match="factor must be positive"):
         Tangent(factor=0.0)
-
-
-def test_settings_of_a_run_do_not_take_it():
-    with pytest.raises(calirare.InputError, match=r"loo.method must be one of .* got 'tangent'"):
-        calirare.Settings.of(loo=Tangent())
 
 
 def test_float32_and_a_given_order_of_nodes_change_nothing_but_rounding(whole):
