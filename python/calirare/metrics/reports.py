@@ -82,20 +82,12 @@ def calibration_report(
         "macro_ace_noise_floor": macro_ace_noise_floor(y, q, n_ace_bins, **draws).mean,
         "ece": ece(y, q, n_bins, weights=w),
         "ece_noise_floor": noise_floor(functools.partial(ece, n_bins=n_bins), q, **draws).mean,
-        **_errors(data, n_bins),
-    }
-    return {name: float(value) for name, value in values.items()}
-
-
-def _errors(data: Predictions, n_bins: int) -> dict[str, Any]:
-    """Returns the errors and proper scores that both reports hold one after the other."""
-    y, q, w = data.labels, data.probabilities, data.weights
-    return {
         "mce": mce(y, q, n_bins, weights=w),
         "classwise_ece": classwise_ece(y, q, n_bins, weights=w),
         "nll": nll(y, q, weights=w),
         "brier": brier(y, q, weights=w),
     }
+    return {name: float(value) for name, value in values.items()}
 
 
 def _decisions(y: np.ndarray, predicted: np.ndarray, minority: int, weights: np.ndarray | None) -> dict[str, Any]:
@@ -148,8 +140,11 @@ def marginal_report(
         "macro_ace": macro_ace(y, q, weights=w),
         "macro_ace_noise_floor": macro_ace_noise_floor(y, q, **draws).mean,
         "ece": ece(y, q, n_bins, weights=w),
-        **_errors(data, n_bins),
+        "mce": mce(y, q, n_bins, weights=w),
+        "classwise_ece": classwise_ece(y, q, n_bins, weights=w),
         "classwise_ece_noise_floor": floor.mean,
+        "nll": nll(y, q, weights=w),
+        "brier": brier(y, q, weights=w),
     }
     return {key: float(value) for key, value in values.items()}
 
