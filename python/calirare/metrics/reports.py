@@ -26,7 +26,6 @@ from calirare.metrics.event_calibration import (
     equal_mass_noise_floor,
 )
 from calirare.metrics.inputs import (
-    Predictions,
     check_resampling,
     class_members,
     predicted_classes,
