@@ -172,7 +172,8 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
     y = data.labels.double()
     counted = torch.ones_like(y).bool() if data.weights is None else data.weights > 0
     events, others = logit[counted & (y == 1)], logit[counted & (y == 0)]
-    if not events.numel() or not others.numel():
+    frequency = float(data.mean(y))
+    if not (events.numel() and others.numel() and 0 < frequency < 1):  # tiny weights may be lost to rounding
         raise ValueError("calibration_line: y_true must hold both 0 and 1 with positive weights, got one of them")
     if float(logit.max() - logit.min()) <= EQUAL * max(1.0, float(logit.abs().max())):
         raise ValueError("calibration_line: p must differ to have a slope, got equal ones")
@@ -180,7 +181,7 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
         raise ValueError("calibration_line: p must overlap between outcomes, got probabilities that separate them")
     share = counted.double() / len(y) if data.weights is None else data.weights / data.weights.sum()
     slope, intercept = _line(logit.numpy(), y.numpy(), share.numpy())
-    return CalibrationLine(slope, intercept, _shift(logit.numpy(), share.numpy(), float(data.mean(y))))
+    return CalibrationLine(slope, intercept, _shift(logit.numpy(), share.numpy(), frequency))
 
 
 def _line(logit: np.ndarray, y: np.ndarray, share: np.ndarray) -> tuple[float, float]:

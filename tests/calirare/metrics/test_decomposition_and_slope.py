@@ -84,9 +84,11 @@ def test_certain_scores_do_not_break_the_line():
         ([0.3, 0.3], [0], "y_true must have shape"),
     ],
 )
-def test_no_line_is_said_so(scores, outcomes, message):
+def test_where_there_is_no_line(scores, outcomes, message):
     with pytest.raises(ValueError, match=message):
         metrics.calibration_line(outcomes, scores)
+    with pytest.raises(ValueError, match="both 0 and 1 with positive weights"):
+        metrics.calibration_line([1, 0, 1], [0.2, 0.4, 0.7], weights=[1.0, 1e-320, 1.0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -29,13 +29,14 @@ MEASURES = {
     "reliability": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).reliability,
     "resolution": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).resolution,
     "slope": lambda y, p, **more: metrics.calibration_line(*_rare(y, p), **more).slope,
+    "equal_mass_ece": lambda y, p, **more: metrics.equal_mass_ece(*_rare(y, p), **more),
+    "in_the_large": lambda y, p, **more: metrics.calibration_in_the_large(*_rare(y, p), **more).ratio,
 }
 # Those that have bins of equal numbers, or draw among samples in the order of their confidence, too.
 WITH_TIES = {
     "class_ace_noise_floor": lambda y, p, **more: metrics.class_ace_noise_floor(y, p, 1, n_draws=3, **more).mean,
     "macro_ace_noise_floor": lambda y, p, **more: metrics.macro_ace_noise_floor(y, p, n_draws=3, **more).mean,
     "precision_at a number": lambda y, p, **more: metrics.precision_at(y, p, 7, **more),
-    "equal_mass_ece": lambda y, p, **more: metrics.equal_mass_ece(*_rare(y, p), **more),
     "population_check": lambda y, p, **more: metrics.population_check(*_rare(y, p), **more).low,
     "share": lambda y, p, **more: metrics.calibration_in_the_large(*_rare(y, p), **more).upper,
 }
@@ -103,18 +104,6 @@ def test_torch_and_devices_give_the_same_number(name, kind, device):
     for given in ({}, {"weights": w}):
         found = measure(there[1], there[0], **({} if not given else {"weights": there[2]}))
         assert float(found) == pytest.approx(float(measure(y, p, **given)), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MEASURES)
-def test_intervals_and_floors(name, kind):
-    measure, (p, y) = MEASURES[name], example(kind)
-    for given in ({}, {"weights": np.random.default_rng(0).random(len(y))}):
-        lower, upper = metrics.bootstrap_interval(measure, y, p, n_draws=4, **given)
-        assert -1 < lower < upper < 4
-        floor = metrics.noise_floor(measure, p, n_draws=3, multilabel=kind == "multilabel", **given)
-        assert math.isfinite(floor.mean)
-        assert math.isfinite(floor.std)
 
 
 def test_the_interval_of_a_weighted_mean_is_the_textbook_one():

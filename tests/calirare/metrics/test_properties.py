@@ -92,15 +92,6 @@ def test_wrong_class_ace_is_told_apart():
         assert abs(wrong - right) > 0.02
 
 
-def test_confidence_ties_behind_a_higher_class():
-    # The label's probability is the largest, but a class before it has the same: not predicted.
-    p = np.array([[0.3, 0.3, 0.4, 0.0], [0.4, 0.2, 0.4, 0.0], [0.2, 0.4, 0.4, 0.0]])
-    for labels, accuracy in (([2, 0, 1], 1.0), ([2, 2, 2], 1 / 3), ([2, 2, 1], 2 / 3)):
-        statistics = metrics.confidence_statistics(labels, p, 1)
-        assert float(statistics.accuracy) == pytest.approx(accuracy, rel=1e-12, abs=0)
-        assert float(statistics.confidence) == pytest.approx(0.4, rel=1e-12, abs=0)
-
-
 WITH_EQUAL_BINS = {
     "class_ace": lambda y, p, weights=None: metrics.class_ace(y, p, 1, weights=weights),
     "macro_ace": metrics.macro_ace,

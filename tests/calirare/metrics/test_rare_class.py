@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import binomtest
 
 from calirare import metrics
-from calirare.metrics.binning import binomial_interval, equal_mass_bins
+from calirare.metrics.binning import binomial_interval
 
 
 def example(n: int = 600, wrong: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -37,32 +36,6 @@ def test_equal_mass_is_the_gap_of_sorted_parts():
     expected = np.mean([abs(y[part].mean() - p[part].mean()) for part in parts])
     assert metrics.equal_mass_ece(y, p, 12) == pytest.approx(expected, rel=1e-12)
     assert expected > 1.2 * metrics.calibration_error(y, p, 12), "bins of equal width would hide it"
-
-
-def test_equal_probabilities_stay_together():
-    rng = np.random.default_rng(0)
-    p = np.round(rng.random(200), 1)
-    bins = equal_mass_bins(torch.from_numpy(p), 7, None).numpy()
-    assert all(len(set(bins[p == value])) == 1 for value in np.unique(p))
-    assert (np.diff(bins[np.argsort(p, kind="stable")]) >= 0).all()
-
-
-def test_weights_are_copies_and_torch_agrees(device):
-    y, p = example()
-    p = np.round(p, 2)
-    w = np.random.default_rng(1).integers(0, 3, len(y))
-    copies = np.repeat(np.arange(len(y)), w)
-    plain = metrics.equal_mass_ece(y[copies], p[copies])
-    assert metrics.equal_mass_ece(y, p, weights=w) == pytest.approx(plain, rel=1e-9)
-    assert metrics.equal_mass_ece(y, p, weights=w) != pytest.approx(metrics.equal_mass_ece(y, p), rel=1e-3)
-    there = [torch.from_numpy(a).to(device) for a in (y, p, w)]
-    found = metrics.equal_mass_ece(there[0], there[1], weights=there[2])
-    assert float(found) == pytest.approx(plain, rel=1e-9)
-    large = metrics.calibration_in_the_large(y, p, weights=w)
-    assert large.ratio == pytest.approx(p[copies].mean() / y[copies].mean(), rel=1e-12)
-    alone = torch.tensor([0.2, 0.6], dtype=torch.float64, requires_grad=True)
-    metrics.equal_mass_ece(torch.tensor([1, 0]), alone, 2).backward()
-    assert alone.grad.tolist() == [-0.5, 0.5]
 
 
 def test_the_floor_is_that_of_drawn_labels():
@@ -120,9 +93,3 @@ def test_what_is_not_defined_is_none():
             call([0, 0], [0.1, 0.2])
         with pytest.raises(ValueError, match=rf"{call.__name__}: y_true must be \[n\]"):
             call([[0, 1]], [[0.1, 0.2]])
-
-
-def test_one_outcome_with_positive_weights_has_no_slope():
-    y, p, w = [1, 0, 1], [0.2, 0.4, 0.7], [1.0, 1e-320, 1.0]
-    with pytest.raises(ValueError, match="calibration_line: y_true must hold both 0 and 1"):
-        metrics.calibration_line(y, p, weights=w)

@@ -30,14 +30,6 @@ def test_drawn_labels_follow_the_probabilities():
         assert abs(count - 1e5 * share) <= 4 * math.sqrt(1e5 * share * (1 - share))
 
 
-def test_multilabel_columns_are_drawn_on_their_own():
-    p = np.tile([0.9, 0.2], (2000, 1))
-    seen = []
-    metrics.noise_floor(lambda y, _: seen.append(np.asarray(y)) or 0.0, p, n_draws=5, multilabel=True)
-    shares = np.mean(np.concatenate(seen), axis=0)
-    assert np.all(np.abs(shares - p[0]) < 4 * np.sqrt(p[0] * (1 - p[0]) / 10_000))
-
-
 def test_certain_probabilities_have_no_noise():
     certain = np.array([0.0, 1.0, 1.0, 0.0])
     assert metrics.noise_floor(metrics.ece, certain, n_draws=5) == (0.0, 0.0)

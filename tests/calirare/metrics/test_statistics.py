@@ -47,13 +47,3 @@ def test_a_class_of_zero_weight_is_absent():
     assert metrics.macro_ace(y, p, weights=weights) == metrics.class_ace(y, p, 1, weights=weights)
     with pytest.raises(ValueError, match="must contain class 0"):
         metrics.class_ace(y, p, 0, weights=weights)
-
-
-def test_weights_everywhere(task):
-    p, y = task
-    w = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
-    report = metrics.calibration_report(y, p, weights=w, n_draws=20)
-    index = np.repeat(np.arange(len(y)), w.astype(int))
-    repeated = metrics.calibration_report(y[index], p[index], n_draws=20)
-    for key in ("recall", "precision", "accuracy", "macro_f1", "ece", "mce", "classwise_ece", "nll", "brier"):
-        assert report[key] == pytest.approx(repeated[key], rel=1e-10, abs=0)

@@ -36,14 +36,10 @@ def drawn_at(path, mark, colour, reach=4):
     return bool((np.abs(near - wanted).max(1) < 40).any())
 
 
-@pytest.mark.parametrize("rare", [False, True], ids=["linear", "logarithmic"])
-def test_bins_of_p_rare_are_told_where_they_lie(rare, tmp_path):
-    # Bins of two: P .1 to .3 without the class, .5 to .7 with one of it; with many more rests the axes are logarithmic.
-    y, p = np.array([0, 0, 1, 0] + [0] * 36 * rare), np.array([0.1, 0.3, 0.5, 0.7] + [0.01] * 36 * rare)
-    panels = [(f"t{i}", y, p) for i in range(2)]
-    path = plots.rare_reliability_diagram(
-        panels, tmp_path / "a.png", n_bins=20 if rare else 2, n_draws=2, event="fraud"
-    )
+def test_bins_of_p_rare_are_marked_where_they_lie(tmp_path):
+    # Bins of two: P .1 to .3 without the class, .5 to .7 with one of it.
+    panels = [(f"t{i}", [0, 0, 1, 0], [0.1, 0.3, 0.5, 0.7]) for i in range(2)]
+    path = plots.rare_reliability_diagram(panels, tmp_path / "a.png", n_bins=2, n_draws=2, event="fraud")
     first, second = read_marks(path)
     assert (first.title, second.title) == ("P(fraud), t0", "P(fraud), t1")
     assert first.box[2] < second.box[0], "the panels stand side by side"
@@ -110,14 +106,12 @@ def test_budgets_are_told_where_they_lie(tmp_path):
 def test_the_picture_is_the_same_and_other_formats_have_none(data, monkeypatch, tmp_path):
     p, y = data
     path = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.png", n_draws=2)
-    again = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "b.png", n_draws=2)
-    assert path.read_bytes() == again.read_bytes()
-    with_marks = [plots.rare_reliability_diagram([("t", y, p)], tmp_path / f"a.{s}", n_draws=2) for s in ("svg", "pdf")]
+    svg = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.svg", n_draws=2)
     save = canvas.save
     monkeypatch.setattr(canvas, "save", lambda figure, where, _: save(figure, where))
     plain = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "c.png", n_draws=2)
-    without = [plots.rare_reliability_diagram([("t", y, p)], tmp_path / f"c.{s}", n_draws=2) for s in ("svg", "pdf")]
-    assert [each.read_bytes() for each in with_marks] == [each.read_bytes() for each in without]
+    without = plots.rare_reliability_diagram([("t", y, p)], tmp_path / "c.svg", n_draws=2)
+    assert svg.read_bytes() == without.read_bytes()
     with Image.open(path) as one, Image.open(plain) as other:
         assert one.tobytes() == other.tobytes()
         assert set(one.info) == {KEY, "dpi"}, "no program, no version"

@@ -10,6 +10,7 @@ import torch
 
 from calirare import InputError
 from calirare._util import memory
+from calirare._util.memory import DRAWS, LEAST, RESAMPLES, WORK, draws_for, resamples_for
 
 V1 = {"limit": "memory.limit_in_bytes", "use": "memory.usage_in_bytes", "file": "total_inactive_file"}
 V2 = {"limit": "memory.max", "use": "memory.current", "file": "inactive_file"}
@@ -65,3 +66,10 @@ def test_a_refusal_knows_of_the_limit(monkeypatch):
         InputError, match=r"about 0.01 GB are needed and 0.00 GB are allowed, a share of what is free: take fewer"
     ):
         memory.check_memory(10**7, None, device, "take fewer")
+
+
+@pytest.mark.parametrize(("of", "most"), [(resamples_for, RESAMPLES), (draws_for, DRAWS)])
+def test_as_many_as_are_affordable(of, most):
+    assert of(0) == of(WORK // most) == most
+    assert of(2 * WORK // most) == most // 2
+    assert of(10 * WORK) == LEAST

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 import calirare
-from calirare._util.torch_state import plain_torch
+from calirare._util.torch_state import plain_torch, workers
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -26,7 +28,7 @@ def double():
         torch.set_default_dtype(torch.float32)
 
 
-GRAPH = rare_task()
+GRAPH = rare_task(120)
 STATES = {
     "float64": double,
     "inference": torch.inference_mode,
@@ -40,7 +42,7 @@ def numbers(model, folder):
     """What a job says from training to a new node."""
     graph = GRAPH
     with rough_runs():
-        outcome = calirare.train(graph, model=model, epochs=5, folds=0)
+        outcome = calirare.train(graph, model=model, epochs=2, folds=0)
         outcome.save(folder)
         run = calirare.load(folder)
         said = [outcome.to_frame()["p_rare"], run.predict(graph)["p_rare"]]
@@ -58,11 +60,7 @@ def plain_numbers(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("model", "state"),
-    [
-        *(("gcn", name) for name in STATES),
-        *((model, name) for model in ("hops", "trees") for name in ("float64", "another device")),
-    ],
+    ("model", "state"), [*(("gcn", name) for name in STATES), ("hops", "float64"), ("trees", "another device")]
 )
 def test_numbers_do_not_depend_on_the_state(model, state, plain_numbers, tmp_path):
     want = plain_numbers(model)
@@ -75,7 +73,7 @@ def test_numbers_do_not_depend_on_the_state(model, state, plain_numbers, tmp_pat
 def test_a_run_read_in_inference_mode_works_outside_of_it(tmp_path):
     graph = rare_task()
     with rough_runs():
-        outcome = calirare.train(graph, model="gcn", epochs=5, folds=0)
+        outcome = calirare.train(graph, model="gcn", epochs=2, folds=0)
         outcome.save(tmp_path / "r")
         with torch.inference_mode():
             run, same = calirare.load(tmp_path / "r"), calirare.Graph.from_data(graph.to_data())
@@ -113,3 +111,29 @@ def test_it_comes_back_after_an_error():
         with pytest.raises(TypeError):
             calirare.train("no graph")
         assert torch.get_default_dtype() is torch.float64
+
+
+def late(begun: str, done: str) -> None:
+    Path(begun).touch()
+    time.sleep(3)
+    Path(done).touch()
+
+
+def interrupted(begun: Path, done: Path) -> None:
+    """Gives a process work and is interrupted as soon as it has begun."""
+    with workers(1) as pool:
+        for _ in range(3):
+            pool.submit(late, str(begun), str(done))
+        until = time.monotonic() + 100
+        while not begun.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert begun.exists(), "the work has begun"
+        raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_processes_and_what_waits_for_them(tmp_path: Path) -> None:
+    """A pool that waits for its work would have let the file be written."""
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "begun", tmp_path / "done")
+    assert not (tmp_path / "done").exists()
