@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,15 +114,12 @@ def evaluate_table(
         _check_free(Path(out), overwrite)
     table = load_table(path, columns)
     settings = {"n_bins": n_bins, "n_draws": min(n_draws, draws_for(table.probabilities.size)), "seed": seed}
-    values = _measure(table, table.probabilities, settings)
-    earlier = None if table.before is None else _measure(table, table.before, settings)
     notes = _row_notes(table) + small_sample_notes(table, n_bins)
-    values |= _line(table, table.probabilities, notes)
-    if earlier is not None:
-        earlier |= _line(table, table.before, notes, " before")
-    rare = rare_of(table, table.probabilities, budgets, settings)
-    rare_before = None if table.before is None else rare_of(table, table.before, budgets, settings)
-    report = TableReport(values, earlier, notes, rare, rare_before)
+    values, rare = _measured(table, table.probabilities, budgets, settings, notes)
+    report = TableReport(values, None, notes, rare)
+    if table.before is not None:
+        earlier, rare_before = _measured(table, table.before, budgets, settings, notes, " before")
+        report = replace(report, before=earlier, rare_before=rare_before)
     if out is None:
         return report
     with fresh_files(Path(out), f"metrics: {out}") as partial:
@@ -177,53 +175,8 @@ def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
     return notes
 
 
-def _measure(table: Table, p: np.ndarray, settings: dict[str, int]) -> dict[str, float]:
-    n_bins, n_draws, seed = settings["n_bins"], settings["n_draws"], settings["seed"]
-    y, w = table.labels, table.weights
-    several = y.ndim == 2
-    if several:
-        values = marginal_report(y, p, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
-    else:
-        values = calibration_report(y, p, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
-    floors = {
-        name: noise_floor(
-            lambda drawn, q, error=error: error(drawn, q, n_bins, weights=w),
-            p,
-            n_draws=n_draws,
-            seed=seed,
-            multilabel=several,
-        ).mean
-        for name, error in BINNED.items()
-        if f"{name}_noise_floor" not in values
-    }
-    return _with_floors(values, floors)
-
-
-def _with_floors(values: dict[str, float], floors: dict[str, float]) -> dict[str, float]:
-    """Puts each floor behind its measure."""
-    out: dict[str, float] = {}
-    for name, value in values.items():
-        out[name] = value
-        if name in floors:
-            out[f"{name}_noise_floor"] = floors[name]
-    return out
-
-
-def _line(table: Table, p: np.ndarray | None, notes: list[str], when: str = "") -> dict[str, float]:
-    """Slope and intercept of the rare class; nothing for several labels, nor where there is none, which is noted."""
-    if p is None or table.labels.ndim == 2:
-        return {}
-    scores = p if p.ndim == 1 else p[:, table.minority]
-    try:
-        line = calibration_line(table.labels == table.minority, scores, weights=table.weights)
-    except (ValueError, NotConvergedError) as error:
-        notes.append(f"no calibration slope{when} ({error})")
-        return {}
-    return {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
-
-
 class TableRare(NamedTuple):
-    """What `rare_of` found; each under its name in metrics.json.
+    """How the rare class is found and whether its probability is right; each under its name in metrics.json.
 
     Attributes:
         detection: `metrics.detection_report`.
@@ -234,24 +187,40 @@ class TableRare(NamedTuple):
     p_rare: dict[str, float | None]
 
 
-def rare_of(table: Table, p: np.ndarray, budgets: Sequence[int | float], settings: dict[str, int]) -> TableRare | None:
-    """Returns how the rare class is found by probabilities `p` and whether they are right; None for several labels.
-
-    Args:
-        table: labels, rare class and weights.
-        p: as `Table.probabilities`.
-        budgets: as `metrics.detection_report` takes them.
-        settings: n_bins, n_draws (of the noise floor) and seed.
-    """
-    if table.labels.ndim == 2:
-        return None
-    given: dict[str, Any] = {"cls": table.minority, "weights": table.weights, "seed": settings["seed"]}
+def _measured(
+    table: Table,
+    p: np.ndarray,
+    budgets: Sequence[int | float],
+    settings: dict[str, Any],
+    notes: list[str],
+    when: str = "",
+) -> tuple[dict[str, float], TableRare | None]:
+    """Returns every measure of probabilities `p`, each noise floor behind its error, and those of the rare class."""
+    y, weights, several = table.labels, table.weights, table.labels.ndim == 2
+    report = marginal_report if several else partial(calibration_report, minority=table.minority)
+    found, values = report(y, p, weights=weights, **settings), dict[str, float]()
+    for name, value in found.items():
+        values[name], floor = value, f"{name}_noise_floor"
+        if floor in found:
+            values[floor] = found[floor]
+        elif name in BINNED:
+            error = partial(BINNED[name], n_bins=settings["n_bins"], weights=weights)
+            drawn: dict[str, Any] = {"n_draws": settings["n_draws"], "seed": settings["seed"]}
+            values[floor] = noise_floor(error, p, multilabel=several, **drawn).mean
+    if several:
+        return values, None
+    scores = p if p.ndim == 1 else p[:, table.minority]
     try:
-        found = detection_report(table.labels, p, budgets=budgets, n_draws=resamples_for(len(p)), **given)
+        line = calibration_line(y == table.minority, scores, weights=weights)
+        values |= {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
+    except (ValueError, NotConvergedError) as error:
+        notes.append(f"no calibration slope{when} ({error})")
+    given: dict[str, Any] = {"cls": table.minority, "weights": weights}
+    try:
+        rare = detection_report(y, p, budgets=budgets, n_draws=resamples_for(len(p)), seed=settings["seed"], **given)
     except (TypeError, ValueError) as error:  # the columns are checked: what is left are the budgets
         raise InputError(f"metrics: {error} (command line: --budget)") from error
-    bins: dict[str, Any] = {"n_bins": settings["n_bins"], "n_draws": settings["n_draws"]}
-    return TableRare(found, rare_report(table.labels, p, **given, **bins))
+    return values, TableRare(rare, rare_report(y, p, **given, **settings))
 
 
 # Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
@@ -265,10 +234,8 @@ def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int, thre
     y = table.labels
     states = [("", columns.probabilities, table.probabilities)]
     if table.before is not None:
-        states = [
-            ("before: ", columns.before, table.before),
-            ("after: ", columns.probabilities, table.probabilities),
-        ]
+        before = ("before: ", columns.before, table.before)
+        states = [before, ("after: ", columns.probabilities, table.probabilities)]
     if y.ndim == 1:
         views = (("all samples", None), ("minority class", table.minority))
         panels = [
@@ -301,14 +268,10 @@ def _draw_rare(table: Table, columns: TableColumns, out: Path, n_bins: int, thre
     from calirare.plots import Panel, precision_recall_diagram, rare_reliability_diagram
 
     y = (table.labels == table.minority).astype(int)
-    states = [("before", table.before), ("after", table.probabilities)]
-    if table.before is None:
-        states = [("P(rare)", table.probabilities)]
-    panels = [
-        Panel(state, y, p if p.ndim == 1 else p[:, table.minority], table.weights)
-        for state, p in states
-        if p is not None
-    ]
+    states = {"P(rare)": table.probabilities}
+    if table.before is not None:
+        states = {"before": table.before, "after": table.probabilities}
+    panels = [Panel(state, y, p if p.ndim == 1 else p[:, table.minority], table.weights) for state, p in states.items()]
     draws = draws_for(len(y))
     precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold, n_draws=draws)
     named = table.taken or str(columns.rare)
