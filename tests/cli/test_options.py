@@ -10,9 +10,8 @@ import yaml
 from calirare.cli import generate, options
 from calirare.cli.parser import parser_of
 from calirare.leave_one_out import METHODS
-from calirare.run import Settings, options_of, typed
+from calirare.run import Settings, options_of, read_yaml, typed
 from calirare.run.schema import method_options
-from tests.helpers.command import call
 
 # A value other than the default for what a kind alone does not tell.
 CHOSEN = {
@@ -79,10 +78,10 @@ def held(settings, path):
     return tuple(at) if isinstance(at, list) else at
 
 
-def settings_of(line):
-    """Returns the settings that a command line asks for."""
+def settings_of(line, base=Settings()):  # noqa: B008
+    """Returns the settings that a command line requests."""
     values = parser_of("train").values(line)
-    chosen = Settings().but("command line", **values["settings"])
+    chosen = base.but("command line", **values["settings"])
     return chosen.but("--set", **typed(chosen, values["assignments"], "--set"))
 
 
@@ -136,25 +135,17 @@ def test_what_may_be_none_is_set_back_by_that_word(word, value):
     assert settings_of(["--set", f"loo.damping={word}"]).loo.damping == value
 
 
-@pytest.mark.slow
-def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(graph_file, tmp_path):
+def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(
         "training: {model: gcn, epochs: 5, hidden: 4}\ncalibration: {folds: 0}\nloo: {method: alo, form: primal}\n"
-        f"data: {{dataset: {graph_file}}}\n"
     )
-    line = ("--set", "hidden=3", "--set", "loo=alo", "--set", "loo.forward=full", "--no-download")
-    said = call("train", "--config", config, *line, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
-    written = Settings.from_mapping(yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()))
-    assert (written.training.epochs, written.training.hidden, written.calibration.folds) == (5, 3, 0)
-    assert written.loo == METHODS["alo"](form="primal", forward="full"), "the method that is there keeps its options"
-    said = call(
-        "train", "--config", config, "--set", "loo=grouped", "--set", "loo.n_groups=5", "--out", tmp_path / "other"
-    )
-    assert said.code == 0, said.err
-    written = Settings.from_mapping(yaml.safe_load((tmp_path / "other" / "config.yaml").read_text()))
-    assert written.loo == METHODS["grouped"](n_groups=5), "another has its own"
+    base = Settings.from_mapping(read_yaml(config))
+    chosen = settings_of(["--epochs", "6", "--set", "hidden=3", "--set", "loo=alo", "--set", "loo.forward=full"], base)
+    assert (chosen.training.epochs, chosen.training.hidden, chosen.calibration.folds) == (6, 3, 0)
+    assert chosen.loo == METHODS["alo"](form="primal", forward="full"), "the method that is there keeps its options"
+    other = settings_of(["--set", "loo=grouped", "--set", "loo.n_groups=5"], base)
+    assert other.loo == METHODS["grouped"](n_groups=5), "another has its own"
 
 
 def test_a_list_goes_on_where_it_is_typed_again():

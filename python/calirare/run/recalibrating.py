@@ -143,22 +143,21 @@ def _labelled(graph: Graph, saved: SavedRun, seen: Tensor) -> tuple[Tensor, Tens
     n = int(y.unique().numel())
     if len(y) >= LEAST and n >= CLASSES_LEAST:
         return nodes, y
-    if saved.settings.many:
-        raise InputError(
-            f"recalibrate: graph {graph.name!r} must have labels of two of the {len(names)} classes at least that the "
-            f"run has not seen, got {amount(len(y), 'label')} of {amount(n, 'class', 'classes')}: add labels"
-        )
-    got = f"{amount(len(y), 'label')}, {int((y == 1).sum())} of them {names[1]!r}"
+    many, labels = saved.settings.many, amount(len(y), "label")
+    got = (
+        f"{labels} of {amount(n, 'class', 'classes')}"
+        if many
+        else f"{labels}, {int((y == 1).sum())} of them {names[1]!r}"
+    )
     if seen.numel() and saved.settings.positive_only:
         raise InputError(
             f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but with labels "
             f"positive-only those without one did too, drawn at random ({seen.numel():,} in all), which leaves "
             f"{got}: give another graph's labels (--graph), or train with --labels all"
         )
-    left = " (of nodes that did not train)" if seen.numel() else ""
+    what = f"two of the {len(names)} classes at least" if many else f"{names[1]!r} and of other nodes"
     raise InputError(
-        f"recalibrate: graph {graph.name!r} must have labels of {names[1]!r} and of other nodes that the run has not "
-        f"seen, got {got}{left}: add labels"
+        f"recalibrate: graph {graph.name!r} must have labels of {what} that the run has not seen, got {got}: add labels"
     )
 
 

@@ -60,43 +60,6 @@ def test_whole_numbers_may_stand_for_real_ones():
         Settings.of(weight_decay="auto", method="calirare")
 
 
-def nested(name, value):
-    """Returns a setting by its short name as the mapping of a YAML file."""
-    path = next(option.path for option in options_of(Settings) if option.name == name)
-    for key in reversed(path):
-        value = {key: value}
-    return value
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("epochs", 2.0),
-        ("epochs", True),
-        ("epochs", "many"),
-        ("epochs", None),
-        ("hidden", 16.0),
-        ("hidden", "16"),
-        ("dropout", "auto"),
-        ("dropout", False),
-        ("method", 3),
-        ("seed", 1.0),
-        ("device", None),
-        ("sharpen", 1),
-        ("sharpen", "yes"),
-        ("loo.method", 3),
-    ],
-)
-def test_a_wrong_type_is_refused(name, value):
-    dotted = ".".join(next(option.path for option in options_of(Settings) if option.name == name))
-    for make in (
-        lambda: Settings.from_mapping(nested(name, value), "my file"),
-        lambda: Settings().but("my file", **{name: value}),
-    ):
-        with pytest.raises(InputError, match=f"^my file: {dotted} must be "):
-            make()
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
