@@ -28,8 +28,6 @@ from calirare.graph import Graph, find_name, names_in_words
 from calirare.leave_one_out import OwnLogits
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
-from calirare.run.settings import Settings
-from calirare.training import Fitted
 
 
 @plain_torch()
@@ -78,14 +76,15 @@ def explained(
         nodes: see `calirare.explain.nodes_named`; None: the alerts, or the likeliest of the class.
         class_name: the class; None: the rare one, with many classes of each node its likeliest.
         top: how many alerts, or nodes without a label whose likeliest class it is, the likeliest first.
-        labels: how many labels of each node are told of.
+        labels: how many labels of each node are shown.
         group: a column by whose values labels are left out together; None: none are.
 
     Raises:
         InputError: nodes and `top` are both given or neither, `top` without a class, something is unknown, or there is
             no such node.
     """
-    check_shown(labels)
+    if labels < 0:
+        raise InputError(f"explain: labels, how many are shown, must be at least 0, got {labels}")
     context, many = explainer.context, isinstance(explainer, ClassExplainer)
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
@@ -116,12 +115,6 @@ def _class_of(context: ExplanationContext, name: str | None, many: bool) -> int 
     if of is None:
         raise InputError(f"explain: the run has no class {name!r}: its classes are {names_in_words(names, 10)}")
     return of
-
-
-def check_shown(labels: int) -> None:
-    """Raises an InputError where fewer than no labels are requested."""
-    if labels < 0:
-        raise InputError(f"explain: labels, how many are shown, must be at least 0, got {labels}")
 
 
 def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
@@ -183,23 +176,13 @@ SOME_FOLDS = (
 
 
 @plain_torch()
-def audit_run(
-    fitted: Fitted,
-    graph: Graph,
-    mapped: Graph,
-    settings: Settings,
-    damping: float,
-    held_out: Tensor | None,
-    at_least: float,
-) -> Audit:
+def audit_run(scorer: Scorer, graph: Graph, mapped: Graph, held_out: Tensor | None, at_least: float) -> Audit:
     """Returns the audit of a run's labels.
 
     Args:
-        fitted: the detector with its labels.
+        scorer: of the run.
         graph: the run's own, with labels and split.
         mapped: the same as the detector takes it.
-        settings: of the run.
-        damping: of its leave-one-out step.
         held_out: each label's logits by the network without its fold, [m, k], NaN where there is none; None where the
             run made none.
         at_least: P(wrong) from which a label is flagged, in (0, 1].
@@ -207,6 +190,7 @@ def audit_run(
     Raises:
         InputError: there are not two classes, too few labels of one, or a network without folds.
     """
+    fitted, settings = scorer.fit, scorer.settings
     if settings.positive_only:
         raise InputError(
             "audit: the run's labels are positive-only, so there are no labels of the rest to be wrong: its alerts are "
@@ -222,17 +206,20 @@ def audit_run(
     else:
         assert fitted.closed_form is not None
         seen = torch.isfinite(held_out).all(1)
-        logits = torch.where(seen[:, None], held_out.double(), OwnLogits(fitted.closed_form.linearisation)(damping))
+        logits = torch.where(
+            seen[:, None], held_out.double(), OwnLogits(fitted.closed_form.linearisation)(scorer.damping)
+        )
         evidence = SOME_FOLDS.format(int(seen.sum()), seen.numel())
     on = resolved_calibrate_on(settings.calibration.calibrate_on, graph)
     return audit_labels(fitted, mapped, logits, evidence, on, at_least)
 
 
-def resolved_calibrate_on(asked: CalibrateOn, graph: Graph) -> CalibrateOn:
-    """Returns which labels represent the population, where "auto" is asked for.
+def resolved_calibrate_on(requested: CalibrateOn, graph: Graph) -> CalibrateOn:
+    """Returns which labels represent the population, where "auto" is requested.
 
     Labels drawn per class before classes were merged leave "the rest" in other shares than the population's: they are
     left out where others represent it.
     """
     merged = graph.original_y is not None and len(graph.original_class_names) > 2
-    return "random" if asked == "auto" and merged and graph.split is not None and graph.split.val.numel() else asked
+    sample = merged and graph.split is not None and graph.split.val.numel()
+    return "random" if requested == "auto" and sample else requested

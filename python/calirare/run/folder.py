@@ -215,8 +215,8 @@ class SavedRun:
         Raises:
             InputError: the graph is not there any more, there are not two classes, or too few labels of one.
         """
-        own, scorer = self.graph(data), self.scorer
-        return audit_run(scorer.fit, own, self.mapped(own), self.settings, scorer.damping, self.held_out, at_least)
+        own = self.graph(data)
+        return audit_run(self.scorer, own, self.mapped(own), self.held_out, at_least)
 
     def next_labels(self, k: int, data: str | Path | Graph | None = None, by: NextBy = NEXT_BY[0]) -> NextLabels:
         """Returns the nodes that are worth a label next, see `Outcome.next_labels`; `data` as of `graph`."""
@@ -248,7 +248,7 @@ class SavedRun:
             explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
-            labels: how many labels of each node are told of.
+            labels: how many labels of each node are shown.
             group: a column by whose values labels are left out together.
 
         Raises:

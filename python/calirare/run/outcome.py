@@ -125,7 +125,7 @@ class Outcome(RunResult):
             InputError: there are too few labels, or the run has none without themselves.
         """
         mapped = self.graph if self.mapped is None else self.mapped
-        return audit_run(self.fit, self.graph, mapped, self.settings, self.damping, self.held_out, at_least)
+        return audit_run(Scorer.of(self), self.graph, mapped, self.held_out, at_least)
 
     def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Nodes | None = None) -> NextLabels:
         """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
@@ -180,7 +180,7 @@ class Outcome(RunResult):
                 numbers. None: alerts, or the likeliest of a class.
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
-            labels: how many labels of each node are told of.
+            labels: how many labels of each node are shown.
             group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
                 are left out together; dates by the month. Or, of what is no feature, the group of each node by its
                 name: a dict, or a pandas Series.
