@@ -91,7 +91,7 @@ def run(
                 scored = saved.score(source.graph, report=reporter, **how)
                 assert scored.table is not None
                 write_predictions(scored.table, partial, path.stem)
-            versions = {"run": saved.version or None, "predict": __version__}  # null of a run that does not say
+            versions = {"run": saved.version, "predict": __version__}
             write_json(scored.to_mapping() | {"version": versions}, partial / f"{path.stem}.json")
             written = [file for file in files if (partial / file.name).exists()]
         blocks.remove()
@@ -148,8 +148,8 @@ def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
 
 
 def _other_version(saved: SavedRun) -> list[str]:
-    """Returns the note on a run that another version trained, if it says so."""
-    if saved.version in ("", __version__):
+    """Returns the note on a run that another version trained."""
+    if saved.version == __version__:
         return []
     return [f"the run was trained by calirare {saved.version}, and this is {__version__}"]
 

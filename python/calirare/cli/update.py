@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -52,8 +51,16 @@ def run(
     if out.resolve() == folder.resolve():
         raise InputError(f"update: --out must be another folder than the run's own, got {out}")
     with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
-        tables = _Tables(labels, forget, unknown)
-        found, own = _updated(folder, graph, tables, drawn == "chosen", reporter)
+        saved = load(folder)
+        if (folder / RECALIBRATION).is_file():
+            p = "P(class)" if saved.settings.many else "P(rare)"
+            reporter.say(
+                "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its "
+                f"own labels, so {p} moves by that too: recalibrate the new run again"
+            )
+        own = saved.graph(graph)
+        changes = _changes(own, labels, forget, unknown, saved.settings.data.unknown, reporter)
+        found = update(saved, own, changes, chosen=drawn == "chosen", report=reporter)
         for note in found.outcome.notes:
             reporter.say(f"note: {note}")
         data = found.outcome.settings.data
@@ -68,33 +75,15 @@ def run(
         print(out / name)
 
 
-class _Tables(NamedTuple):
-    """The tables of labels that a user gave; see `run`."""
-
-    labels: Path | None
-    forget: Path | None
-    unknown: list[str] | None
-
-
-def _updated(
-    folder: Path, graph: str | None, tables: _Tables, chosen: bool, reporter: Reporter
-) -> tuple[Updated, Graph]:
-    """Returns the run trained again, and the graph that the old one was trained on; arguments as of `run`."""
-    saved = load(folder)
-    if (folder / RECALIBRATION).is_file():
-        reporter.say(
-            "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its own "
-            f"labels, so {'P(class)' if saved.settings.many else 'P(rare)'} moves by that too: recalibrate the new run "
-            "again"
-        )
-    own = saved.graph(graph)
-    changes = _changes(own, tables, saved.settings.data.unknown, reporter)
-    return update(saved, own, changes, chosen=chosen, report=reporter), own
-
-
-def _changes(graph: Graph, tables: _Tables, unknown: tuple[str, ...], reporter: Reporter) -> Labels:
-    """Returns the labels of both tables; `unknown` are the run's labels that stand for none."""
-    labels, forget, own = tables
+def _changes(
+    graph: Graph,
+    labels: Path | None,
+    forget: Path | None,
+    own: list[str] | None,
+    unknown: tuple[str, ...],
+    reporter: Reporter,
+) -> Labels:
+    """Returns the labels of both tables; `own` and, where that is None, `unknown` of the run stand for no label."""
     gone = None if forget is None else Labels.forgotten(forget, graph)
     if labels is None:
         assert gone is not None

@@ -17,7 +17,6 @@ from calirare.run import SavedRun
 
 QUIET = ("data.relabel", "device", "seed")  # compared as all others, told of last
 ABSENT = "not there"
-BEFORE = "not stored, an earlier one"
 NOT_ANEW = "no fresh labels"
 
 
@@ -149,7 +148,7 @@ def _p(value: float) -> str:
 def settings_that_differ(here: SavedRun, there: SavedRun) -> Iterator[tuple[str, str, str]]:
     """Yields name, value here and value there of the settings that differ, and of CaliRare's version if that does."""
     if here.version != there.version:
-        yield "version of calirare", here.version or BEFORE, there.version or BEFORE
+        yield "version of calirare", here.version, there.version
     first, second = (dict(_flat(run.settings.to_mapping())) for run in (here, there))
     names = [name for name in dict.fromkeys((*first, *second)) if first.get(name) != second.get(name)]
     for name in sorted(names, key=lambda name: name in QUIET):

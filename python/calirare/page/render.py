@@ -161,7 +161,7 @@ def _versions_of(saved: SavedRun) -> list[str]:
     """Returns what made a run: lines of its log, or without one the version that it stores, if it does."""
     log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
     lines = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
-    return lines or [f"calirare {saved.version}"] * bool(saved.version)
+    return lines or [f"calirare {saved.version}"]
 
 
 def _other_map(saved: SavedRun) -> str:

@@ -19,7 +19,7 @@ from calirare.datasets import CATALOGUE, TABLE_OPTIONS, LabelKind, Task, load_da
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import PARTS, Graph, TableColumns, find_name, names_in_words
+from calirare.graph import PARTS, Graph, find_name, names_in_words
 from calirare.graph.labelled import NO_PART, relabelled
 from calirare.graph.spelling import as_option, words_of
 from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits
@@ -161,10 +161,6 @@ class Data:
             return dataclasses.replace(self, dataset=dataset, features=features)
         fields: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.name in TABLE_OPTIONS}
         return dataclasses.replace(self, dataset=dataset, **fields)
-
-    def tables(self) -> TableColumns:
-        """Returns the columns of tables that were named, for runs that do not remember which were read."""
-        return TableColumns(self.id, self.source_column, self.target_column, self.weight)
 
     def load(self, seed: int, kinds: Mapping[str, str] | None = None) -> Graph:
         """Returns the graph; see `load_dataset`. Without a data set an InputError.

@@ -95,7 +95,7 @@ class SavedRun:
 
     @property
     def version(self) -> str:
-        """Version of CaliRare that trained it; empty where that was before runs stored it."""
+        """Version of CaliRare that trained it."""
         return self.scorer.version
 
     @property

@@ -121,11 +121,11 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         FeatureMap.from_state(mapping, facts["features"]),
         float(facts["threshold"]),
         Reference.from_state(remembered, facts["reference"]),
-        TableColumns(**facts["tables"]) if "tables" in facts else settings.data.tables(),
-        facts.get("weighted"),
-        None if facts.get("relations") is None else tuple(facts["relations"]),
-        doubt=Doubt(**facts.get("doubt", {})),
-        version=str(facts.get("version", "")),
+        TableColumns(**facts["tables"]),
+        facts["weighted"],
+        None if facts["relations"] is None else tuple(facts["relations"]),
+        doubt=Doubt(**facts["doubt"]),
+        version=str(facts["version"]),
     )
 
 

@@ -79,7 +79,7 @@ class Scorer:
         weighted: whether edges of the run's graph have weights other than 1; None where it is not known.
         relations: names of the types of edges of the run's graph; None where they are not known.
         doubt: what speaks against P(rare) of nodes without a label.
-        version: of CaliRare that trained the run; empty where that did not store it yet.
+        version: of CaliRare that trained the run.
     """
 
     fit: Fitted
