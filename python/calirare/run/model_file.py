@@ -50,27 +50,21 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
     Raises:
         OSError: it cannot be written.
     """
-    own, state = scorer.fit.state()
-    tensors = {FIT + name: value for name, value in own.items()}
+    states = {FIT: scorer.fit.state(), FEATURES: scorer.features.state(), REFERENCE: scorer.reference.state()}
+    tensors = {prefix + name: value for prefix, (own, _) in states.items() for name, value in own.items()}
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
-    if scorer.calibration_nodes is not None:
-        tensors["calibration_nodes"] = scorer.calibration_nodes
-    if held_out is not None:
-        tensors["held_out"] = held_out
-    mapping, columns = scorer.features.state()
-    tensors |= {FEATURES + name: value for name, value in mapping.items()}
-    remembered, reference = scorer.reference.state()
-    tensors |= {REFERENCE + name: value for name, value in remembered.items()}
+    more = {"calibration_nodes": scorer.calibration_nodes, "held_out": held_out}
+    tensors |= {name: value for name, value in more.items() if value is not None}
     facts = {
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
         "doubt": dataclasses.asdict(scorer.doubt),
-        "features": columns,
-        "fit": {"kind": type(scorer.fit).__name__, "state": state},
+        "features": states[FEATURES][1],
+        "fit": {"kind": type(scorer.fit).__name__, "state": states[FIT][1]},
         "graph": own_graph,
         "format": FORMAT,
-        "reference": reference,
+        "reference": states[REFERENCE][1],
         "tables": dataclasses.asdict(scorer.tables),
         "threshold": scorer.threshold,
         "version": scorer.version,
