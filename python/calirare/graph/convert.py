@@ -111,11 +111,12 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     n, said = features.shape[0], data.to_dict().get("num_nodes") if hasattr(data, "to_dict") else None
     if x is not None and said is not None and int(said) != n:
         raise InputError(f"{where}: data.num_nodes must be the number of rows of x, {n}, got {int(said)}: leave it out")
-    edges, weights = _edges_of_data(data, n, where)
+    left_out: list[str] = []
+    edges, weights = edges_of_store(data, (n, n), where, left_out)
     parts = parts_of_arrays(
         edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules.of(where, edge_options), where=where
     )
-    notes = parts.get("notes", ())
+    notes = (*parts.get("notes", ()), *left_out)
     if hasattr(data, "src") and hasattr(data, "msg"):
         notes = (*notes, "a TemporalData has no labels; its times t and messages msg are left out")
     left = [each for each in UNREAD if getattr(data, each, None) is not None]
@@ -170,30 +171,45 @@ def _split_of_numbers(data: Any, n_nodes: int, where: str) -> Split | None:
         return Split(parts[0], parts[1], parts[2], "public")
 
 
-def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:
-    """Returns the edges [m, 2] of a `Data` and their weights."""
-    index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+def edges_of_store(
+    store: Any, shape: tuple[int, int], where: str, notes: list[str], of: str = ""
+) -> tuple[NumpyArray, NumpyArray | None]:
+    """Returns the edges [m, 2] of a `Data`, or of one type of edges of a `HeteroData`, and their weights.
+
+    Args:
+        store: with `edge_index` or `adj_t`.
+        shape: of `adj_t`: targets by sources.
+        where: put in front of a message.
+        notes: takes a note on attributes that are no weights.
+        of: the type of edges, as a message ends with it.
+    """
+    index, adj_t = getattr(store, "edge_index", None), getattr(store, "adj_t", None)
     if adj_t is None and index is not None and _is_adjacency(index):
         index, adj_t = None, index  # PyG's layers take a transposed adjacency in the place of edge_index
     if index is None and adj_t is None:
-        raise InputError(f"{where}: data must have edge_index or adj_t, but both are missing")
+        raise InputError(f"{where}: data must have edge_index or adj_t{of}, but both are missing")
     if index is None:
         # adj_t holds the transposed adjacency: its rows are the targets.
-        edges, weights = edges_of_adjacency(adj_t, (n_nodes, n_nodes), where)
+        edges, weights = edges_of_adjacency(adj_t, shape, f"{where}{of and f', adj_t{of}'}")
         return edges[:, ::-1], weights
-    index = as_array(index, "data.edge_index", where)
+    index = as_array(index, f"edge_index{of}", where)
     if index.ndim != 2 or index.shape[0] != 2:
-        raise InputError(f"{where}: data.edge_index must have shape [2, m], got {index.shape}")
-    weight, what = getattr(data, "edge_weight", None), "edge_weight"
+        raise InputError(f"{where}: edge_index{of} must have shape [2, m], got {index.shape}")
+    weight, what = getattr(store, "edge_weight", None), "edge_weight"
     if weight is None:
-        weight, what = getattr(data, "edge_attr", None), "edge_attr"
+        weight, what = getattr(store, "edge_attr", None), "edge_attr"
     if weight is None:
         return index.T, None
-    weight = as_vector(as_array(weight, f"data.{what}", where))
-    if weight.ndim != 1:
+    weight = as_vector(as_array(weight, f"{what}{of}", where))
+    if weight.ndim > 1 and what == "edge_attr":
+        notes.append(
+            f"edge_attr{of} is left out, an edge has one weight and no {weight.shape[1]} columns: put it in edge_weight"
+        )
+        return index.T, None
+    if weight.shape != index.shape[1:]:
         raise InputError(
-            f"{where}: data.{what} must be one weight per edge, got shape {weight.shape}: put one weight "
-            "per edge in data.edge_weight, or remove data.edge_attr"
+            f"{where}: {what}{of} must be one weight per edge, {index.shape[1]}, got shape {weight.shape}: keep one "
+            "column"
         )
     return index.T, weight
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_vector
+from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words, with_neighbours
-from calirare.graph.convert import edges_of_adjacency, feature_rows, parts_of_labels, split_of_masks
+from calirare.graph.convert import edges_of_store, feature_rows, parts_of_labels, split_of_masks
 from calirare.graph.edges import Naming, build_adjacency, edge_notes
 from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.relations import relations_of, typed_adjacency
@@ -50,7 +50,7 @@ def parts_of_hetero(
             columns a note says that they are left out), and of the scored type optionally `y` and `train_mask`,
             `val_mask`, `test_mask`.
         name: what the graph is called.
-        scored: the type of nodes that P(rare) is told of; None for the only one that has `y`.
+        scored: the type of nodes that are scored; None for the only one that has `y`.
         relations: keep the edge types and their directions, see `Graph.relations`.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; what is left out is
             as for tables.
@@ -149,23 +149,17 @@ def _edges(
     ends, weights, kinds, notes = [], list[NumpyArray | None](), [], list[str]()
     for kind in data.edge_types:
         source, relation, target = kind
-        index, weight = _edges_of_type(data[kind], relation, (sizes[target], sizes[source]), where, notes)
-        if index.ndim != 2 or index.shape[0] != 2:
-            raise InputError(f"{where}: edge_index of {relation!r} must have shape [2, m], got {index.shape}")
-        if weight is not None and len(weight) != index.shape[1]:
-            raise InputError(
-                f"{where}: edge_weight of {relation!r} must be one number per edge, {index.shape[1]}, got {len(weight)}"
-            )
-        index = index if index.size else index.astype(np.int64)  # an empty tensor has floats
-        for row, end in zip(index, (source, target), strict=True):
+        pairs, weight = edges_of_store(data[kind], (sizes[target], sizes[source]), where, notes, f" of {relation!r}")
+        pairs = pairs if pairs.size else pairs.astype(np.int64)  # an empty tensor has floats
+        for row, end in zip(pairs.T, (source, target), strict=True):
             if row.size and not 0 <= row.min() <= row.max() < sizes[end]:
                 raise InputError(
                     f"{where}: edge_index of {relation!r} must be nodes of {end!r}, from 0 to {sizes[end] - 1}, got "
                     f"{row.min()} to {row.max()}"
                 )
-        ends.append(index.T + np.array([first[source], first[target]]))
+        ends.append(pairs + np.array([first[source], first[target]]))
         weights.append(weight)
-        kinds.append(np.full(index.shape[1], " ".join(kind)))
+        kinds.append(np.full(len(pairs), " ".join(kind)))
     if len({" ".join(kind) for kind in data.edge_types}) < len(data.edge_types):
         raise InputError(f"{where}: types of edges must differ in their words, but two read alike: rename one")
     if not ends:
@@ -173,31 +167,3 @@ def _edges(
     filled = [np.ones(len(e)) if w is None else w for e, w in zip(ends, weights, strict=True)]
     given = any(weight is not None for weight in weights)
     return np.concatenate(ends), np.concatenate(filled) if given else None, np.concatenate(kinds), notes
-
-
-def _edges_of_type(
-    edges: Any, relation: str, shape: tuple[int, int], where: str, notes: list[str]
-) -> tuple[NumpyArray, NumpyArray | None]:
-    """Returns the edges [2, m] of one type and their weights; `shape` is that of `adj_t`, targets by sources."""
-    weight, index = getattr(edges, "edge_weight", None), getattr(edges, "edge_index", None)
-    if index is None and getattr(edges, "adj_t", None) is not None:
-        ends, weights = edges_of_adjacency(edges.adj_t, shape, f"{where}, adj_t of {relation!r}")
-        return ends.T[::-1], weights
-    if index is None:
-        raise InputError(f"{where}: edges of {relation!r} must have edge_index or adj_t, but both are missing")
-    if weight is None and getattr(edges, "edge_attr", None) is not None:
-        columns = as_array(edges.edge_attr, f"edge_attr of {relation!r}", where)
-        if columns.ndim == 1 or columns.shape[1] == 1:
-            weight = columns.reshape(-1)
-        else:
-            notes.append(
-                f"edge_attr of {relation!r} is left out, an edge has one weight and no {columns.shape[1]} columns: put "
-                "it in edge_weight"
-            )
-    weights = None if weight is None else as_vector(as_array(weight, f"edge_weight of {relation!r}", where))
-    if weights is not None and weights.ndim != 1:
-        raise InputError(
-            f"{where}: edge_weight of {relation!r} must be one number per edge, got shape {weights.shape}: keep "
-            "one column"
-        )
-    return as_array(index, f"edge_index of {relation!r}", where), weights

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ SPREADSHEET = r"\d(?:\.\d{1,5})?E\+\d\d"
 
 
 POINT = re.compile(r"(\d)\.0+$")
-
-
-FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 DASHES, QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "\u2018\u2019"  # that programs for text put in
@@ -189,18 +186,11 @@ def _look(name: str) -> str:
 
 def _difference(here: str, there: str) -> str:
     """Returns in what a name differs from another that looks the same."""
-    first, second = (unicodedata.normalize("NFC", name) for name in (here, there))
-    if first == second:
-        return f"which is written with other Unicode characters ({_form(there)} there, {_form(here)} here)"
-    if first.lower() == second.lower():
+    if here.lower() == there.lower():
         return "which differs in capitals"
-    count, other = Counter(first), Counter(second)
+    count, other = Counter(here), Counter(there)
     odd = [c for c in (count - other) + (other - count) if not c.isascii() or c.isspace()]
     if odd:
         names = (f"U+{ord(c):04X} ({unicodedata.name(c, 'no name').lower()})" for c in odd[:MOST_CHARACTERS])
         return f"which differs in {', '.join(names)}"
     return "which is written in another way"
-
-
-def _form(name: str) -> str:
-    return next((form for form in FORMS if unicodedata.is_normalized(form, name)), "no form")
