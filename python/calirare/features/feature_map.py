@@ -16,7 +16,7 @@ from calirare._util.errors import InputError
 from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
-from calirare.features.matrix_maps import AsIs, MatrixMap, RowSums, Svd, TfIdf, fit_svd, fit_tfidf, least
+from calirare.features.matrix_maps import MatrixMap, fit_svd, fit_tfidf, least
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, places_of, read_table
 from calirare.graph import Column, Graph, check_nodes, default_names, number_columns
@@ -25,7 +25,6 @@ from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
 COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
-WHOLE_MAPS: tuple[type[MatrixMap], ...] = (AsIs, RowSums, TfIdf, Svd)
 
 
 NUMBERS = 1 << 20  # raw numbers mapped together: they stay in the processor's caches
@@ -144,7 +143,7 @@ class FeatureMap:
     @property
     def n_features(self) -> int:
         """Number of columns it makes."""
-        if isinstance(self.whole, Svd):
+        if self.whole is not None and self.whole.directions is not None:
             return len(self.whole.directions) + 1
         return self.n_inputs if self.whole is not None else sum(len(each.names) for each in self.maps)
 
@@ -309,7 +308,6 @@ class FeatureMap:
             return {key.partition(".")[2]: value for key, value in tensors.items() if key.partition(".")[0] == name}
 
         columns = {kind.kind: kind for kind in COLUMN_MAPS}
-        wholes = {kind.kind: kind for kind in WHOLE_MAPS}
         stored = dict(facts["maps"])
         whole, labelled = stored.pop("whole", None), stored.pop("labelled", None)
         maps = (columns[stored[str(i)]["kind"]].from_state(of(str(i)), stored[str(i)]) for i in range(len(stored)))
@@ -319,7 +317,7 @@ class FeatureMap:
             raw,
             int(facts["n_inputs"]),
             tuple(maps),
-            None if whole is None else wholes[whole["kind"]].from_state(of("whole")),
+            None if whole is None else MatrixMap.from_state(of("whole"), whole),
             {int(i): float(day) for i, day in facts["newest"].items()},
             tuple(facts["feature_names"]),
             tuple(facts["log"]),
@@ -336,6 +334,7 @@ def _whole(graph: Graph, how: str, seed: int) -> tuple[MatrixMap, str]:
         )
     if how == "svd":
         svd, share = fit_svd(graph, seed)
+        assert svd.directions is not None
         return (
             svd,
             f"{len(svd.directions)} singular directions, {100 * share:.0f} % of the variance, and the number of words",
@@ -347,8 +346,8 @@ def _whole(graph: Graph, how: str, seed: int) -> tuple[MatrixMap, str]:
             raise InputError(
                 f"features: row needs features >= 0, but graph {graph.name!r} has {least(graph):g}: take auto or none"
             )
-        return RowSums(), "each row divided by its sum"
-    return AsIs(), "as they are"
+        return MatrixMap("row"), "each row divided by its sum"
+    return MatrixMap("as is"), "as they are"
 
 
 def _labels_of(graph: Graph, nodes: Tensor | None) -> tuple[Any, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,94 +19,51 @@ SIZE = "log number of features"  # the column of how many features of a node are
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixMap(ABC):
-    """What a matrix of features becomes; fitted, it knows no graph."""
+class MatrixMap:
+    """What a matrix of features becomes; fitted, it knows no graph.
 
-    kind: ClassVar[str]
+    Attributes:
+        kind: "as is": the features as they are; "row": each row divided by its sum, see `normalize_features`; "tfidf":
+            counts times the logarithm of how few nodes have the word, each row of length 1 (scikit-learn's); "svd":
+            coordinates along the leading right singular vectors (scikit-learn's TruncatedSVD), of tf-idf where it
+            fits, and a last column log(1 + number of non-zero features): rows of length 1 no longer have it, and how
+            many words a node has often separates the rare class.
+        idf: of each word, float64 [d]; None where features are taken as they are, as some are negative.
+        directions: the singular vectors of "svd", float32 [k, d].
+    """
 
-    @abstractmethod
+    kind: str
+    idf: NumpyArray | None = None
+    directions: NumpyArray | None = None
+
     def of(self, graph: Graph) -> Tensor | Csr:
         """Returns the features of a graph, float32 [n, d], dense or sparse."""
-
-    def names(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the names of the columns it makes."""
-        return given
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Returns the arrays by name, and the kind."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: torch.from_numpy(v) for name, v in values.items() if v is not None}, {"kind": self.kind}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor]) -> Self:
-        """Returns the map of a `state`."""
-        return cls(**{name: tensor.numpy() for name, tensor in tensors.items()})
-
-
-@dataclass(frozen=True, eq=False)
-class AsIs(MatrixMap):
-    """The features as they are."""
-
-    kind: ClassVar[str] = "as is"
-
-    def of(self, graph: Graph) -> Tensor | Csr:
-        """Returns the features themselves."""
-        return graph.x
-
-
-@dataclass(frozen=True, eq=False)
-class RowSums(MatrixMap):
-    """Each row divided by its sum; see `calirare.graph.normalize_features`."""
-
-    kind: ClassVar[str] = "row"
-
-    def of(self, graph: Graph) -> Tensor | Csr:
-        """Returns the rows divided."""
-        return normalize_features(graph, "row").x
-
-
-@dataclass(frozen=True, eq=False)
-class TfIdf(MatrixMap):
-    """Counts times the logarithm of how few nodes have the word, each row of length 1 (scikit-learn's).
-
-    Attributes:
-        idf: of each word, float64 [d].
-    """
-
-    kind: ClassVar[str] = "tfidf"
-    idf: NumpyArray
-
-    def of(self, graph: Graph) -> Tensor | Csr:
-        """Returns sparse features."""
-        return csr_of_scipy(weighted(graph, self.idf).astype(np.float32)).to(graph.device)
-
-
-@dataclass(frozen=True, eq=False)
-class Svd(MatrixMap):
-    """Coordinates along the leading right singular vectors (scikit-learn's TruncatedSVD), of tf-idf where it fits.
-
-    A last column holds log(1 + number of non-zero features), which rows of length 1 no longer have: how many words a
-    node has often tells the rare class by itself.
-
-    Attributes:
-        directions: the singular vectors, float32 [k, d].
-        idf: of each word, float64 [d]; None where features are taken as they are, as some are negative.
-    """
-
-    kind: ClassVar[str] = "svd"
-    directions: NumpyArray
-    idf: NumpyArray | None = None
-
-    def of(self, graph: Graph) -> Tensor | Csr:
-        """Returns dense features [n, k]."""
-        dense = np.asarray(weighted(graph, self.idf) @ self.directions.T.astype(np.float64))
+        if self.kind == "as is":
+            return graph.x
+        if self.kind == "row":
+            return normalize_features(graph, "row").x
+        words = weighted(graph, self.idf)
+        if self.directions is None:
+            return csr_of_scipy(words.astype(np.float32)).to(graph.device)
         size = np.log1p((_scipy_of(graph) != 0).sum(1))[:, None]
+        dense = np.asarray(words @ self.directions.T.astype(np.float64))
         return torch.from_numpy(np.hstack([dense, size]).astype(np.float32)).to(graph.device)
 
     def names(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns names of the directions, and of the size."""
-        del given
+        """Returns the names of the columns it makes of columns with the given names."""
+        if self.directions is None:
+            return given
         return (*(f"direction {i + 1}" for i in range(len(self.directions))), SIZE)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns the arrays by name, and the kind."""
+        arrays = {"idf": self.idf, "directions": self.directions}
+        return {name: torch.from_numpy(v) for name, v in arrays.items() if v is not None}, {"kind": self.kind}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns the map of a `state`."""
+        return cls(facts["kind"], **{name: tensor.numpy() for name, tensor in tensors.items()})
 
 
 def weighted(graph: Graph, idf: NumpyArray | None) -> Any:
@@ -123,7 +78,7 @@ def weighted(graph: Graph, idf: NumpyArray | None) -> Any:
     return normalize(words @ sp.diags_array(idf).tocsr(), copy=False)
 
 
-def fit_tfidf(graph: Graph) -> TfIdf:
+def fit_tfidf(graph: Graph) -> MatrixMap:
     """Returns the map by how many nodes of a graph have each word.
 
     Raises:
@@ -132,11 +87,11 @@ def fit_tfidf(graph: Graph) -> TfIdf:
     from sklearn.feature_extraction.text import TfidfTransformer
 
     _check_counts(graph, "tfidf")
-    return TfIdf(np.asarray(TfidfTransformer().fit(_scipy_of(graph)).idf_, dtype=np.float64))
+    return MatrixMap("tfidf", np.asarray(TfidfTransformer().fit(_scipy_of(graph)).idf_, dtype=np.float64))
 
 
-def fit_svd(graph: Graph, seed: int) -> tuple[Svd, float]:
-    """Returns the map along at most `DIRECTIONS` directions, and the share of the variance they keep.
+def fit_svd(graph: Graph, seed: int) -> tuple[MatrixMap, float]:
+    """Returns the map along at most `DIRECTIONS` directions, and the proportion of the variance they keep.
 
     Args:
         graph: with more features than that.
@@ -156,7 +111,7 @@ def fit_svd(graph: Graph, seed: int) -> tuple[Svd, float]:
     words = weighted(graph, idf)
     reduced = TruncatedSVD(min(DIRECTIONS, *(size - 1 for size in words.shape)), random_state=seed).fit(words)
     share = float(reduced.explained_variance_ratio_.sum())
-    return Svd(np.ascontiguousarray(reduced.components_, dtype=np.float32), idf), share
+    return MatrixMap("svd", idf, np.ascontiguousarray(reduced.components_, dtype=np.float32)), share
 
 
 def least(graph: Graph) -> float:

@@ -117,10 +117,6 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
         raise InputError(f"{where}: columns must be one per feature, got {len(columns)} for {x.shape[1]} features")
     if x.dtype != torch.float32:
         raise TypeError(f"{where}: x must be float32, got {dtype_of(x)}")
-    names = [column.name for column in columns]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename one")
     for i, column in enumerate(columns):
         if column.kind not in get_args(Kind):
             raise InputError(

@@ -120,7 +120,8 @@ class Graph:
         n = check_matrix(self.adjacency, where).n_rows
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
-            columns = columns_for(self.columns, self.feature_names, self.x, check_features(self.x, n, where, self))
+            gaps = check_features(self.x, n, where, self.feature_names, self.node_name)
+            columns = columns_for(self.columns, self.feature_names, self.x, gaps)
             object.__setattr__(self, "columns", columns)
             check_columns(self.columns, self.x, where)
             check_relations(self.relations, n, where)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,18 +118,13 @@ def has_self_loop(adjacency: Csr) -> bool:
     return False
 
 
-class Names(Protocol):
-    """What nodes and features of a graph are called."""
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """The user's names of the features, or none."""
-
-    def node_name(self, node: int) -> str:
-        """Returns what the user calls a node."""
-
-
-def check_features(x: Tensor | Csr, n_nodes: int, where: str, names: Names | None = None) -> bool:
+def check_features(
+    x: Tensor | Csr,
+    n_nodes: int,
+    where: str,
+    feature_names: Sequence[str] = (),
+    node_name: Callable[[int], str] = str,
+) -> bool:
     """Checks that there is one row of finite features [n, d], dense or sparse, per node; NaN of dense ones is missing.
 
     Returns:
@@ -140,6 +135,20 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, names: Names | Non
         InputError: rows or columns are missing, or a value is infinite, beyond `MAX_FEATURE`, NaN among sparse ones, or
             requires a gradient.
     """
+
+    def fault(node: int, column: int, value: float) -> InputError:
+        of = repr(cut(feature_names[column], 60)) if column < len(feature_names) else str(column)
+        cell = f"node {node_name(node)}, column {of}"
+        if not math.isfinite(value):
+            return InputError(
+                f"{where}: features must be finite, got {value} at {cell}: fill it in or remove the node; numbers are "
+                "kept in float32, up to 3.4e38"
+            )
+        return InputError(
+            f"{where}: features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, got {value:g} at {cell}: correct the "
+            "cell, or scale the column before (a sum of squares would leave float32)"
+        )
+
     _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
     if x.dtype != torch.float32:
         raise TypeError(f"{where}: x must be float32, got {dtype_of(x)}")
@@ -159,7 +168,7 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, names: Names | Non
             ) from error
         if x.nnz and float(x.values.abs().max()) > MAX_FEATURE:
             at = int(x.values.abs().argmax())
-            raise _too_large(float(x.values[at]), _at(int(x.rows()[at]), int(x.indices[at]), names), where)
+            raise fault(int(x.rows()[at]), int(x.indices[at]), float(x.values[at]))
         return False
     missing = False
     for start in range(0, n_nodes, CHUNK):
@@ -171,28 +180,8 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, names: Names | Non
         missing = True
         if bool(wrong.any()):
             row, column = (int(i) for i in wrong.nonzero()[0])
-            value = float(part[row, column])
-            if math.isfinite(value):
-                raise _too_large(value, _at(start + row, column, names), where)
-            raise InputError(
-                f"{where}: features must be finite, got {value} at {_at(start + row, column, names)}: fill it in or "
-                "remove the node; numbers are kept in float32, up to 3.4e38"
-            )
+            raise fault(start + row, column, float(part[row, column]))
     return missing
-
-
-def _at(node: int, column: int, names: Names | None) -> str:
-    """Returns what a message calls a cell."""
-    called = names.feature_names if names is not None else ()
-    of = repr(cut(called[column], 60)) if column < len(called) else str(column)
-    return f"node {node if names is None else names.node_name(node)}, column {of}"
-
-
-def _too_large(value: float, cell: str, where: str) -> InputError:
-    return InputError(
-        f"{where}: features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, got {value:g} at {cell}: mend the cell, "
-        "or scale the column before (a sum of squares would leave float32)"
-    )
 
 
 def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str) -> None:

@@ -118,7 +118,7 @@ def test_what_computes_with_raw_columns_says_so():
     ("columns", "x", "message"),
     [
         ((Column("a"),), [[1.0, 2.0]], "columns must be one per feature, got 1 for 2 features"),
-        ((Column("a"), Column("a")), [[1.0, 2.0]], "every column must have its own name, got 'a' twice"),
+        ((Column("a"), Column("a")), [[1.0, 2.0]], "feature_names must differ, but 'a' stands at 0 and at 1"),
         ((Column("a"), Column("b", "word")), [[1.0, 2.0]], "column 'b' must be numeric, categorical, date, got 'word'"),
         (
             (Column("a"), Column("b", "categorical", ("x",))),

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from calirare import load_dataset
-from calirare.graph.tables import node_cells
 from calirare.graph.tables.node_cells import NodeCells
 
 RNG = np.random.default_rng(0)
@@ -38,27 +37,6 @@ def test_times_that_float32_does_not_tell_apart(tmp_path, hours, told):
     times = pd.Timestamp("2026-01-01T12:00:07") + pd.to_timedelta(hours * RNG.random(40), "h")
     notes = notes_of(tmp_path, times.strftime("%Y-%m-%d %H:%M:%S"))
     assert [note.startswith("nodes: 'z' is rounded by up to 4") for note in notes] == [True] * told
-
-
-def test_columns_looked_at_together_are_read_as_each_alone(monkeypatch):
-    table = pd.DataFrame(RNG.normal(size=(40, 9)), columns=list("abcdefghi"))
-    table["b"], table["c"] = np.arange(40), table["c"] > 0
-    table["d"] = [f"{value:.3f}" for value in table["d"]]
-    table["e"] = 1e8 + table["e"]
-    table.loc[3, "f"] = np.nan
-    table.loc[4, "g"] = 1e39
-    monkeypatch.setattr(node_cells, "TOGETHER", 120)  # three at a time
-    together = NodeCells(table, "table", None, (), gaps=True)
-    x, columns = together.read(list(table))
-    monkeypatch.setattr(NodeCells, "_easy", lambda self, names, values: np.zeros(len(names), dtype=bool))
-    alone = NodeCells(table, "table", None, (), gaps=True)
-    wanted, its = alone.read(list(table))
-    np.testing.assert_array_equal(x.numpy(), wanted.numpy())
-    assert columns == its
-    assert together.notes == alone.notes
-    assert [note[:10] for note in together.notes] == ["nodes: 'e'"]
-    assert together.faults == alone.faults
-    assert "column 'g'" in together.faults[0]
 
 
 def test_a_column_known_to_hold_names_is_not_read_as_numbers():

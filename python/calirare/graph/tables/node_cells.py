@@ -26,9 +26,6 @@ SECONDS = 86_400  # of a day
 ROUNDED = 1e-3  # of the standard deviation of a column: more is lost in float32 than noise
 
 
-TOGETHER = 1 << 20  # numbers looked at together
-
-
 WHAT = {"numeric": "numbers", "date": "dates"}
 
 
@@ -73,35 +70,16 @@ class NodeCells:
         Faults are kept in `faults`, one of a column.
         """
         values = np.empty((len(self.table), len(names)), dtype=np.float32)
-        easy, columns = self._easy(names, values), list[Column]()
+        columns = list[Column]()
         for i, name in enumerate(names):
-            if easy[i]:
-                columns.append(Column(str(name)))
-                continue
             numbers, column = self.column(name)
             with np.errstate(over="ignore"):
                 values[:, i] = numbers
             if column.kind == "date":
-                self.notes += _lost_time(name, numbers, values[:, i])
+                self.notes += _lost_digits(name, numbers, values[:, i], "date")
             columns.append(column)
         plain = all(column.kind == "numeric" for column in columns) and not np.isnan(values).any()
         return torch.from_numpy(values), () if plain else tuple(columns)
-
-    def _easy(self, names: Sequence[str], values: NumpyArray) -> NumpyArray:
-        """Returns which columns are finite numbers of which nothing is to be said, bool [d]; they stand in `values`."""
-        out, types = np.zeros(len(names), dtype=bool), self.table.dtypes
-        if not types.index.is_unique:
-            return out
-        plain = {name for name, each in types.items() if isinstance(each, np.dtype) and each.kind in "biuf"}
-        numbers = np.flatnonzero([name in plain and name not in self.kinds for name in names])
-        for some in np.array_split(numbers, 1 + len(numbers) * len(values) // TOGETHER):
-            block = self.table[[names[i] for i in some]].to_numpy(dtype=np.float64)
-            with np.errstate(over="ignore", invalid="ignore"):
-                single = block.astype(np.float32)
-                lost = np.abs(block - single).max(0, initial=0)
-                fine = np.isfinite(single).all(0) & (lost <= ROUNDED / 2 * block.std(0))
-            values[:, some], out[some] = single, fine
-        return out
 
     def column(self, name: str) -> tuple[NumpyArray, Column]:
         """Returns a column as float64 [n] before it is rounded, and what it holds; a fault is kept in `faults`."""
@@ -110,7 +88,7 @@ class NodeCells:
             single = np.asarray(numbers, dtype=np.float32)
         self._check(name, numbers, single)
         if kind == "numeric":
-            self.notes += _lost_digits(name, numbers, single)
+            self.notes += _lost_digits(name, numbers, single, kind)
         return numbers, Column(str(name), kind, categories)
 
     def check_range(self, names: Sequence[str], x: Tensor) -> None:
@@ -259,37 +237,22 @@ def _is_odd(cell: Any) -> bool:
         return True
 
 
-def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray) -> list[str]:
+def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray, kind: str) -> list[str]:
     """Returns a note where float32 rounds a column by more than `ROUNDED` of its spread, or none."""
-    lost, middle = _lost(numbers, single)
-    if not lost:
-        return []
-    return [
-        f"nodes: {name!r} is rounded by up to {lost:.2g}, as numbers are kept in float32: what tells its rows apart is "
-        f"lost; subtract {middle:.10g} or so from it first, here and in tables to score"
-    ]
-
-
-def _lost_time(name: str, days: NumpyArray, single: NumpyArray) -> list[str]:
-    """Returns the same of dates, in days."""
-    lost, _ = _lost(days, single)
-    if not lost:
-        return []
-    return [
-        f"nodes: {name!r} is rounded by up to {lost * SECONDS:.2g} s, as days are kept in float32: what tells its rows "
-        "apart is lost; write hours since a moment of the table as a number, here and in tables to score"
-    ]
-
-
-def _lost(numbers: NumpyArray, single: NumpyArray) -> tuple[float, float]:
-    """Returns by how much float32 rounds at most, 0 where that is little beside the spread, and the median."""
     there = np.isfinite(numbers) & np.isfinite(single)
     if not there.any():
-        return 0.0, 0.0
-    lost = float(np.abs(numbers[there] - single[there]).max())
-    middle = float(np.median(numbers[there]))
-    spread = float(np.std(numbers[there] - middle))
-    return (lost if lost > ROUNDED * spread > 0 else 0.0), middle
+        return []
+    numbers = numbers[there]
+    lost = float(np.abs(numbers - single[there]).max())
+    if not lost > ROUNDED * np.std(numbers - numbers[0]) > 0:
+        return []
+    by, kept, mend = f"{lost:.2g}", "numbers", f"subtract {np.median(numbers):.10g} or so from it first"
+    if kind == "date":
+        by, kept, mend = f"{lost * SECONDS:.2g} s", "days", "write hours since a moment of the table as a number"
+    return [
+        f"nodes: {name!r} is rounded by up to {by}, as {kept} are kept in float32: what tells its rows apart is lost; "
+        f"{mend}, here and in tables to score"
+    ]
 
 
 def _text(column: Any) -> Any:

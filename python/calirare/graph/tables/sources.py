@@ -65,14 +65,6 @@ class DuckTable:
         """Name of the table."""
         return self.table
 
-    def absolute(self) -> DuckTable:
-        """Returns the same with an absolute path."""
-        return DuckTable(self.file.resolve(), self.table)
-
-    def beside(self, table: str) -> DuckTable:
-        """Returns another table of the database."""
-        return DuckTable(self.file, table)
-
     def exists(self) -> bool:
         """Returns whether the database has the table."""
         if not self.file.is_file():
@@ -214,8 +206,8 @@ def node_table_of(edges: Source) -> Source:
     """Returns the node table that belongs to an edge table by its name."""
     if "edges" in edges.name:
         name = edges.name.replace("edges", "nodes")
-        if isinstance(edges, DuckTable) and edges.beside(name).exists():
-            return edges.beside(name)
+        if isinstance(edges, DuckTable) and (same := DuckTable(edges.file, name)).exists():
+            return same
         nodes = edges.with_name(name) if isinstance(edges, Path) else None
         if nodes is not None and (nodes.is_file() or is_folder_of_parts(nodes)):
             return nodes
@@ -256,7 +248,7 @@ def stem_of(name: str | Path) -> str:
 def absolute_source(name: str) -> str:
     """Returns a path, or the spelling of a DuckDB table, with an absolute path."""
     path = source_of(name)
-    return str(path.absolute() if isinstance(path, DuckTable) else Path(name).resolve())
+    return str(DuckTable(path.file.resolve(), path.table) if isinstance(path, DuckTable) else Path(name).resolve())
 
 
 def source_exists(name: str) -> bool:
