@@ -43,7 +43,8 @@ def save(tmp_path):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
-def test_what_is_written_is_read(tmp_path, sparse, weights):
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_is_written_is_read(tmp_path, sparse, weights, folder):
     x = Csr.from_dense(small_features()) if sparse else small_features()
     graph = small_graph(
         adjacency=small_adjacency(weights),
@@ -52,12 +53,15 @@ def test_what_is_written_is_read(tmp_path, sparse, weights):
         posterior=torch.linspace(0, 1, 5, dtype=torch.float64),
         node_names=np.array(["p", "q", "r", "s", "tt"]),
         feature_names=("amount", "age", "x"),
+        feature_normalisation="row",
     ).rare("b")
-    graph.to_npz(tmp_path / "small.npz")
-    back = Graph.from_npz(tmp_path / "small.npz")
+    path = tmp_path / ("small" if folder else "small.npz")
+    (graph.to_folder if folder else graph.to_npz)(path)
+    read, minority = Graph.read(path)
+    back = read.rare(minority)
     for part in ("y", "original_y", "posterior"):
         assert torch.equal(getattr(back, part), getattr(graph, part))
-    for part in ("class_names", "original_class_names", "minority", "name", "feature_names"):
+    for part in ("class_names", "original_class_names", "minority", "name", "feature_names", "feature_normalisation"):
         assert getattr(back, part) == getattr(graph, part)
     for part in ("indptr", "indices", "values"):
         assert torch.equal(getattr(back.adjacency, part), getattr(graph.adjacency, part))
@@ -169,20 +173,8 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ({"indptr": np.array([0.0, 1, 4, 6, 8, 8])}, "indptr must be a vector of whole numbers, got float64"),
         ({"indices": np.array([1, 0, 2, 3, 1, 3, 1, 9])}, r"edge 7 \(3, 9\) must join nodes from 0 to 4"),
         ({"indices": np.array([1, 0, 2, 3, 1, 3, 1, -2])}, r"edge 7 \(3, -2\)"),
-        ({"weights": np.full(8, np.nan)}, "edge weights must be finite and positive"),
-        ({"weights": np.ones(3)}, "one number per edge"),
-        ({"x": np.full((5, 2), np.inf)}, "features must be finite, got inf at node 0, column 0"),
-        ({"x": np.full((5, 2), np.inf)}, "features must be finite, got inf"),
         ({"x": np.ones((4, 2))}, "one row per node, got 4 rows for 5 nodes"),
         ({"x": np.array([["a"]] * 5)}, "features must be real numbers, got <U1"),
-        ({"x": np.ones((5, 2), dtype=complex)}, "features must be real numbers, got complex128"),
-        ({"y": np.array([0, 1, 2, 0, 5])}, "classes from 0 to 4, or -1 for unknown, got 5 at node 4"),
-        ({"y": np.array([0, 1, 2, 0, -3])}, "got -3 at node 4"),
-        (
-            {"y": np.array([0.5, 1, 2, 0, 1])},
-            "labels must be whole numbers, NaN or -1 where unknown, got 0.5 at node 0",
-        ),
-        ({"y": np.array([0, 1])}, "one label per node"),
         ({"minority": np.array(3)}, "minority must be one class from 0 to 2, got 3"),
         ({"minority": np.array("a")}, "minority must be one class"),
         ({"train_idx": np.array([0])}, "val_idx, test_idx is missing"),
@@ -190,23 +182,7 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
             {f"{part}_idx": np.arange(5) == i for i, part in enumerate(("train", "val", "test"))},
             "train_idx must hold whole numbers, got a mask .*: write its indices, np.flatnonzero",
         ),
-        (
-            {"train_idx": np.array([0]), "val_idx": np.array([0]), "test_idx": np.array([1])},
-            "node 0 stands in train and val",
-        ),
-        (
-            {"train_idx": np.array([0]), "val_idx": np.array([1]), "test_idx": np.array([7])},
-            "test nodes must be from 0 to 4, got 7",
-        ),
-        (
-            {"train_idx": np.array([4]), "val_idx": np.array([1]), "test_idx": np.array([2])},
-            "train nodes must have a label, node 4",
-        ),
         ({"unlabelled_idx": np.array([9])}, "unlabelled_idx must be nodes from 0 to 4, got 9"),
-        (
-            {"class_names": np.array(["acct", "acct", "x"]), "minority": np.array(1)},
-            "classes 0 and 1 are both called 'acct': rename one",
-        ),
         ({"class_names": np.array("acct")}, "class_names must be a list of names"),
         ({"feature_names": np.array("a")}, "feature_names must be a list of names"),
         ({"posterior": np.array(["a"] * 5)}, "posterior must hold real numbers, got <U1: write it as float64"),

@@ -11,7 +11,6 @@ from calirare._util.errors import InputError
 from calirare.datasets import data_root, dataset_table, load_dataset
 from calirare.datasets.catalogue import CATALOGUE, SOURCES
 from calirare.datasets.locations import cache_folder, data_roots, download_root, find
-from calirare.graph import normalize_features
 from calirare_ext import Csr
 
 # nodes, directed edges, features, non-zero features (None: dense), nodes per class, rare class, its share in per cent,
@@ -158,28 +157,6 @@ def test_words_are_normalised_by_row_and_signed_features_not_at_all():
         "facebook": "none",
         "facebook_bag": "row",
     }
-    need("cora")
-    graph = normalize_features(load_dataset("cora"))
-    sums = graph.x.to_dense().sum(1, dtype=torch.float64)
-    # Each of at most 30 words was rounded once: 30 * 2^-24 relative.
-    assert float((sums - 1).abs().max()) <= 30 * 2**-24
-
-
-def test_classes_may_be_named():
-    need("citeseer")
-    assert load_dataset("citeseer", minority="DB").minority == 3
-    with pytest.raises(InputError, match=r"no class 'sport'; the classes are 0 \(AI\), 1 \(ML\), 2 \(IR\)"):
-        load_dataset("citeseer", minority="sport")
-
-
-def test_a_complete_folder_of_raw_files_beside_nothing_else(tmp_path):
-    need("cora")
-    source = data_root() / "planetoid" / "Cora" / "raw"
-    if not source.is_dir():
-        pytest.skip(f"{source} is not there")
-    (tmp_path / "Cora").mkdir()
-    (tmp_path / "Cora" / "raw").symlink_to(source)
-    assert torch.equal(load_dataset("cora", tmp_path).y, load_dataset("cora").y)
 
 
 def test_partial_pubmed_is_refused():

@@ -7,7 +7,6 @@ from scipy.stats import norm
 
 from calirare._util.errors import InputError
 from calirare.datasets import synthetic_rare
-from calirare.graph import Graph
 from calirare.graph.validation import check_adjacency, check_features
 
 
@@ -146,15 +145,6 @@ def test_drawn_labels_are_independent_given_the_posterior():
     z = (y - p) / np.sqrt(p * (1 - p))
     rows, cols = block.adjacency.rows().numpy(), block.adjacency.indices.numpy()
     assert np.mean(z[rows] * z[cols]) > 0.15
-
-
-def test_a_simulated_graph_survives_its_file(tmp_path):
-    graph = synthetic_rare(300, n_features=2)
-    graph.to_npz(tmp_path / "s.npz")
-    back = Graph.from_npz(tmp_path / "s.npz")
-    assert torch.equal(back.posterior, graph.posterior)
-    assert torch.equal(back.y, graph.y)
-    assert back.class_names == ("rest", "rare")
 
 
 @pytest.mark.parametrize(

@@ -169,23 +169,6 @@ def test_columns_may_be_named(write):
         Graph.from_edges([[0, 1], [1, 0]], torch.ones(2, 1), id="phone")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("1.5", "1x5"), r"column 'amount' holds '1x5' among numbers in line 2 \(node a\): mend the cell"),
-        (("2024-01-03", "soon"), r"column 'joined' holds 'soon' among dates in line 4 \(node c\): mend the cell"),
-        (
-            ("1.5", "inf"),
-            r"must be finite in float32, up to 3.4e38, but column 'amount' holds inf in line 2 \(node a\)",
-        ),
-    ],
-)
-def test_a_cell_among_others_is_named(write, change, message):
-    with pytest.raises(InputError, match=message) as error:
-        read(write(NODES.replace(*change)))
-    assert "\n" not in str(error.value)
-
-
 def test_dates_that_can_be_read_two_ways_are_refused(write):
     nodes = NODES.replace("2024-01-02 12:00", "02/01/2024").replace("2024-01-01", "01/01/2024")
     nodes = nodes.replace("2024-01-03", "03/01/2024")
@@ -246,16 +229,6 @@ def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):
         "edges must not join a node to itself, but line 5 joins node a to itself: pass self_loops='drop' or 'keep' "
         "(command line: --self-loops drop)",
     ]
-
-
-def test_columns_survive_storing_splitting_and_merging(write, tmp_path):
-    graph = read(write())
-    graph.rare("1").to_npz(tmp_path / "g.npz")
-    again = Graph.from_npz(tmp_path / "g.npz")
-    assert again.columns == graph.columns
-    assert np.array_equal(again.x.numpy(), graph.x.numpy(), equal_nan=True)
-    mapped = FeatureMap.fit(again).transform(again)
-    assert bool(torch.isfinite(mapped.x).all())
 
 
 SICHUAN = Path(os.environ.get("CALIRARE_DATA", Path(__file__).parents[3].parent / "shared" / "data")) / "fraud"
