@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import FaultsError, InputError
+from calirare.graph.arrays import csr_of_scipy
 from calirare.graph.options import EdgeRules
 from calirare_ext import Csr
 
 STRICT = ("error", None)  # what refuses
-
-
-BLOCK = 1 << 20  # edges that are handled together where all at once would take memory
 
 
 def _edge(number: int) -> str:
@@ -72,19 +69,11 @@ def build_adjacency(
     wrong = _wrong(weights) if weights is not None else None
     if (wrong is not None and wrong.any()) or (rules.self_loops in STRICT and loops.any()):
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
-    if rules.self_loops != "keep" and loops.any():
-        rows, cols = rows[~loops], cols[~loops]
-        weights = None if weights is None else weights[~loops]
-    key = keys_of(rows, cols, n_nodes)
-    del rows, cols, loops  # as long as the edges, as is whatever is let go here
-    united = unite_duplicates(key, weights, rules)
-    if united is None:
+    del rows, cols, loops  # as long as the edges
+    matrix = directed(edges, weights, n_nodes, rules)
+    if matrix is None:
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
-    key, weights = united
-    del united
-    if rules.symmetrize:
-        key, weights = _symmetrize(key, weights, n_nodes)
-    return _csr_of_keys(key, weights, n_nodes)
+    return _as_csr(_symmetrize(matrix) if rules.symmetrize else matrix)
 
 
 def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
@@ -117,17 +106,46 @@ def keys_of(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:
     return key
 
 
-def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Csr:
-    """Returns the matrix of a list of directed edges, each there once; see `relations_of`."""
+def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Any:
+    """Returns the matrix of scipy of a list of directed edges, each there once; None where one may not be repeated.
+
+    Weights are float64; without them the entries are True, or the numbers of repetitions where these are summed.
+    """
+    import scipy.sparse as sp
+
     rows, cols = edges[:, 0], edges[:, 1]
-    if rules.self_loops != "keep":
-        kept = rows != cols
-        rows, cols = rows[kept], cols[kept]
-        weights = None if weights is None else weights[kept]
+    kept: Any = slice(None) if rules.self_loops == "keep" else rows != cols
+    if rules.duplicates == "drop" and weights is not None:
+        first = np.unique(keys_of(rows, cols, n_nodes), return_index=True)[1]
+        kept = first if isinstance(kept, slice) else first[kept[first]]
+    rows, cols = rows[kept], cols[kept]
+    summed = rules.duplicates == "sum"
+    data = np.ones(len(rows), np.float64 if summed else bool) if weights is None else weights[kept].astype(np.float64)
+    matrix = sp.coo_array((data, (rows, cols)), shape=(n_nodes, n_nodes)).tocsr()  # adds repetitions
+    return None if rules.duplicates in STRICT and matrix.nnz < len(rows) else matrix
+
+
+def _symmetrize(matrix: Any) -> Any:
+    """Returns a matrix with every opposite direction; where both were there, their mean weight."""
+    import scipy.sparse as sp
+
+    opposite = matrix.T.tocsr()
+    both = matrix + opposite
+    if matrix.dtype != bool:
+        ones = (sp.csr_array((np.ones(a.nnz, np.int8), a.indices, a.indptr), a.shape) for a in (matrix, opposite))
+        both.data /= (next(ones) + next(ones)).data
+    return both
+
+
+def csr_of_edges(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Csr:
+    """Returns the matrix of a list of directed edges, repeated ones summed or dropped; see `relations_of`."""
     duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
-    united = unite_duplicates(keys_of(rows, cols, n_nodes), weights, replace(rules, duplicates=duplicates))
-    assert united is not None
-    return _csr_of_keys(*united, n_nodes)
+    return _as_csr(directed(edges, weights, n_nodes, replace(rules, duplicates=duplicates)))
+
+
+def _as_csr(matrix: Any) -> Csr:
+    matrix.sort_indices()
+    return csr_of_scipy(matrix.astype(np.float32))
 
 
 def edge_faults(
@@ -200,79 +218,6 @@ def _as_weights(weights: NumpyArray, edges: NumpyArray, where: str) -> NumpyArra
 def _wrong(weights: NumpyArray) -> NumpyArray:
     """Returns which weights are not finite and positive, bool [m]."""
     return ~(np.isfinite(weights) & (weights > 0))
-
-
-def unite_duplicates(
-    key: NumpyArray, weights: NumpyArray | None, rules: EdgeRules
-) -> tuple[NumpyArray, NumpyArray | None] | None:
-    """Returns the keys in rising order without repetition, and their weights; None where none may be repeated.
-
-    The keys may be sorted in place.
-    """
-    if bool((key[1:] > key[:-1]).all()):
-        return key, weights
-    if weights is None and rules.duplicates != "sum":
-        key.sort()
-        repeated = bool((key[1:] == key[:-1]).any())
-        return None if repeated and rules.duplicates in STRICT else (_distinct_(key), None)
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    weights = None if weights is None else weights[order]
-    first = np.ones(len(key), dtype=bool)
-    first[1:] = key[1:] != key[:-1]
-    if first.all():
-        return key, weights
-    if rules.duplicates in STRICT:
-        return None
-    starts = np.flatnonzero(first)
-    if rules.duplicates == "sum":
-        weights = np.add.reduceat(np.ones(len(key)) if weights is None else weights.astype(np.float64), starts)
-    else:
-        weights = None if weights is None else weights[starts]
-    return key[starts], weights
-
-
-def _symmetrize(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> tuple[NumpyArray, NumpyArray | None]:
-    """Returns keys and weights with every opposite direction; where both were there, their mean weight."""
-    if weights is None:
-        both = np.concatenate([key, key])
-        back = both[len(key) :]
-        back %= n_nodes
-        back *= n_nodes
-        back += key // n_nodes
-        both.sort()
-        return _distinct_(both), None
-    rows, cols = np.divmod(key, n_nodes)
-    opposite = cols * n_nodes + rows
-    united, inverse = np.unique(np.concatenate([key, opposite]), return_inverse=True)
-    both = np.concatenate([weights, weights]).astype(np.float64)
-    return united, np.bincount(inverse, both) / np.bincount(inverse)
-
-
-def _distinct_(key: NumpyArray) -> NumpyArray:
-    """Returns sorted keys without repetition, moved in place, so that no second array is needed."""
-    first = np.ones(len(key), dtype=bool)
-    np.not_equal(key[1:], key[:-1], out=first[1:])
-    n = 0
-    for start in range(0, len(key), BLOCK):
-        some = key[start : start + BLOCK][first[start : start + BLOCK]]
-        key[n : n + len(some)] = some
-        n += len(some)
-    return key[:n]
-
-
-def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
-    """Returns the matrix whose entries have the given keys (row * n_nodes + column, rising)."""
-    degree, indices = np.zeros(n_nodes, dtype=np.int64), np.empty(len(key), dtype=np.int32)
-    for start in range(0, len(key), BLOCK):
-        rows, indices[start : start + BLOCK] = np.divmod(key[start : start + BLOCK], n_nodes)
-        lowest = int(rows[0])
-        counts = np.bincount(rows - lowest)
-        degree[lowest : lowest + len(counts)] += counts
-    indptr = np.zeros(n_nodes + 1, dtype=np.int64)
-    np.cumsum(degree, out=indptr[1:])
-    values = np.ones(len(key), dtype=np.float32) if weights is None else weights.astype(np.float32)
-    return Csr.unchecked(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), n_nodes)
 
 
 NOT_YET = 0.01  # of the scored nodes, below which those without an edge so far go without a word
@@ -349,13 +294,13 @@ def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int
 
 def _two_weights_note(edges: NumpyArray, weights: NumpyArray, n_nodes: int, taken: EdgeRules) -> list[str]:
     """Returns what became of edges whose directions have different weights, a sentence or none."""
-    united = unite_duplicates(keys_of(edges[:, 0], edges[:, 1], n_nodes), weights, taken)
-    key, weight = united if united is not None else (np.zeros(0, dtype=np.int64), None)
-    if weight is None:
+    matrix = directed(edges, weights, n_nodes, taken)
+    if matrix is None:
         return []
-    rows, cols = np.divmod(key, n_nodes)
-    back = keys_of(cols, rows, n_nodes)
-    place = np.minimum(np.searchsorted(key, back), len(key) - 1)
-    differ = int(((key[place] == back) & (weight[place] != weight) & (rows < cols)).sum())
-    said = f"listed in both directions with different weights: {differ:,}, each pair of nodes has the mean of the two"
-    return [said] if differ else []
+    opposite = matrix.T.tocsr()
+    differ = ((matrix - opposite) != 0).nnz
+    ones = [a.astype(bool) for a in (matrix, opposite)]
+    alone = (ones[0] != ones[1]).nnz  # there in one direction only
+    differ = (differ - alone) // 2
+    note = f"listed in both directions with different weights: {differ:,}, each pair of nodes has the mean of the two"
+    return [note] if differ else []

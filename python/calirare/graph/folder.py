@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +27,7 @@ from torch import Tensor
 
 from calirare._util.array_files import ArrayFile, NumpyArray, file_checksum, map_array
 from calirare._util.errors import InputError
+from calirare._util.file_locks import part_folder
 from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
 from calirare.graph.edges import STRICT, build_adjacency
@@ -226,15 +225,12 @@ def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
         raise InputError(f"{path}: exists already: choose another folder or remove it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
-        try:
+        with part_folder(path.parent, path.name) as partial:
             yield partial
             text = json.dumps(facts | {"format": FORMAT}, indent=2, sort_keys=True)
             (partial / FACTS).write_text(text + "\n", encoding="utf-8")
             partial.chmod(0o755)
             os.replace(partial, path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"{path}: the folder cannot be written ({error.strerror}): make room or choose another"

@@ -13,7 +13,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
-from calirare.graph.edges import STRICT, Naming, build_adjacency, directed
+from calirare.graph.edges import STRICT, Naming, build_adjacency, csr_of_edges
 from calirare.graph.options import EdgeRules
 from calirare_ext import Csr
 
@@ -62,7 +62,7 @@ def relations_of(
     for name in names:
         chosen = slice(None) if types is None else types == name
         some = None if weights is None else weights[chosen]
-        found.append(Relation.of(str(name), directed(edges[chosen], some, n_nodes, rules)))
+        found.append(Relation.of(str(name), csr_of_edges(edges[chosen], some, n_nodes, rules)))
     return tuple(found)
 
 
