@@ -81,6 +81,8 @@ def test_the_scaling_of_the_features_is_kept_unless_another_is_wanted(tmp_path, 
     assert load_dataset(path).feature_normalisation == how
     for wanted in ("none", "row", "standardize"):
         assert load_dataset(path, scale=wanted).feature_normalisation == wanted
+    with pytest.raises(InputError, match=r"scale must be one of none, row, .*, got 'big'"):
+        load_dataset(path, scale="big")
 
 
 def test_self_loops_that_were_kept_are_read_again(tmp_path):
