@@ -84,15 +84,6 @@ def test_a_fraud_is_known_from_its_step_on_and_without_a_date_never(bench: Any, 
     assert (task.y[task.known] == 0).sum() == 3
 
 
-def test_tables_of_the_later_graph_use_the_ranks_of_the_first(bench: Any) -> None:
-    task = simulated(bench)
-    later = dataclasses.replace(task.graph, x=task.graph.x + 100.0)
-    tables = bench.columns.Tables(dataclasses.replace(task, later=later))
-    first, second = tables.get("ranked hops")
-    assert abs(np.median(first[:, 0])) < 0.1
-    assert second[:, 0].min() == first[:, 0].max()  # above every rank there was
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GCN", "SAGE"])
 def test_prepared_layers_are_those_of_pytorch_geometric(bench: Any, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.campaigns --minutes 10 --seed 0`: kills, starves, repeats and soaks; counts and findings as JSON."""
+"""`python -m tests.campaigns --minutes 10 --seed 0`: kills, repeats and soaks; counts and findings as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.campaigns import again, faults, kills, soak, starved
+from tests.campaigns import again, faults, kills, soak
 from tests.campaigns.jobs import attacked, make_inputs
 from tests.campaigns.works import WORKS
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=["kills", "faults", "starved", "determinism", "soak"], action="append")
+    parser.add_argument("--only", choices=["kills", "faults", "determinism", "soak"], action="append")
     parser.add_argument("--kills", type=int, help="of each work, in place of a share of the minutes")
     parser.add_argument("--work", choices=WORKS, action="append", help="kill this one alone, may be repeated")
     parser.add_argument("--way", choices=faults.WAYS, action="append", help="a fault, alone; may be repeated")
@@ -36,7 +36,6 @@ def main() -> int:
         make_inputs(root)
         ways: dict[str, Any] = {
             "determinism": lambda: again.determinism(root),
-            "starved": lambda: starved.campaign(root),
             "kills": lambda: kills.campaign(
                 root, seconds * SHARES["kills"], rng, asked.kills, asked.work or tuple(WORKS)
             ),

@@ -61,22 +61,6 @@ def test_messages_against_the_product_with_all_directions(dtype, sparse, mixed, 
         assert_telling(y, bound)
 
 
-@pytest.mark.parametrize("mixed", [0, 8])
-def test_written_into_a_buffer_with_longer_rows_and_one_thread_as_two(mixed, device) -> None:
-    inputs, z, directions = problem(200, 6, 8, 16, torch.float32, mixed, device)
-    buffer = torch.full((200, 11), 7.0, device=device)
-    out = loo_messages(inputs, z, directions, out=buffer[:, :8])
-    assert out.data_ptr() == buffer.data_ptr()
-    assert bool((buffer[:, 8:] == 7.0).all()), "only the columns given are written"
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        again = loo_messages(inputs, z, directions, out=torch.empty_like(buffer)[:, :8])
-        assert torch.equal(again, out)
-    finally:
-        torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_more_rows_than_are_worked_on_together(sparse, device) -> None:
     """Rows are independent, so any of them alone must be what it is among many: 70,000 rows, blocks of 65,536."""

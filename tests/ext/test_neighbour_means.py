@@ -50,13 +50,6 @@ def test_the_order_of_neighbours_does_not_show(device):
     assert not torch.equal(propagate(b, moved), propagate(a, x))
 
 
-def test_what_every_neighbour_has_is_the_mean_by_any_weights(device):
-    a = matrix("hub", torch.float32, device)
-    a = Csr(a.indptr, a.indices, a.values.abs(), a.n_cols)
-    x = torch.full((a.n_cols, 33), 0.1, device=device)
-    assert_identical(neighbour_means(a, x), x, "means")
-
-
 def test_operands_too_large_for_the_cache(dtype, device):
     """X above 8 MB is fetched ahead, never beyond the last entry; rows of a large output before they are written."""
     draw = torch.Generator().manual_seed(11)

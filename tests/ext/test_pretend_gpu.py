@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from calirare_ext import Csr, propagate
 from tests.conftest import why_no_cuda
 from tests.helpers.pretend_gpu import PretendGpu
 
@@ -49,13 +48,6 @@ def test_what_mixes_devices_is_refused(what, gpu):
 def test_a_tensor_on_the_gpu_is_no_array(turn, gpu):
     with pytest.raises(TypeError, match=r"Tensor\.cpu"):
         turn(torch.ones(3, device=gpu))
-
-
-def test_kernels_refuse_operands_of_two_devices(gpu):
-    a = Csr.from_dense(torch.eye(3))
-    with pytest.raises(ValueError, match="must be on cpu as a is, got cuda"):
-        propagate(a, torch.ones(3, 2, device=gpu))
-    assert propagate(a.to(gpu), torch.ones(3, 2, device=gpu)).device.type == "cuda"
 
 
 def test_what_a_gpu_allows_passes(gpu):

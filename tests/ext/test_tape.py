@@ -48,20 +48,6 @@ def test_derivatives_of_first_and_second_order(name, device):
     assert gradgradcheck(loss, flat, fast_mode=True)
 
 
-def test_between_is_applied_to_every_hidden_state():
-    net = network("three layers, four classes")
-    seen = []
-
-    def halve(hidden: torch.Tensor) -> torch.Tensor:
-        seen.append(hidden.shape)
-        return hidden / 2
-
-    halved = gcn_forward(net.field, net.layers, halve)
-    assert seen == [(net.field.rows[0].numel(), 5), (net.field.rows[1].numel(), 5)]
-    by_weights = [net.layers[0], *((weight / 2, bias) for weight, bias in net.layers[1:])]
-    assert_identical(halved, gcn_forward(net.field, by_weights), "halved")
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_tape_holds_the_gradient_of_the_loss(name, dtype, device):
     """deltas are d loss / d z_l: with the layers' inputs they make the gradient that autograd finds."""

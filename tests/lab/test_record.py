@@ -15,10 +15,9 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.metrics import confidence_statistics, ece, nll
-from calirare_ext import Csr
 from calirare_lab.baselines import LossAndAccuracy
 from calirare_lab.studies import record
-from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, runner
+from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, runner
 from calirare_lab.studies.record.measures import debiased_ece
 from calirare_lab.studies.record.protocol import random_shares, stratified_folds
 from tests.helpers.command import few_candidates
@@ -50,19 +49,6 @@ def test_gats_splits_are_folds_of_each_class_and_most_of_the_others() -> None:
     assert torch.equal(drawn, torch.cat([splits[0].train, splits[0].val]).sort().values)
     other = stratified_folds(y, {"split": 4, "fold": 0, "start": 0})
     assert not torch.equal(other.test, splits[0].test)
-
-
-def test_the_largest_component_keeps_its_edges_features_and_labels() -> None:
-    a = torch.zeros(6, 6)
-    for i, j in ((1, 3), (3, 5), (0, 2)):
-        a[i, j] = a[j, i] = 1
-    x = torch.arange(12.0).view(6, 2)
-    graph = random_graph(6, 2, adjacency=Csr.from_dense(a), x=x, y=torch.tensor([0, 1, 0, 0, 1, 1]))
-    kept = data.largest_component(graph)
-    assert torch.equal(kept.adjacency.to_dense(), a[[1, 3, 5]][:, [1, 3, 5]])
-    assert torch.equal(kept.x, x[[1, 3, 5]])
-    assert kept.y is not None
-    assert kept.y.tolist() == [1, 0, 1]
 
 
 def test_training_is_kept_where_loss_and_accuracy_are_both_best_and_ends_after_neither_is() -> None:

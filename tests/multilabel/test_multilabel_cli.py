@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 
 import numpy as np
 import pytest
@@ -85,33 +84,6 @@ def test_a_graph_is_trained_calibrated_and_judged_with_the_same_commands(tmp_pat
     assert judged["rows"] == metrics["data"]["rows"]["test"] == 140
     for name, value in sides["calibrated"].items():
         assert judged["report"][name] == pytest.approx(value, rel=1e-5, abs=0), name
-
-
-def predictions(path, digits: int | None = None, sep: str = ",") -> None:
-    """Writes a table of calibrated probabilities, rounded to so many digits."""
-    import pandas as pd
-
-    rng = np.random.default_rng(0)
-    f = rng.beta(1, 2, (400, 2))
-    y = (rng.random(f.shape) < f).astype(int)
-    columns = {f"{kind}_{name}": part[:, j] for kind, part in (("y", y), ("p", f)) for j, name in enumerate("ab")}
-    frame = pd.DataFrame(columns)
-    (frame if digits is None else frame.round(digits)).to_csv(path, index=False, sep=sep)
-
-
-@pytest.mark.slow
-def test_evaluate_says_what_ties_do(tmp_path):
-    predictions(tmp_path / "raw.csv")
-    predictions(tmp_path / "rounded.csv", digits=1)
-    out = tmp_path / "e.json"
-    options = ("--floors", "2", "--out", out)
-    assert "tied" not in call("evaluate", tmp_path / "raw.csv", *options)
-    text = call("evaluate", tmp_path / "rounded.csv", "--overwrite", *options)
-    note = next(line for line in text.splitlines() if line.startswith("note: tied scores: 99.8% of the rows"))
-    found = re.search(r"copula ([\d.]+), copula threshold ([\d.]+);", note)
-    assert found is not None
-    report = json.loads(out.read_text())["report"]
-    assert float(found[1]) < 0.8 * report["copula"]
 
 
 @pytest.mark.parametrize(

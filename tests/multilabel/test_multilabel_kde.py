@@ -59,12 +59,6 @@ def test_chunks_change_nothing(monkeypatch):
     assert kde_calibration_error(y, f, bandwidth=0.1).value == pytest.approx(whole, rel=1e-13, abs=0)
 
 
-def test_scores_zero_and_one_are_finite():
-    f, y = sample(40, 5)
-    assert 0 <= kde_calibration_error(y, np.round(f)).mean <= 1
-    assert 0 <= kde_calibration_error(y, np.round(f), target="residuals", bandwidth="regression").mean <= 1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

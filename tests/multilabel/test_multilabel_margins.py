@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy.stats import norm, rankdata
 
-from calirare_lab.multilabel.vine import extended_label_cdf
 from calirare_multilabel import margins
 from calirare_multilabel.margins import _sorted, pseudo_observations, smooth_cdf
 
@@ -52,14 +51,6 @@ def test_the_printed_inequality_is_the_mirror_image_without_ties():
     # As printed, divided by n, the smallest score has F = 1 and an infinite normal score.
     assert float(torch.special.ndtri(printed * 51 / 50).max()) == np.inf
     assert bool(torch.isfinite(torch.special.ndtri(printed)).all())
-
-
-def test_extended_label_cdf_by_hand():
-    y = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0], dtype=torch.float64)
-    expected = [0, 0, 0.4, 0.8, 0.9, 1, 1]  # p(0) = 0.8, p(1) = 0.2
-    assert extended_label_cdf(y, torch.tensor(0.2, dtype=torch.float64)).tolist() == pytest.approx(
-        expected, rel=4 * EPS, abs=0
-    )
 
 
 def test_smooth_cdf_is_the_kernel_sum():

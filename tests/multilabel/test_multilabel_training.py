@@ -82,14 +82,6 @@ def test_beta_is_the_best_within_the_slack():
     assert choice.model.options.beta == choice.beta
 
 
-def test_no_beta_within_the_slack_takes_the_smallest_and_says_so():
-    choice = choose_beta(small_data(), dataclasses.replace(QUICK, max_epochs=2), betas=(3.0, 0.5), slack=-1.0)
-    assert not choice.within_slack
-    assert choice.beta == 0.5
-    with pytest.raises(InputError, match="betas must be positive"):
-        choose_beta(small_data(), QUICK, betas=())
-
-
 @pytest.mark.parametrize("true", [0.3, 1.0, 4.0])
 def test_temperature_minimises_the_cross_entropy(true):
     random = torch.Generator().manual_seed(0)

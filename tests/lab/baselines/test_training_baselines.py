@@ -14,22 +14,18 @@ from calirare.graph import Graph, normalize_features, propagation
 from calirare.models import GCN, GcnFit, GcnTraining, fit
 from calirare.training import class_weights, cross_entropy
 from calirare_lab.baselines import (
-    GatTraining,
     OfficialSettings,
     class_weighted_smoothing_loss,
-    dropout_probabilities_of_module,
     early_stopping,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
     read_official,
     train_cagcn_base,
-    train_mixup,
     train_official,
     train_with_loss,
 )
 from calirare_lab.baselines.mixup import mixed_logits
-from tests.helpers.graphs import small_graph
 from tests.helpers.tolerance import assert_alike
 
 QUICK = GcnTraining(epochs=15, hidden=4, order="propagated")
@@ -138,19 +134,6 @@ def test_mixup_is_two_branches_around_one_centre(graph: Graph, share: float) -> 
     assert same == (share == 1.0)
 
 
-def test_mixup_trains_another_network_and_checks_its_input(graph: Graph) -> None:
-    nodes = torch.arange(60)
-    mixed = train_mixup(graph, nodes, QUICK)
-    assert not torch.equal(mixed.weights[0], fit(graph, nodes, QUICK).model.weights[0])
-    assert_alike(mixed.weights[0], train_mixup(graph, nodes, QUICK).weights[0])
-    with pytest.raises(ValueError, match="alpha must be positive, got 0"):
-        train_mixup(graph, nodes, QUICK, alpha=0)
-    with pytest.raises(ValueError, match="at least 2 layers, got 1"):
-        train_mixup(graph, nodes, dataclasses.replace(QUICK, n_layers=1))
-    with pytest.raises(ValueError, match="has no label"):
-        train_mixup(small_graph(), torch.tensor([4]), QUICK)
-
-
 def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> None:
     assert graph.y is not None
     train, val = torch.arange(60), torch.arange(60, 160)
@@ -207,15 +190,3 @@ def test_the_official_reading_drops_hidden_units_alone(graph: Graph) -> None:
     assert_alike(read_official(model, graph, 1, dropout=False), plain)
     shallow = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1)).model
     assert_alike(read_official(shallow, graph, 1), torch.softmax(shallow.logits(graph), 1).detach())
-
-
-def test_a_module_read_with_dropout_is_a_draw_and_stays_what_it_is(graph: Graph) -> None:
-    trained = GatTraining(epochs=5, hidden=4, heads=2).fit(graph, torch.arange(200))
-    plain = trained.logits()
-    state = torch.get_rng_state()
-    one, again, other = (dropout_probabilities_of_module(trained, seed) for seed in (1, 1, 2))
-    assert torch.equal(one, again)
-    assert float((one - other).abs().max()) > 1e-3
-    assert not trained.model.training
-    assert_alike(trained.logits(), plain)
-    assert torch.equal(torch.get_rng_state(), state)

@@ -36,18 +36,6 @@ def test_simulated_graph_is_what_it_says_and_survives_the_file(tmp_path):
     assert torch.equal(same.x, data.x)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_nodes": 10}, "n_nodes must be at least 50"),
-        ({"share": 0.9}, "shares must lie in"),
-    ],
-)
-def test_bad_simulated_graphs_are_named(options, message):
-    with pytest.raises(InputError, match=message):
-        simulated_graph(**options)
-
-
 def test_images_are_read_with_their_table(tmp_path):
     table = write_images(tmp_path / "images", split=True)
     data = load_images(tmp_path / "images", table, size=16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ import torch
 
 from calirare.graph.graph import Graph
 from calirare.models import GcnTraining
-from calirare_lab.paper import figure3 as figure3_module
 from calirare_lab.paper import figures, search
-from calirare_lab.paper.cells import write_cell
-from calirare_lab.paper.figure3 import COVERAGES, WEIGHTS, GridPoint, figure3
 from calirare_lab.paper.ours import Recipe
 from calirare_lab.paper.protocol import Place
 
@@ -37,20 +33,6 @@ def test_reliability_figures_are_written_in_both_formats(
     paths = draw(tmp_path, 1, quiet)
     assert [path.suffix for path in paths] == [".png", ".pdf"]
     assert all(path.stat().st_size > 10_000 for path in paths)
-
-
-@pytest.mark.slow
-def test_figure_3_shows_the_means_of_the_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for a in COVERAGES:
-        for w in WEIGHTS:
-            for seed in range(2):
-                write_cell(GridPoint(tmp_path, a, w, seed).path, {"macro_ace": a * w + 0.01 * seed, "macro_f1": 0.5})
-    monkeypatch.setattr(figure3_module, "run_point", None)  # every point is there: nothing may be run
-    paths = figure3(tmp_path, 2, 1, quiet)
-    assert {path.suffix for path in paths} == {".png", ".pdf", ".json"}
-    numbers = json.loads((tmp_path / "figure3.json").read_text())
-    assert numbers["mean"][1][2] == pytest.approx(WEIGHTS[1] * COVERAGES[2] + 0.005)
-    assert numbers["std"][0][0] == pytest.approx(0.01 / 2**0.5)
 
 
 @pytest.mark.slow

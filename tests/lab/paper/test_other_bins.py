@@ -33,14 +33,6 @@ def test_average_calibration_error_by_numpy(outcome: tuple[torch.Tensor, torch.T
     assert average_calibration_error(*outcome) == pytest.approx(np.mean(gaps), rel=1e-12)
 
 
-def test_measures_split_by_true_class() -> None:
-    p = torch.tensor([0.9, 0.2, 0.7, 0.1])
-    found = equal_width_measures(p, torch.tensor([1, 1, 0, 0]))
-    # Rare: .9 right, .8 wrong; others: .7 wrong, .9 right. Each in a bin of its own.
-    assert found["ace_minority"] == pytest.approx((0.1 + 0.8) / 2)
-    assert found["macro_ace"] == pytest.approx(((0.1 + 0.8) / 2 + (0.7 + 0.1) / 2) / 2)
-
-
 def test_table_reads_the_cells(everywhere_small: Graph, tmp_path: Path) -> None:
     assert everywhere_small.split is not None
     assert everywhere_small.y is not None

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 from calirare._util.errors import InputError
 from calirare.graph.graph import Graph
-from calirare.metrics import macro_ace
 from calirare_lab.paper import cells as module
 from calirare_lab.paper import cli, protocol
 from calirare_lab.paper.accounts import accounts_table
@@ -74,18 +72,6 @@ def test_cells_are_run_once_and_only_what_is_missing_again(made: Graph, tmp_path
     again = json.loads(paths[1].read_text())
     assert again["measures"] == json.loads(before[1])["measures"]
     assert not list(tmp_path.rglob("*.part"))
-
-
-@pytest.mark.slow
-def test_a_cell_holds_what_it_measured(made: Graph, tmp_path: Path) -> None:
-    where = [Place("cora", 20, 0)]
-    (cell,) = read_cells(tmp_path, where, NAMES[:1])
-    p = read_probability(tmp_path, where[0], "uncalibrated")
-    y = made.y[made.split.test]  # type: ignore[index,union-attr]
-    again = float(macro_ace(y, torch.stack([1 - p, p], 1)))
-    assert cell["measures"]["macro_ace"] == pytest.approx(again, abs=1e-5)
-    assert set(cell["intervals"]) == {"ace_minority", "macro_ace", "ece"}
-    assert "probability" not in cell
 
 
 def cell(method: str, seed: int, dataset: str = "cora", rate: int = 20, **measures: float) -> module.Cell:
