@@ -48,23 +48,6 @@ class TestVersion:
         assert found == [ROOT / "calirare_ext" / "__init__.py"]
 
 
-class TestImport:
-    CODE = (
-        "import sys, calirare_ext\n"
-        "compiled, count, reason = calirare_ext._backend._C.cuda_status()\n"
-        "assert count == 0, count\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules}))"
-    )
-
-    @pytest.mark.release  # a fresh interpreter imports torch
-    def test_it_works_without_a_gpu_and_loads_nothing_heavy(self, tmp_path):
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-        found = run([sys.executable, "-W", "error", "-c", self.CODE], cwd=tmp_path, env=environment)
-        assert found.returncode == 0, found.stderr
-        for heavy in ("torch_geometric", "pandas", "matplotlib", "scipy", "sklearn", "calirare"):
-            assert f"'{heavy}'" not in found.stdout, heavy
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     """The sources of both packages, beside data files that no wheel may hold."""

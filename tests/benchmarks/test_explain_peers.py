@@ -29,19 +29,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(**{part: importlib.import_module(f"explaining.{part}") for part in ("judge", "planted")})
 
 
-def test_an_order_is_good_where_the_edge_that_matters_comes_first(bench):
-    def p_rare(kept: torch.Tensor) -> torch.Tensor:
-        return kept[:, 7].double()  # all of P(rare) hangs on edge 7 of 20
-
-    good, bad = bench.judge.ordered(torch.arange(20) == 7, 0), bench.judge.ordered(torch.arange(20) != 7, 0)
-    assert good[0] == 7
-    assert bad[-1] == 7
-    first, last = bench.judge.curves(p_rare, good), bench.judge.curves(p_rare, bad)
-    assert (first["deletion"], first["insertion"], last["deletion"], last["insertion"]) == (0, 1, 1, 0)
-    assert first["deletion, all"] == last["insertion, all"] == pytest.approx(0.5 / bench.judge.SHARES)
-    assert first["deletion at"] == [0.0] * len(bench.judge.FIRST)
-
-
 def without(graph: Graph, edges: torch.Tensor) -> Graph:
     """Returns a graph without some undirected edges, [b, 2]."""
     a, n = graph.adjacency, graph.n_nodes

@@ -44,17 +44,3 @@ def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure() -> None:
     assert by["ece"]["difference"] == pytest.approx(0.22)
     assert by["nll"]["units"] == 3
     assert by["nll"]["p"] == pytest.approx(0.0027, abs=2e-4)  # t = .11 / (.01 / sqrt 3) = 19.05 with 2 degrees
-
-
-def test_a_free_detector_is_held_against_every_network_with_as_many_labels() -> None:
-    rows = list[dict]()
-    for seed in range(2):
-        rows += [_row("anything", "default", seed, 0.4 + 0.01 * seed, seed) | {"network": "auto"}]
-        rows += [_row("anything", "uncalibrated", seed, 0.1, seed) | {"network": "auto"}]
-        rows += [_row("folds", "vector", seed, 0.5, seed), _row("frozen", "vector", seed, 0.2, seed)]
-        rows += [_row("folds", "gats", seed, 0.45, seed) | {"network": "gat"}]
-    rows += [_row("anything", "default", 2, 0.9, 2) | {"network": "auto"}, _row("folds", "vector", 2, 0.1, 2)]
-    (pair,) = [pair for pair in record_pairs.pairs(rows) if (pair["track"], pair["measure"]) == ("C", "nll")]
-    assert pair["seeds"] == 2  # the third draw is not there for every rival
-    assert (pair["network"], pair["rival_network"], pair["rival"]) == ("auto", "gat", "gats")
-    assert (pair["ours"], pair["theirs"]) == (pytest.approx(0.405), pytest.approx(0.45))

@@ -188,25 +188,6 @@ def test_repeated_row_of_columns_in_any_order(device):
         assert a.repeated_row() == expected, "kept"
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 100])
-def test_check_structure_finds_a_fault_wherever_a_step_ends(step, monkeypatch):
-    monkeypatch.setattr("calirare_ext.csr.STEP", step)
-    indptr, indices = torch.tensor([0, 3, 3, 4, 6]), torch.tensor([0, 1, 4, 4, 2, 3], dtype=torch.int32)
-    rows, good = [0, 0, 0, 2, 3, 3], torch.ones(6)
-    Csr.unchecked(indptr, indices, good, 5).check_structure()
-    for entry, row in enumerate(rows):
-        values = good.clone()
-        values[entry] = float("nan")
-        with pytest.raises(ValueError, match=f"Csr: values must be finite, got nan in row {row}"):
-            Csr.unchecked(indptr, indices, values, 5).check_structure()
-        if entry and rows[entry - 1] == row:
-            for column in {before := int(indices[entry - 1]), max(before - 1, 0)}:
-                wrong = indices.clone()
-                wrong[entry] = column
-                with pytest.raises(ValueError, match=f"unique within a row, row {row} is not"):
-                    Csr.unchecked(indptr, wrong, good, 5).check_structure()
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -319,28 +319,6 @@ def test_dropout_counts(dtype):
     assert torch.equal(found, kept.to(dtype) / (1 - probability))
 
 
-def test_dropout_is_fair_and_independent():
-    """Shares of rows, columns, pairs beside each other and two keys lie within five standard errors."""
-    n, p = 1000, 0.25
-    one, two = (dropout_factors(n, 64, p, key) > 0 for key in (1, 2))
-    keep = 1 - p
-    for both, probability in (
-        (one, keep),
-        (one[:, 1:] & one[:, :-1], keep**2),
-        (one[1:] & one[:-1], keep**2),
-        (one & two, keep**2),
-    ):
-        share = both.double()
-        for shares, count in (
-            (share.mean(0), both.shape[0]),
-            (share.mean(1), both.shape[1]),
-            (share.mean(), share.numel()),
-        ):
-            error = (probability * (1 - probability) / count) ** 0.5
-            assert ((shares - probability).abs() < 5 * error).all()
-    assert (dropout_factors(50, 3, 0.0, 7) == 1).all()
-
-
 def test_dropout_refuses_what_is_no_probability():
     with pytest.raises(ValueError, match="probability"):
         dropout_factors(2, 2, 1.0, 0)

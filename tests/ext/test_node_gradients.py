@@ -33,23 +33,6 @@ def test_any_seeds(name, n_seeds, dtype, device):
     node_gradients_match(rows, net.tape, seeds)
 
 
-@pytest.mark.parametrize("name", ["three layers, four classes", "sparse inputs", "one layer"])
-def test_factors_are_the_gradients(name):
-    """The factored form is public: entry e of node i stands for inputs[nodes[e]]^T delta[e]."""
-    net = network(name)
-    start, dense = 0, node_gradients(net.tape).dense()
-    for layer in node_gradients(net.tape).layers:
-        inputs = layer.inputs.to_dense() if isinstance(layer.inputs, Csr) else layer.inputs
-        for i, (first, last) in enumerate(zip(layer.entry_ptr[:-1], layer.entry_ptr[1:], strict=True)):
-            own = inputs[layer.nodes[first:last].long()]
-            delta = layer.delta[first:last, 0]
-            expected = torch.cat([(own.T @ delta).flatten(), delta.sum(0)])
-            magnitude = torch.cat([(own.abs().T @ delta.abs()).flatten(), delta.abs().sum(0)])
-            bound = sum_bound(expected, int(last - first), magnitude, out=torch.float64)
-            assert_within(dense[i, start : start + layer.n_parameters], expected, bound, f"node {i}")
-        start += layer.n_parameters
-
-
 def test_entries_are_the_receptive_field_of_each_node_and_no_more():
     net = network("three layers, four classes")
     plans = entry_plans(net.field)

@@ -46,7 +46,6 @@ class Files:
         self.nodes = "node,a,b,label,split\n" + "".join(
             f"n{i},{i},.5,{i % 2},{('train', 'val', 'test')[i // 2 % 3]}\n" for i in range(8)
         )
-        self.edges = "source,target,weight\n" + "".join(f"n{i},n{(i + 1) % 8},2\n" for i in range(8))
         self.yaml = (
             "method: jackknife\nseed: 3\ntraining: {epochs: 5, hidden: 8, weight_decay: 5e-4}\n"
             "loo: {method: alo, steps: 2}\ncalibration:\n  target: population\ndata: {dataset: digits, minority: 1}\n"
@@ -76,12 +75,24 @@ class Files:
             path.write_bytes(self.files[name])
 
     def fuzz_tables(self, rng: np.random.Generator) -> bool:
-        texts = {"nodes.csv": self.nodes, "edges.csv": self.edges}
-        name = some(rng, sorted(texts))
-        texts[name] = spoilt_text(rng, texts[name])
-        for file, text in texts.items():
+        """Tables of nodes and edges, with types and times of edges."""
+        nodes = self.nodes.replace("node,", some(rng, ("node,", "account,")), 1)
+        edges = "source,target,weight,kind,day\n" + "".join(
+            f"n{i},n{(i + 1) % 8},2,{'pays' if i % 2 else 'owes'},2024-01-0{i + 1}\n" for i in range(8)
+        )
+        nodes, edges = (spoilt_text(rng, nodes), edges) if rng.random() < 0.5 else (nodes, spoilt_text(rng, edges))
+        for file, text in (("nodes.csv", nodes), ("edges.csv", edges)):
             (self.folder / file).write_text(text, encoding="utf-8", newline="")
-        return refused(lambda: sound(Graph.from_edges(self.folder / "edges.csv", None, symmetrize=True)))
+        words = some(rng, ({}, {"relation": "kind"}, {"directed": True}, {"time": "day", "as_of": "2024-01-04"}))
+
+        def read() -> None:
+            graph = Graph.from_edges(self.folder / "edges.csv", None, symmetrize=True, **words)
+            sound(graph)
+            for relation in graph.relations:
+                relation.out.check_structure()
+                relation.into.check_structure()
+
+        return refused(read)
 
     def fuzz_multilabel(self, rng: np.random.Generator) -> bool:
         (self.folder / "m.npz").write_bytes(archive(spoilt_arrays(rng, self.labels)))
@@ -101,26 +112,6 @@ class Files:
 
     def fuzz_pickle(self, rng: np.random.Generator) -> bool:
         return refused(lambda: unpickle(spoilt_bytes(rng, self.pickle), Path("p")))
-
-    def fuzz_untold_names(self, rng: np.random.Generator) -> bool:
-        """Tables whose column of names nobody names, with types and times of edges."""
-        nodes = self.nodes.replace("node,", "account,", 1)
-        edges = "source,target,weight,kind,day\n" + "".join(
-            f"n{i},n{(i + 1) % 8},2,{'pays' if i % 2 else 'owes'},2024-01-0{i + 1}\n" for i in range(8)
-        )
-        nodes, edges = (spoilt_text(rng, nodes), edges) if rng.random() < 0.5 else (nodes, spoilt_text(rng, edges))
-        (self.folder / "p_nodes.csv").write_text(nodes, encoding="utf-8", newline="")
-        (self.folder / "p_edges.csv").write_text(edges, encoding="utf-8", newline="")
-        words = some(rng, ({}, {"relation": "kind"}, {"directed": True}, {"time": "day", "as_of": "2024-01-04"}))
-
-        def read() -> None:
-            graph = Graph.from_edges(self.folder / "p_edges.csv", None, **words)
-            sound(graph)
-            for relation in graph.relations:
-                relation.out.check_structure()
-                relation.into.check_structure()
-
-        return refused(read)
 
     def fuzz_relations(self, rng: np.random.Generator) -> bool:
         if not hasattr(self, "typed"):

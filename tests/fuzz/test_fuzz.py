@@ -8,7 +8,7 @@ import pytest
 from tests.fuzz.targets import NAMES, targets_in
 
 CASES = 20
-SLOW = {"run", "score", "recalibrate", "folder", "prevalence", "calibrators", "run_facts", "slices", "untold_names"}
+SLOW = {"run", "score", "recalibrate", "folder", "prevalence", "calibrators", "run_facts", "slices", "tables"}
 
 
 @pytest.fixture(scope="module")

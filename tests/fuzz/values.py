@@ -70,7 +70,7 @@ class Values:
             if "weights" in _words(measure) and rng.random() < 0.3
             else {}
         )
-        words |= {name: 3 for name in ("n_draws", "n_resamples") if name in _words(measure)}
+        words |= {name: 3 for name in ("n_draws", "n_resamples", "budget") if name in _words(measure)}
         return refused(lambda: measure(y, p, **words), (ValueError, TypeError))
 
     def fuzz_calibrators(self, rng: np.random.Generator) -> bool:

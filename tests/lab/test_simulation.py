@@ -16,11 +16,9 @@ from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.graph.folder import checksums_of
 from calirare.graph.validation import check_adjacency
-from calirare.models import GcnTraining, fit
 from calirare_lab.simulation import on_disk, synthetic_on_disk
 from calirare_lab.simulation.array_writer import ArrayWriter, joined_checksum
-from calirare_lab.simulation.block_law import DegreeLaw, Places
-from tests.helpers.tolerance import unit_roundoff
+from calirare_lab.simulation.block_law import DegreeLaw
 
 N, SHARE, DEGREE = 40_000, 0.25, 12
 LAW = {"share": SHARE, "mean_degree": DEGREE, "homophily": 0.6, "n_features": 4, "separation": 1.5}
@@ -52,11 +50,6 @@ def direction(graph: Graph) -> torch.Tensor:
     """Returns the unit vector between the means of the classes."""
     difference = graph.x[graph.y == 1].double().mean(0) - graph.x[graph.y == 0].double().mean(0)
     return difference / difference.norm()
-
-
-def trained_logits(graph: Graph) -> torch.Tensor:
-    """Returns the logits of the test nodes by a small network."""
-    return fit(graph, training=GcnTraining(hidden=4, epochs=60)).model(graph, graph.split.test).detach()
 
 
 def test_the_folder_is_believed_and_passes_every_check(folder, graph):
@@ -119,65 +112,11 @@ def test_ranks_are_drawn_by_the_law_of_expected_degrees(exponent):
     assert np.diff(np.searchsorted(x, edges))[0] / 1e6 == pytest.approx(wanted, rel=0.05 if exponent > 2.1 else 0.5)
 
 
-@pytest.mark.parametrize(("n", "n_rare"), [(10, 1), (1024, 1023), (2**31 - 1, 1000)])
-def test_every_rank_has_one_node(n, n_rare):
-    places = Places.drawn(n, n_rare, np.random.default_rng(3))
-    ranks = np.arange(max(n - 2000, 0), n)
-    nodes = places.of_ranks(ranks)
-    assert nodes.min() >= 0
-    assert nodes.max() < n
-    assert len(np.unique(nodes)) == len(ranks)
-    assert [bool(places.is_rare(node, node + 1)[0]) for node in nodes.tolist()] == (ranks >= n - n_rare).tolist()
-    assert set(places.nodes(1, np.array([0.0, 1.0])).tolist()) == set(places.of_ranks(np.array([n - n_rare, n - 1])))
-
-
 def test_features_are_two_normals(graph):
     u, x, y = direction(graph), graph.x.double(), graph.y
     assert abs(float((x @ u)[y == 1].mean() - (x @ u)[y == 0].mean()) - 1.5) < 0.05
     centred = x - torch.where(y == 1, 0.75, -0.75)[:, None] * u
     assert float((torch.cov(centred.T) - torch.eye(4)).abs().max()) < 0.04
-
-
-def test_the_direction_depends_on_its_seed_alone(tmp_path, graph):
-    for name, seed, direction_seed in (("same", 1, None), ("other", 9, None), ("named", 9, 1)):
-        options = LAW | {"seed": seed, "direction_seed": direction_seed, "label_rate": 30}
-        synthetic_on_disk(tmp_path / name, 20_000, **options)
-    same, other, named = (load_dataset(tmp_path / name) for name in ("same", "other", "named"))
-    # The angle's standard deviation: sqrt(3 / (n share (1 - share))) / separation = .02.
-    assert float(direction(same) @ direction(graph)) > 0.99
-    assert float(direction(named) @ direction(graph)) > 0.99
-    assert float(direction(other) @ direction(graph)) < 0.95
-    shared = float(torch.corrcoef(torch.stack([same.x[:, 0], graph.x[:20_000, 0]]))[0, 1])
-    assert abs(shared) < 0.3, "the smaller graph is no part of the larger"
-
-
-def test_float16_is_read_as_float32_and_trains_alike(tmp_path):
-    graphs = []
-    for dtype in ("float32", "float16"):
-        arrays = write(tmp_path / dtype, dtype=dtype, separation=3.0)
-        assert arrays["x"].dtype == dtype
-        graphs.append(load_dataset(tmp_path / dtype))
-    whole, half = graphs
-    assert half.x.dtype == torch.float32
-    # Rounded once, to nearest: u = 2^-11, and numbers below 2^-14 are whole multiples of 2^-24.
-    error, u = (half.x.double() - whole.x.double()).abs(), unit_roundoff(torch.float16)
-    assert bool((error <= u * whole.x.double().abs() + 2.0**-25).all())
-    assert bool((error > 0).any())
-    probability = [torch.sigmoid(logits[:, 1] - logits[:, 0]) for logits in map(trained_logits, graphs)]
-    assert float((probability[0] - probability[1]).abs().max()) < 0.02
-    right = (probability[1] > 0.5) == (half.y[half.split.test] == 1)
-    assert float(right.double().mean()) > 0.85, "it learned something"
-
-
-def test_float16_in_another_order_or_shape_is_refused(tmp_path):
-    x = write(tmp_path / "g", dtype="float16")["x"]
-    for wrong in (x[:, 0], np.asfortranarray(x), x.astype(">f2")):
-        np.save(tmp_path / "g" / "x.npy", wrong)
-        with pytest.raises(InputError, match="x must be float16 with 2 dimensions in C order"):
-            load_dataset(tmp_path / "g")
-    np.save(tmp_path / "g" / "x.npy", np.full_like(x, np.inf))
-    with pytest.raises(InputError, match="finite"):
-        load_dataset(tmp_path / "g")
 
 
 @pytest.mark.parametrize(

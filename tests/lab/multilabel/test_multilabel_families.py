@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import builtins
-
 import numpy as np
 import pytest
 import torch
@@ -100,35 +98,3 @@ def test_vine_finds_what_no_elliptical_copula_can():
         for family in ("gaussian", "vine")
     }
     assert gaps["vine"] < 0.8 * gaps["gaussian"]
-
-
-def test_a_missing_vine_library_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def missing(name, *args, **kwargs):
-        if name == "pyvinecopulib":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ImportError, match="pip install pyvinecopulib"):
-        conditional_expectation(*sample(20)[::-1], options=CopulaOptions(VineCopula()))
-
-
-@pytest.mark.parametrize("family", ["gaussian", "student"])
-@pytest.mark.parametrize("constant", [(1,), (0, 1, 2)])
-def test_constant_scores_are_independent_of_everything(family, constant):
-    f, y = sample(200, 3)
-    f[:, constant] = 0.5
-    options = CopulaOptions(FAMILIES[family])
-    error, expectation = (
-        canonical_calibration_error(y, f, options=options),
-        conditional_expectation(y, f, options=options),
-    )
-    assert error.diagnostics.constant_scores == constant
-    if len(constant) == 3:
-        assert expectation[0].tolist() == pytest.approx(y.mean(0).tolist(), rel=1e-12)
-        assert bool((expectation == expectation[0]).all())
-    else:
-        rest = conditional_expectation(y[:, ::2], f[:, ::2], options=options)
-        assert float((expectation[:, ::2] - rest).abs().max()) < 1e-6  # the labels' searches for a maximum are joint

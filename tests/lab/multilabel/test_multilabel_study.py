@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import itertools
 import json
 
 import numpy as np
 import pytest
 
-from calirare_lab.multilabel import plots
 from calirare_lab.multilabel.plots import draw_study
 from calirare_lab.multilabel.simulate import worlds
 from calirare_lab.multilabel.study import Cell, run_study, verdicts
@@ -62,38 +60,3 @@ def test_verdicts_weigh_bias_against_its_noise(small, large, p, unbiased, consis
     (verdict,) = verdicts(cells[::-1])
     assert (verdict["unbiased"], verdict["consistent"]) == (unbiased, consistent)
     assert verdict["z_large"] == pytest.approx((large[0] - 0.05) / (large[1] / 10), rel=1e-9, abs=0)
-
-
-@pytest.mark.parametrize(("p", "ratio", "tells"), [(1.0, 9, False), (1.0, 36, True), (2.0, 6, True)])
-@pytest.mark.parametrize("large", [0.08, 0.0501])
-def test_a_range_too_short_to_say_no_has_no_verdict(p, ratio, tells, large):
-    """The bias of 0.08 has not fallen at all, that of 0.0501 is within its noise."""
-    sizes = ((100, 0.08), (100 * ratio, large))
-    cells = [Cell("w", "copula", n, p, 100, 0.05, mean, 0.02, None) for n, mean in sizes]
-    (verdict,) = verdicts(cells)
-    assert verdict["consistent"] is ((large < 0.06) if tells else None)
-    assert verdict["unbiased"] is False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sizes", "labels"),
-    [
-        (tuple(range(100, 3000, 20)), ["100", "180", "300", "500", "820", "1.32k", "2.98k"]),
-    ],
-)
-def test_ticks_are_sizes_and_their_labels_do_not_overlap(sizes, labels, tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure) or path)
-    cell = {"p": 1.0, "truth": 0.05, "mean": 0.06, "deviation": 0.01, "estimator": "copula"}
-    cells = [cell | {"world": world, "n": n} for world in WORLDS for n in sizes]
-    draw_study({"worlds": {w: world.description for w, world in WORLDS.items()}, "cells": cells}, tmp_path / "s.png")
-    (figure,) = figures
-    figure.canvas.draw()
-    assert len(figure.axes) == 5
-    for axes in figure.axes:
-        ticks = [text for text in axes.get_xticklabels() if text.get_text()]
-        assert [text.get_text() for text in ticks] == labels
-        assert axes.get_xticklabels(minor=True) == []
-        boxes = [text.get_window_extent() for text in ticks]
-        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
