@@ -70,7 +70,8 @@ class Values:
             if "weights" in _words(measure) and rng.random() < 0.3
             else {}
         )
-        words |= {name: 3 for name in ("n_draws", "n_resamples", "budget") if name in _words(measure)}
+        least = {"n_draws": 3, "n_resamples": 3, "budget": 3, "cls": 1}
+        words |= {name: value for name, value in least.items() if name in _words(measure)}
         return refused(lambda: measure(y, p, **words), (ValueError, TypeError))
 
     def fuzz_calibrators(self, rng: np.random.Generator) -> bool:
