@@ -1,4 +1,4 @@
-"""Writes the measured part of docs/audit.md from audit.json: python benchmarks/audit_page.py."""
+"""Writes the measured part of docs/research/audit.md from audit.json: python benchmarks/audit_page.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import record
 from auditing.peers import PEERS
 
-PAGE = record.ROOT / "docs" / "audit.md"
+PAGE = record.ROOT / "docs" / "research" / "audit.md"
 BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
 
 
@@ -89,7 +89,7 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
         f"The audit takes {seconds[0]:.1f} s of one core beside a training of {fresh['train_seconds']:.1f} s;",
         f"the peers, five trainings included, {seconds[1]:.1f} and {seconds[2]:.1f} s (medians).",
         "",
-        f"[audit.json](../benchmarks/results/audit.json): `{about['command']}`, commit {about['commit'][:7]},",
+        f"[audit.json](../../benchmarks/results/audit.json): `{about['command']}`, commit {about['commit'][:7]},",
         f"torch {about['versions']['torch']}.",
     ]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """How well wrong labels among many classes are found, and whether the numbers that are expected hold.
 
     python benchmarks/bench_audit_classes.py [--sets cora ..]
-    python benchmarks/bench_audit_classes.py --page     # the table of docs/audit.md from the results, nothing is run
+    python benchmarks/bench_audit_classes.py --page   # the table of docs/research/audit.md, nothing is run
 
 Three quarters of each graph's nodes keep a label, of which some are made wrong: any into any other class ("alike"), any
 into the next class ("pairs"), or those of the first class alone ("one class"). The detector is `trees` with five folds.
@@ -85,7 +85,7 @@ def run(name: str, kind: str, rate: float) -> dict[str, Any]:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Returns the table of docs/audit.md."""
+    """Returns the table of docs/research/audit.md."""
     rows = results["rows"]
     ours_of = "of | wrong | expected | 90 % | flagged | right | AUROC"
     head = f"| set | wrong labels | {ours_of} | cleanlab: flagged | right | AUROC |"
@@ -110,11 +110,11 @@ def page(results: dict[str, Any]) -> str:
 
 
 def write_page() -> None:
-    """Puts the table into docs/audit.md."""
+    """Puts the table into docs/research/audit.md."""
     facts = json.loads((record.RESULTS / "audit_classes.json").read_text())
-    link = "[audit_classes.json](../benchmarks/results/audit_classes.json): "
+    link = "[audit_classes.json](../../benchmarks/results/audit_classes.json): "
     source = f"{link}`{facts['command'].split(' --sets')[0]}`, commit {facts['commit']}."
-    path = record.ROOT / "docs" / "audit.md"
+    path = record.ROOT / "docs" / "research" / "audit.md"
     before, _, rest = path.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     path.write_text(f"{before}{BEGIN}\n{page(facts['results'])}\n\n{source}\n{END}{after}")
@@ -124,7 +124,7 @@ def main() -> None:
     """Runs what is asked for and writes audit_classes.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
-    parser.add_argument("--page", action="store_true", help="the table of docs/audit.md from the results")
+    parser.add_argument("--page", action="store_true", help="the table of docs/research/audit.md from the results")
     options = parser.parse_args()
     if options.page:
         write_page()

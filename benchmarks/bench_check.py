@@ -6,7 +6,7 @@ As bench_probability draws them, with classes up to 7 standard deviations apart,
 them: labels drawn at random, a map fitted on them, P(rare) of each label by maps without its part, and the verdict,
 held against mean P over the share of rare nodes among many others. Then the ends of the interval over those of the test
 that counts events of unequal probabilities exactly (Poisson-binomial), half of the time with one or two false alarms
-that are all but certain. Writes results/check.json and its table in docs/probability.md.
+that are all but certain. Writes results/check.json and its table in docs/research/probability.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from calirare.calibration import cross_fitted_probabilities, representative_labe
 from calirare.metrics import PopulationCheck, population_check
 
 RARE, PREVALENCES, SETUPS = (5, 8, 12, 20, 40, 80), (0.01, 0.03, 0.1), ("all-train", "50/25/25")
-PAGE = record.ROOT / "docs" / "probability.md"
+PAGE = record.ROOT / "docs" / "research" / "probability.md"
 FARTHEST, RIGHT, TAIL, ENDS = 7.0, (2 / 3, 1.5), 0.025, 120
 
 
@@ -98,7 +98,7 @@ def page(found: dict[str, Any]) -> str:
     )
     about = (
         f"Ends over those of the exact test, 5th to 95th percentile of {found['checks']}: lower {low}, upper {high}. "
-        "[check.json](../benchmarks/results/check.json): `python benchmarks/bench_check.py`."
+        "[check.json](../../benchmarks/results/check.json): `python benchmarks/bench_check.py`."
     )
     return "\n".join([*lines, "", about])
 

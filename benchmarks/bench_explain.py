@@ -2,7 +2,7 @@
 
     python benchmarks/bench_explain.py [--sets otc sichuan cora] [--again]
     python benchmarks/bench_explain.py --speed --sets otc cora sichuan million  # seconds alone: explain_speed.json
-    python benchmarks/bench_explain.py --page       # the table of docs/explain.md from explain.json, nothing is run
+    python benchmarks/bench_explain.py --page       # the table of docs/research/explain.md, nothing is run
     python benchmarks/bench_explain.py --example    # its example and picture
 
 Each graph has 100 labels, 20 of them rare ("scarce" of bench_detection.py). Results are

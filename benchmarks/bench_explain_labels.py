@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(DEFAULT))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--page", action="store_true", help="the table of docs/explain.md from the results")
+    parser.add_argument("--page", action="store_true", help="the table of docs/research/explain.md from the results")
     options = parser.parse_args()
     if options.page:
         print(explain_page.write_label_peers())

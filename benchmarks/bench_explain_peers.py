@@ -2,7 +2,7 @@
 
     pip install --no-deps captum                    # 0.9; everything else is in the project's own environment
     python benchmarks/bench_explain_peers.py [--sets cora otc "houses 5" "houses 2" rings]
-    python benchmarks/bench_explain_peers.py --page # the table of docs/explain.md from explain_peers.json
+    python benchmarks/bench_explain_peers.py --page # the table of docs/research/explain.md from explain_peers.json
 
 Each graph has 100 labels, 20 of them rare ("scarce" of bench_detection.py); model "gcn". Explained are at most
 `N_ALERTS` rare nodes without a label that are alerts, before calibration too, drawn at random among those that read at

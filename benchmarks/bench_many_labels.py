@@ -7,8 +7,8 @@
 A simulated graph, 16 directed edges and 32 features per node, 10 % rare; half of its nodes are labelled, 20,000 others
 are judged. The whole command is run, pictures and files included, in a process of its own with two threads. Results are
 added to benchmarks/results/many_labels.json, one row per detector and number of labels, and their table to
-docs/scaling.md. With `--epochs` a network takes so many gradient steps, not those that its loss asks for: the row and
-the table say it, and the time of training is of no detector that anybody would train.
+docs/research/scaling.md. With `--epochs` a network takes so many gradient steps, not those that its loss asks for: the
+row and the table say it, and the time of training is of no detector that anybody would train.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import record
 
-PAGE = record.ROOT / "docs" / "scaling.md"
+PAGE = record.ROOT / "docs" / "research" / "scaling.md"
 BEGIN, END = "<!-- many-labels:begin -->", "<!-- many-labels:end -->"
 STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
 PER_CLASS, TEST, FEATURES = 20, 20_000, 32
@@ -118,7 +118,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines += [
         "",
         f"Two threads on two cores that did other work (load before or after {min(loads):.1f} to {max(loads):.1f}).",
-        "[benchmarks/results/many_labels.json](../benchmarks/results/many_labels.json):",
+        "[benchmarks/results/many_labels.json](../../benchmarks/results/many_labels.json):",
         "`python benchmarks/bench_many_labels.py`.",
     ]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """How right P(rare) is of months that a run has not seen: as many rare nodes as expected, intervals, log loss.
 
     python benchmarks/bench_months.py [--runs 6] [--months 4]
-    python benchmarks/bench_months.py --page     # the table of docs/probability.md, nothing is run
+    python benchmarks/bench_months.py --page     # the table of docs/research/probability.md, nothing is run
 
 Months are drawn from one law each: "alike" are those of `drifting_graphs.py`; in "rings" half as many edges again lead
 from rare nodes to rare nodes, so that labels nearby tell much in the run's own month, and nothing in another one, whose
@@ -29,7 +29,7 @@ from calirare.graph import Graph
 from calirare.models import Mixture
 from calirare.run import Scorer
 
-PAGE = record.ROOT / "docs" / "probability.md"
+PAGE = record.ROOT / "docs" / "research" / "probability.md"
 BEGIN, END = "<!-- months:begin -->", "<!-- months:end -->"
 DETECTORS, AS_IT_WAS = ("auto", "hops", "gcn", "trees"), "auto, without its map"
 N_NODES, SHARE, LABELLED = 4000, 0.04, 0.4

@@ -1,4 +1,4 @@
-"""Speed of the multi-label estimator, the simulation study and the experiments behind docs/multilabel.md.
+"""Speed of the multi-label estimator, the simulation study and the experiments behind docs/research/multilabel.md.
 
     python benchmarks/bench_multilabel.py speed                   # results/multilabel_speed.json
     python benchmarks/bench_multilabel.py study [--jobs 2]        # results/multilabel_simulation.json and .png

@@ -6,7 +6,7 @@
 16 directed edges and 128 features per node, 200 labels, 100 epochs, intervals of every node, predictions written.
 --labels: as many labels instead, on 62,500 nodes.
 Results are added to benchmarks/results/scale.json, so that sizes may be run one at a time, and their table to
-docs/scaling.md.
+docs/research/scaling.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import simulated
 
 from calirare_lab.profile.cost import Sizes, memory_bytes
 
-PAGE = record.ROOT / "docs" / "scaling.md"
+PAGE = record.ROOT / "docs" / "research" / "scaling.md"
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 LABELS, MANY_LABELS_NODES = 200, 62_500
 EVERYTHING = "--sizes 62500 125000 250000 500000 1000000 10000000 --profile 1000000 --labels 2500 10000 40000"
@@ -93,7 +93,7 @@ def predicted_bytes(row: dict[str, Any]) -> int:
 
 
 def page(kept: dict[str, Any]) -> str:
-    """Returns the tables of docs/scaling.md."""
+    """Returns the tables of docs/research/scaling.md."""
     lines = [
         "## Measured",
         "",
@@ -125,7 +125,7 @@ def page(kept: dict[str, Any]) -> str:
         lines += ["", *stage_table(kept["profile"])]
     lines += [
         "",
-        "[benchmarks/results/scale.json](../benchmarks/results/scale.json), measured in several runs of",
+        "[benchmarks/results/scale.json](../../benchmarks/results/scale.json), measured in several runs of",
         f"`python benchmarks/bench_scale.py {EVERYTHING}`;",
         "a part that names no commit of its own is older than the file's.",
     ]

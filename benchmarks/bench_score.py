@@ -2,7 +2,7 @@
 
     python benchmarks/bench_score.py [--sizes 100000 1000000 10000000 111000000] [--wide 1000000 10000000] [--peers]
     python benchmarks/bench_score.py --columns 1000000     # trees, and the default mixture, by blocks and in memory
-    python benchmarks/bench_score.py --page     # the tables of docs/scaling.md, nothing is run
+    python benchmarks/bench_score.py --page     # the tables of docs/research/scaling.md, nothing is run
 
 Graphs are simulated on disk (`synthetic_on_disk`): 14.5 directed edges and 32 features in float16 per node; --wide: 16
 edges and 128 features in float32. The run is a graph convolution of 16 hidden units, trained on a million nodes of the
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import record
 
-PAGE = record.ROOT / "docs" / "scaling.md"
+PAGE = record.ROOT / "docs" / "research" / "scaling.md"
 BEGIN, END = "<!-- score:begin -->", "<!-- score:end -->"
 TRAINED_ON, HIDDEN = 1_000_000, 16
 NARROW = {"n_features": 32, "mean_degree": 14.5, "dtype": "float16"}
@@ -252,7 +252,7 @@ def page(kept: dict[str, Any]) -> str:
                 lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
-        "[benchmarks/results/score.json](../benchmarks/results/score.json): `python benchmarks/bench_score.py`.",
+        "[benchmarks/results/score.json](../../benchmarks/results/score.json): `python benchmarks/bench_score.py`.",
     ]
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """What the labels nearby add to the average of detectors: each run's own average with and without them.
 
     python benchmarks/bench_spreading.py [--sets cora ..] [--splits 3]
-    python benchmarks/bench_spreading.py --page    # the table of docs/detectors.md from the file, nothing is run
+    python benchmarks/bench_spreading.py --page    # the table of docs/research/detectors.md, nothing is run
 
 On sets of the detection benchmark as they are, and with the number of neighbours as the only feature; splits that fixed
 no rule of label spreading (that was split 0). AUPRC and NLL of P(rare) on the nodes without a label, both averages
@@ -27,7 +27,7 @@ from calirare.models import mixture_of
 
 NAMES = ("cora", "otc", "sichuan", "amazon", "facebook", "dblp")
 FIRST = 1
-PAGE = record.ROOT / "docs" / "detectors.md"
+PAGE = record.ROOT / "docs" / "research" / "detectors.md"
 REGIMES = ("scarce", "shot")
 
 

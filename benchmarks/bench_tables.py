@@ -1,7 +1,7 @@
 """Seconds and memory to read a graph of ten million edges from tables where they live, by kind of name.
 
     python benchmarks/bench_tables.py [--edges 10000000] [--folder build/tables] [--names text UUIDs]
-    python benchmarks/bench_tables.py --page     # the table of docs/data.md, nothing is run
+    python benchmarks/bench_tables.py --page     # the table of docs/research/data.md, nothing is run
 
 One graph, a node for ten edges and 8 columns, is written as a folder of Parquet files and as a DuckDB database, its
 nodes named by whole numbers, text or UUIDs. Every cell is a process of its own that imports, then reads the graph as
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import record
 
-PAGE = record.ROOT / "docs" / "data.md"
+PAGE = record.ROOT / "docs" / "research" / "data.md"
 BEGIN, END = "<!-- tables:begin -->", "<!-- tables:end -->"
 NAMES, PLACES = ("whole numbers", "text", "UUIDs"), ("parquet", "duckdb", "arrow")
 PARTS, COLUMNS, REPEATS = 8, 8, 3

@@ -1,4 +1,4 @@
-"""The tables of docs/explain.md from the results of explain, explain_speed and explain_peers, and its example."""
+"""The tables of docs/research/explain.md and its example, from the results of explain, explain_speed, explain_peers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import calirare
 from calirare.explain import draw, text_of
 from calirare.graph import Graph
 
-PAGE = record.ROOT / "docs" / "explain.md"
+PAGE = record.ROOT / "docs" / "research" / "explain.md"
 BEGIN, END = "<!-- measured:begin -->\n", "<!-- measured:end -->\n"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->\n"
 LABELS_BEGIN, LABELS_END = "<!-- labels:begin -->\n", "<!-- labels:end -->\n"

@@ -1,4 +1,4 @@
-"""Writes example and speed of docs/metrics.md: what the example prints when it is run, and the committed times.
+"""Writes example and speed of docs/research/metrics.md: what the example prints, and the committed times.
 
 python benchmarks/metrics_page.py            # rewrites the page between its markers, and its picture
 python benchmarks/metrics_page.py --check    # exits 1 when the page is not what the example and the file say
@@ -22,7 +22,7 @@ from readme_tables import between, load
 
 from calirare.cli import main as main_of_calirare
 
-PAGE = record.ROOT / "docs" / "metrics.md"
+PAGE = record.ROOT / "docs" / "research" / "metrics.md"
 PICTURE = record.ROOT / "docs" / "figures" / "metrics_reliability.png"
 PEERS = ("torchmetrics", "netcal", "sklearn")
 CODE = """\
@@ -64,7 +64,7 @@ def example() -> tuple[list[str], bytes]:
     lines = ["```python", *CODE.splitlines(), "```", "", "```", *shown, "```", ""]
     lines += ["The same for a table, with pictures (bars, gaps, counts, consistency bands; before and after):", ""]
     lines += ["```", f"$ {COMMAND}", *table, "```", ""]
-    return [*lines, f"![reliability diagrams](figures/{PICTURE.name})"], picture
+    return [*lines, f"![reliability diagrams](../figures/{PICTURE.name})"], picture
 
 
 def speed(found: dict[str, Any]) -> list[str]:

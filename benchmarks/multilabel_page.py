@@ -1,4 +1,4 @@
-"""Writes the results of docs/multilabel.md from committed files, so that no number there is typed by hand.
+"""Writes the results of docs/research/multilabel.md from committed files, so that no number there is typed by hand.
 
 python benchmarks/multilabel_page.py            # rewrites the page between its markers
 python benchmarks/multilabel_page.py --check    # exits 1 when the page is not what the files say
@@ -13,7 +13,7 @@ from typing import Any
 import record
 from readme_tables import between, load
 
-PAGE = record.ROOT / "docs" / "multilabel.md"
+PAGE = record.ROOT / "docs" / "research" / "multilabel.md"
 ESTIMATORS = {
     "copula": "copula, as printed",
     "copula_threshold": "copula, thresholded labels",
@@ -44,7 +44,7 @@ def rule(columns: int) -> str:
     return "| --- " * columns + "|"
 
 
-def source(name: str, found: dict[str, Any], up: str = "..") -> str:
+def source(name: str, found: dict[str, Any], up: str = "../..") -> str:
     machine = found["machine"]
     return (
         f"[benchmarks/results/{name}.json]({up}/benchmarks/results/{name}.json): `{found['command']}`, commit "

@@ -1,4 +1,4 @@
-"""Writes the measured part of docs/labels.md from next_label.json: python benchmarks/next_label_page.py."""
+"""Writes the measured part of docs/research/labels.md from next_label.json: python benchmarks/next_label_page.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import record
 
-PAGE = record.ROOT / "docs" / "labels.md"
+PAGE = record.ROOT / "docs" / "research" / "labels.md"
 BEGIN, END = "<!-- next:begin -->", "<!-- next:end -->"
 
 
@@ -60,7 +60,7 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
         "detector is trained on what it asks for. These are few splits: differences in the third digit mean nothing, "
         "and log loss, whose map sees about 40 random labels, moves most."
     )
-    file = "[next_label.json](../benchmarks/results/next_label.json)"
+    file = "[next_label.json](../../benchmarks/results/next_label.json)"
     source = f"{file}: `{about['command']}`, commit {about['commit']}, torch {about['versions']['torch']}."
     auprc = table(sets, rules, "mean_auprc", "rounds_to_auprc")
     loss = table(sets, rules, "mean_log_loss", "rounds_to_log_loss")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_page_says_what_was_measured():
     told = json.loads((ROOT / "benchmarks" / "results" / "drift.json").read_text(encoding="utf-8"))["results"]
-    page = " ".join((ROOT / "docs" / "probability.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "research" / "probability.md").read_text(encoding="utf-8").split())
     same, detectors = told["same_law"], told["detectors"].values()
     assert same["alarms"] / same["graphs"] <= 0.05
     assert f"On {same['graphs']} simulated months" in page

@@ -4,7 +4,7 @@ It reads its rows X [r, d] as X W_1, and the penalty takes from W_1 what lies ou
 W_1 = X^T A (representer theorem, Schoelkopf, Herbrich and Smola 2001). With K = X X^T and C = K^(-1/2) the columns of
 X^T C are orthonormal, of all such bases the one nearest to the rows (Loewdin 1950). In it the rows are K^(1/2), and
 loss, penalty and gradient at V are those at W_1 = X^T C V: a minimum is the same. Adam, which takes every number by
-itself, goes another way; what that is worth is told in docs/detectors.md.
+itself, goes another way; what that is worth is told in docs/research/detectors.md.
 """
 
 from __future__ import annotations

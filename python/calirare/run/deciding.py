@@ -28,12 +28,12 @@ REVIEW_BEGINS_WITH = {
 NARROW = 20  # rare labels from which intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
     "the intervals allow for a wrong form of the map, but not for any, nor for scores of labels that lie elsewhere "
-    "than those of other nodes: of 90 % ones {held} held on eight graphs, see docs/probability.md; a precision or "
+    "than those of other nodes: of 90 % ones {held} held on eight graphs, see docs/decisions.md; a precision or "
     "recall with --confidence asks nothing of the form"
 )
 OF_KNOWN = (
     "the intervals take the known rare nodes for a random sample of all, and what looks most like them for rare: where "
-    "even the likeliest nodes are of both classes there are fewer hits and fewer misses, see docs/probability.md"
+    "even the likeliest nodes are of both classes there are fewer hits and fewer misses, see docs/decisions.md"
 )
 HELD = {False: "83 to 84 %", True: "94 %"}  # by whether each class has its own slope: decision_graphs.json
 

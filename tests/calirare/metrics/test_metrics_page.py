@@ -1,4 +1,4 @@
-"""docs/metrics.md says what its example prints and what the committed times say."""
+"""docs/research/metrics.md says what its example prints and what the committed times say."""
 
 from __future__ import annotations
 

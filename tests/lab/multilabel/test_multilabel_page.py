@@ -1,4 +1,4 @@
-"""docs/multilabel.md says what the committed results say."""
+"""docs/research/multilabel.md says what the committed results say."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_committed_verdicts_are_those_of_the_committed_cells():
     cells = [Cell(**cell) for cell in found["cells"]]
     assert json.loads(json.dumps(verdicts(cells))) == found["verdicts"]
     assert {v["consistent"] for v in found["verdicts"]} == {True, False}
-    text = (ROOT / "docs" / "multilabel.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "research" / "multilabel.md").read_text(encoding="utf-8")
     assert (SLACK, TELLING) == (3, 0.5)
     assert "at most three times what falling as n^(-p/2)" in text
     assert "less than 36 (p = 1) or 6 (p = 2) times the smallest" in text

@@ -50,7 +50,7 @@ BINS = 400  # of scores: more labels of one kind than that are fitted as counts
 STEPS = 60
 ARRIVED = 1e-5  # log likelihood that a step would gain
 WORLDS = 400  # from the coarsened posterior
-ENOUGH = 100  # A, labels: chosen on the sets that chose the rules, see docs/audit.md
+ENOUGH = 100  # A, labels: chosen on the sets that chose the rules, see docs/research/audit.md
 KEPT = 0.9999  # of the posterior: worlds that share the rest are left out
 
 
