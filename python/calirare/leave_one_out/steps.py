@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
-from calirare.curvature import logit_differences
 from calirare.leave_one_out.formula import loo_coefficients
 from calirare.leave_one_out.method import Problem
-from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
-from calirare.leave_one_out.retrain import TOLERANCE
-from calirare.training import FittedNetwork, minimise
-
-# Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.
-TOO_FAR, HALVINGS = 1.5, 5
+from calirare.leave_one_out.result import Diagnostics, LooResult
+from calirare.leave_one_out.retrain import retrain
+from calirare.training import FittedNetwork
 
 
 def alo_steps(
@@ -53,41 +50,11 @@ def alo_steps(
     linearised, m = fitted.linearisation, fitted.nodes.numel()
     chosen = torch.arange(m, device=fitted.targets.device) if chosen is None else chosen.to(fitted.targets.device)
     coefficients, leverage = loo_coefficients(linearised, linearised.kernel, damping)
-    seeds = coefficients.T.reshape(m, m, -1).to(linearised.logits)
-
-    def after(seed: Tensor, sample_weights: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Returns the logit differences at the field's nodes and at the labels, and the gradient's norm."""
-        one = fitted.copy(sample_weights=sample_weights)
-        one.move_to(near_start(one, linearised.vjp(seed[None])[0]))
-        end = minimise(one, tolerance=TOLERANCE, max_steps=steps, warm=True)
-        return logit_differences(one.logits_at(field)), logit_differences(one.logits_at_labels()), end.gradient_norm
-
-    base, base_own, _ = after(torch.zeros_like(seeds[0]), fitted.sample_weights)
-    own = torch.full_like(base_own, float("nan"))
-    change = base.new_empty(*base.shape, chosen.numel())
-    unconverged = 0
-    for column, i in enumerate(chosen.tolist()):
-        without = fitted.sample_weights.clone()
-        without[i] = 0.0
-        moved, moved_own, norm = after(seeds[i], without)
-        change[:, :, column] = moved - base
-        own[i] = moved_own[i] - base_own[i]
-        unconverged += norm > TOLERANCE
-        if progress is not None:
-            progress(column + 1)
-    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(chosen.numel(), 1))
-    return LooResult(change, own, leverage, damping, models_of(m, chosen), facts)
-
-
-def near_start(fitted: FittedNetwork, direction: Tensor) -> Tensor:
-    """Returns theta + direction [p], the direction halved until the loss is at most TOO_FAR times that of theta."""
-    theta = fitted.theta
-    most = TOO_FAR * fitted.objective(theta)[0]
-    for halving in range(HALVINGS + 1):
-        point = theta + direction / 2**halving
-        if fitted.objective(point)[0] <= most:
-            return point
-    return theta
+    starts = coefficients.T.reshape(m, m, -1).to(linearised.logits)
+    out = retrain(fitted, field, chosen, starts=starts, max_steps=steps, progress=progress)
+    unconverged = 0.0 if out.diagnostics is None else out.diagnostics.unconverged
+    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged)
+    return replace(out, leverage=leverage, damping=damping, diagnostics=facts)
 
 
 def steps_bytes(problem: Problem, n_models: int) -> int:

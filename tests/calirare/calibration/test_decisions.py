@@ -251,19 +251,6 @@ def test_a_budget_that_ends_in_a_tie_says_so_and_is_never_exceeded():
     assert Precision(at_least=0.93, confidence=0.9).tie(p, 0.95) is None
 
 
-def test_a_decision_names_the_tie_at_its_cut():
-    z = torch.tensor([0.0] * 300 + [3.0] * 40).double()
-    y = torch.tensor([0] * 290 + [1] * 10 + [1] * 30 + [0] * 10)
-    logits = torch.stack([torch.zeros_like(z), z], 1)
-    fitted = PriorPlattCalibrator().fit(logits, y)
-    found = decide(Budget(alerts=10), fitted, logits)
-    assert found.alerts == 0
-    assert found.tied is not None
-    assert (found.tied.nodes, found.tied.wanted) == (40, 10)
-    assert "40 nodes share P(rare)" in found.sentence
-    assert decide(Budget(alerts=40), fitted, logits).tied is None
-
-
 @pytest.mark.parametrize("alerts", [1, 37])
 def test_no_more_hits_than_alerts_are_promised(alerts):
     rng = np.random.default_rng(0)

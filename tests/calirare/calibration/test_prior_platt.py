@@ -248,18 +248,6 @@ def test_logits_of_other_orders_of_magnitude_are_refused_in_one_sentence():
         PriorPlattCalibrator().fit(z, torch.ones(12, dtype=torch.int64))
 
 
-def test_equal_slopes_are_platts_map_and_a_narrow_prior_makes_them():
-    rng = np.random.default_rng(3)
-    y = (rng.random(400) < 0.2).astype(int)
-    z = drawn_logits(y, rng, slope=1.7, shift=0.4)
-    narrow = PriorPlattCalibrator(form_sd=1e-4).fit(z, y)
-    one = PriorPlattCalibrator().fit(z, y)
-    assert np.abs(narrow.transform(z.numpy()) - one.transform(z.numpy())).max() < 1e-5
-    assert narrow.bias_ is None
-    assert one.bias_ is not None
-    assert (narrow.n_classes, one.n_classes) == (2, 2)
-
-
 def test_a_rare_class_of_which_a_part_looks_like_the_rest_wants_two_slopes():
     """Below, log-odds have a floor that no straight line has: P(rare) of the plain nodes is what the hidden part is."""
     rng = np.random.default_rng(5)

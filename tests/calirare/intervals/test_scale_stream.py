@@ -11,8 +11,8 @@ import torch
 import calirare
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
-from calirare.graph import LazyPropagation, propagation
 from calirare.graph import convolution as propagation_module
+from calirare.graph import propagation
 from calirare.graph.graph import Graph
 from calirare.intervals import Streaming, jackknife
 from calirare.intervals import streaming as stream
@@ -42,24 +42,6 @@ def whole():
     assert graph.split is not None
     trained = fit(graph, graph.split.train, GcnTraining(epochs=30))
     return graph, trained, jackknife(trained, graph)
-
-
-def test_the_lazy_propagation_is_the_whole_one(small_is_large):
-    graph = rare_task()
-    lazy = propagation(graph)
-    assert isinstance(lazy, LazyPropagation)
-    nodes = torch.tensor([3, 100, 7])
-    part = lazy.field(nodes, 2)
-    assert "inputs" not in vars(lazy)
-    dense = lazy.a_hat.to_dense().double() @ graph.x.double()
-    assert float((lazy.inputs.double() - dense).abs().max()) < 1e-6
-    again = lazy.field(nodes, 2)
-    assert torch.equal(part.rows[0], again.rows[0])
-    assert_identical(part.inputs, again.inputs)
-    assert_identical(part.blocks[0].to_dense(), again.blocks[0].to_dense())
-    with pytest.raises(AttributeError, match="nothing"):
-        lazy.nothing  # noqa: B018
-    assert lazy.to(torch.float64).inputs.dtype == torch.float64
 
 
 @pytest.mark.parametrize("most", [0, 1, 40, 10**6])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare.leave_one_out import ALO, alo_change, leave_one_out
-from calirare.leave_one_out.steps import near_start
+from calirare.leave_one_out.retrain import near_start
 from calirare.models import ModuleFit
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
 

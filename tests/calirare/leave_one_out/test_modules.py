@@ -141,14 +141,6 @@ def test_a_bare_network_at_a_minimum_raises_no_doubt() -> None:
     assert "say how with fit_of or ModuleFit" in jackknife(trained.model, graph, nodes=WHERE).note
 
 
-def test_a_result_says_its_method_and_a_word_is_none() -> None:
-    fit, graph, _ = both(2, 2)
-    assert jackknife(fit, graph, Newton(), nodes=WHERE).method == "newton"
-    for wrong in ("magic", "newton", Newton):
-        with pytest.raises(TypeError, match=r"method must be one such as ALO\(\) or Retrain\(\), got"):
-            jackknife(fit, graph, wrong)  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module")
 def rare() -> Graph:
     return synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
@@ -191,6 +183,9 @@ def test_what_a_module_cannot_do_is_said() -> None:
     ):
         with pytest.raises(ValueError, match=f"must have a GCN, got another module: {remedy}"):
             leave_one_out(module, method=settings, nodes=WHERE)
+    for wrong in ("magic", Newton):
+        with pytest.raises(TypeError, match=r"method must be one such as ALO\(\) or Retrain\(\), got"):
+            jackknife(fit, graph, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="graph must be given"):
         leave_one_out(fit)
     with pytest.raises(ValueError, match="graph must be given"):
