@@ -151,26 +151,9 @@ class ArrayFile:
         Raises:
             InputError: the file is missing, damaged, of objects, or in another order than that of C.
         """
-        try:
-            check_plain(path)
-            with path.open("rb") as file:
-                if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-                    raise ValueError("its first bytes are others")
-                shape, fortran, dtype = _header(file)
-                start = file.tell()
-            held = path.stat().st_size - start
-            if dtype.hasobject or not dtype.isnative or (fortran and len(shape) > 1):
-                raise ValueError(f"it holds {dtype} in {'Fortran' if fortran else 'C'} order")
-            if math.prod(shape) * dtype.itemsize != held:
-                raise ValueError(f"it claims {math.prod(shape) * dtype.itemsize:,} bytes and holds {held:,}")
-        except FileNotFoundError as error:
-            raise InputError(f"{path}: there is no such file: the folder is incomplete, write it again") from error
-        except InputError:
-            raise
-        except Exception as error:  # numpy's reader of headers evaluates them, and raises whatever that raises
-            raise InputError(
-                f"{path}: the file is damaged, cut off or no .npy file ({error}): write it again"
-            ) from error
+        shape, fortran, dtype, start = _checked_header(path)
+        if fortran and len(shape) > 1:
+            raise InputError(f"{path}: the array must be in the order of C, got that of Fortran: write it again")
         return cls(path, shape, dtype, start)
 
     def rows(self, first: int, last: int) -> NumpyArray:
@@ -258,16 +241,35 @@ def map_array(path: Path) -> NumpyArray:
     Raises:
         InputError: the file is missing, damaged, or holds pickled objects.
     """
+    shape, fortran, dtype, start = _checked_header(path)
+    return known_mapped(np.memmap(path, dtype, "c", start, shape, "F" if fortran else "C"))
+
+
+def _checked_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Returns shape, order (of Fortran?), type and first byte of the array in an `.npy` file, checked with its length.
+
+    Raises:
+        InputError: the file is missing, damaged, of objects or of another machine's byte order.
+    """
     try:
         check_plain(path)
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        with path.open("rb") as file:
+            if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("its first bytes are others")
+            shape, fortran, dtype = _header(file)
+            start = file.tell()
+        claimed, held = math.prod(shape) * dtype.itemsize, path.stat().st_size - start
+        if dtype.hasobject or not dtype.isnative:
+            raise ValueError(f"it holds {dtype}")
+        if claimed != held:
+            raise ValueError(f"it claims {claimed:,} bytes and holds {held:,}")
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file: the folder is incomplete, write it again") from error
     except InputError:
         raise
     except Exception as error:  # numpy's reader of headers evaluates them, and raises whatever that raises
         raise InputError(f"{path}: the file is damaged, cut off or no .npy file ({error}): write it again") from error
-    return known_mapped(array) if isinstance(array, np.memmap) else array
+    return shape, fortran, dtype, start
 
 
 def known_mapped(array: np.memmap) -> NumpyArray:

@@ -1,4 +1,4 @@
-"""Folders in the making: who writes where, told to other processes by locks that end with their owner."""
+"""Locks of files and folders that are being written, which end with the process that holds them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +23,7 @@ RANDOM = "[a-z0-9_]{8}"  # what `tempfile` puts into a name
 
 @contextmanager
 def locked(where: Path, what: str) -> Iterator[None]:
-    """Holds a place for this process; another one that wants it is told who has it.
+    """Holds a place for this process; another one that wants it gets a message with the owner.
 
     Args:
         where: the file or folder that will be written; its parent must be there.
@@ -36,8 +36,14 @@ def locked(where: Path, what: str) -> Iterator[None]:
         InputError: another process holds the place.
         OSError: the lock's file cannot be made.
     """
-    path = _lock_of(where)
-    lock = _locked_file(path, what)
+    path = where.with_name(f".{where.name}.lock")
+
+    def busy() -> InputError:
+        return InputError(
+            f"{what}: another process is writing there{_owner(path)}: wait until it has ended, or name another place"
+        )
+
+    _, lock = _made_and_locked(lambda: path, os.O_RDWR | os.O_CREAT, busy)
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
@@ -50,52 +56,53 @@ def locked(where: Path, what: str) -> Iterator[None]:
 
 def is_left_lock(path: Path) -> bool:
     """Returns whether a file is what a killed process left of a `locked` place."""
-    return bool(re.fullmatch(r"\..+\.lock", path.name)) and path.is_file() and not _is_locked(path)
-
-
-def _lock_of(where: Path) -> Path:
-    return where.with_name(f".{where.name}.lock")
-
-
-def _is_locked(path: Path) -> bool:
-    """Returns whether a process has locked a file; those that look do not lock each other out."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+    if not re.fullmatch(r"\..+\.lock", path.name) or not path.is_file():
         return False
+    with suppress(OSError), _opened(path) as number:
+        return _lock(number, fcntl.LOCK_SH)  # those that look do not lock each other out
+    return True
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        yield number
     finally:
         os.close(number)
-    return False
 
 
-def _locked_file(path: Path, what: str) -> int:
-    """Returns an open file that this process alone has locked."""
+def _made_and_locked(
+    make: Callable[[], Path], flags: int, busy: Callable[[], InputError] | None = None
+) -> tuple[Path, int]:
+    """Returns a path and a descriptor with the only lock of it; made again where another process removed it before.
+
+    Where another process holds the lock `busy` is raised, without it the path is made again.
+    """
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = make()
         try:
-            if not _lock(lock):
-                raise InputError(
-                    f"{what}: another process is writing there{_owner(path)}: wait until it has ended, or name another "
-                    "place"
-                )
-            if _is_still(lock, path):
-                return lock
+            number = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            if flags & os.O_CREAT:
+                raise
+            continue  # another process took it for abandoned in the moment before it was locked
+        try:
+            free = _lock(number)
+            if not free and busy is not None:
+                raise busy()
+            if free and _is_still(number, path):
+                return path, number
         except BaseException:
-            os.close(lock)
+            os.close(number)
             raise
-        os.close(lock)
+        os.close(number)
 
 
-def _lock(number: int) -> bool:
+def _lock(number: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Returns whether an open file or folder could be locked; true too where the file system has no locks."""
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(number, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -119,6 +126,18 @@ def _owner(path: Path) -> str:
         return ""
 
 
+def _remove_abandoned(paths: Iterable[Path], remove: Callable[[Path], object]) -> None:
+    """Removes those of the paths that no process holds."""
+    for path in list(paths):
+        with suppress(OSError), _opened(path) as number:
+            if _lock(number):
+                remove(path)
+
+
+def _remove_folder(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def part_folder(parent: Path, name: str = "") -> Iterator[Path]:
     """Gives an empty hidden folder that is removed at the end; what killed processes left of such is removed first.
@@ -133,21 +152,15 @@ def part_folder(parent: Path, name: str = "") -> Iterator[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    remove_abandoned(parent, name)
+    _remove_abandoned((each for each in parent.iterdir() if is_part(each, name)), _remove_folder)
     prefix = f".{name}." if name else "."
-    while True:
-        partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent))
-        try:
-            lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # another process took it for abandoned in the moment before it was locked
-        if _lock(lock) and _is_still(lock, partial):
-            break
-        os.close(lock)
+    partial, lock = _made_and_locked(
+        lambda: Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent)), os.O_RDONLY | os.O_DIRECTORY
+    )
     try:
         yield partial
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove_folder(partial)
         os.close(lock)
 
 
@@ -162,35 +175,19 @@ def part_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
         OSError: it cannot be made.
     """
     ours = re.compile(rf"{re.escape(path.name)}\.\w+\.part")
-    for left in [each for each in path.parent.iterdir() if ours.fullmatch(each.name)]:
-        with suppress(OSError), left.open("rb") as file:
-            if _lock(file.fileno()):
-                left.unlink()
-    while True:
-        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # two containers have equal process numbers
-        with part.open("xb") as file:
-            if not _lock(file.fileno()) or not _is_still(file.fileno(), part):
-                continue  # another process took it for abandoned in the moment before it was locked
-            try:
-                yield part, file
-            finally:
-                part.unlink(missing_ok=True)
-            return
+    _remove_abandoned((each for each in path.parent.iterdir() if ours.fullmatch(each.name)), Path.unlink)
+    part, lock = _made_and_locked(
+        lambda: path.with_name(f"{path.name}.{secrets.token_hex(4)}.part"),  # containers have equal process numbers
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    )
+    with os.fdopen(lock, "wb") as file:
+        try:
+            yield part, file
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def is_part(path: Path, name: str = "") -> bool:
     """Returns whether a path is a folder that `part_folder` made for a name."""
     prefix = rf"\.{re.escape(name)}\." if name else r"\."
     return bool(re.fullmatch(rf"{prefix}{RANDOM}\.partial", path.name)) and path.is_dir() and not path.is_symlink()
-
-
-def remove_abandoned(parent: Path, name: str = "") -> None:
-    """Removes the folders of `part_folder` whose process has ended."""
-    for path in [path for path in parent.iterdir() if is_part(path, name)]:
-        with suppress(OSError):
-            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                if _lock(number):
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(number)

@@ -1,8 +1,9 @@
-"""Neighbourhoods that a graph falls into, and how much less its nodes say than as many independent ones."""
+"""Neighbourhoods that a graph falls into, and the design effect of dependence within them."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from calirare_ext import Csr
 
 # Patches, and nodes in one: few say little about noise, many are no larger than what depends on each other.
 FEWEST, MOST, NODES = 16, 64, 64
-ENDS = 1 << 22  # neighbours looked at together
 DIRECTIONS, STEPS, ROUNDS = 16, 20, 30  # of subspace iteration, and of k-means
 SAMPLE = 50_000  # nodes that are looked at, where there are more
 
@@ -31,19 +31,17 @@ def communities(adjacency: Csr, number: int, seed: int = 0) -> NumpyArray:
 
     Cost: O(20 * 16 nnz) time.
     """
-    import scipy.sparse as sp
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    n, rng = adjacency.n_rows, np.random.default_rng(seed)
-    indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
-    degrees = np.diff(indptr).astype(np.float64)
+    n, rng, edges = adjacency.n_rows, np.random.default_rng(seed), _matrix(adjacency)
+    degrees = np.diff(edges.indptr).astype(np.float64)
     out = rng.integers(number, size=n)
-    if not len(indices) or number < 2:
+    if not edges.nnz or number < 2:
         return out
     mean = degrees.mean()
     side = 1 / np.sqrt(degrees + mean)
-    edges = sp.csr_matrix((side[indices] * np.repeat(side, np.diff(indptr)), indices, indptr), shape=(n, n))
+    edges.data = side[edges.indices] * np.repeat(side, np.diff(edges.indptr))
     basis = rng.standard_normal((n, min(DIRECTIONS, n)))
     for _ in range(STEPS):
         basis = np.linalg.qr(edges @ basis + mean / n * np.outer(side, side @ basis))[0]
@@ -59,60 +57,38 @@ def communities(adjacency: Csr, number: int, seed: int = 0) -> NumpyArray:
 def patches(adjacency: Csr, seed: int = 0) -> NumpyArray:
     """Returns the patch of each node, int64 [n], below `MOST`.
 
-    Up to `SAMPLE` nodes patches are `communities`. Of more they are what is nearest to one of some nodes drawn at
-    random: they grow a step along the edges at a time, and components that none of them lies in go to patches at
-    random, whole.
+    Up to `SAMPLE` nodes patches are `communities`. With more nodes they are what is nearest to one of some nodes drawn
+    at random, in steps along edges; components without any of these go to patches at random, whole.
 
     Args:
         adjacency: [n, n], symmetric.
         seed: of numpy's default generator.
 
-    Cost: O(n + nnz) time, O(n) space.
+    Cost: O(n log n + nnz) time, O(n + nnz) space.
     """
+    import scipy.sparse as sp
+
     n, rng = adjacency.n_rows, np.random.default_rng(seed)
     number = int(np.clip(n // NODES, FEWEST, MOST))
     if n <= SAMPLE:
         return communities(adjacency, max(1, min(number, n // 2)), seed)
-    indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
-    patch = np.full(n, -1, dtype=np.int64)
-    front = np.sort(rng.choice(n, min(number, n), replace=False))
-    patch[front] = np.arange(len(front))
-    place = np.empty(n, dtype=np.int64)
-    while len(front):
-        front = _grown(patch, front, indptr, indices, place)
-    left = np.flatnonzero(patch < 0)
+    edges, centres = _matrix(adjacency), np.sort(rng.choice(n, min(number, n), replace=False))
+    search = {"indices": centres, "unweighted": True, "min_only": True, "return_predecessors": True}
+    nearest = sp.csgraph.dijkstra(edges, **search)[2]
+    patch = np.searchsorted(centres, nearest)
+    left = np.flatnonzero(nearest < 0)
     if len(left):
-        component = _components(left, n, indptr, indices)
-        patch[left] = rng.integers(number, size=component.max() + 1)[component]
+        number_of, component = sp.csgraph.connected_components(edges[left][:, left], directed=False)
+        patch[left] = rng.integers(number, size=number_of)[component]
     return patch
 
 
-def _grown(
-    patch: NumpyArray, front: NumpyArray, indptr: NumpyArray, indices: NumpyArray, place: NumpyArray
-) -> NumpyArray:
-    """Gives the neighbours of the last nodes reached to their patches; returns those that are new.
+def _matrix(adjacency: Csr) -> Any:
+    """Returns edges as a matrix of SciPy's, each 1."""
+    import scipy.sparse as sp
 
-    `place` [n] is room to work in: who is met twice is told by writing there, not by sorting all who are met.
-    """
-    reached = []
-    degrees = indptr[front + 1] - indptr[front]
-    block = np.cumsum(degrees) // ENDS
-    for k in np.unique(block):
-        part, many = front[block == k], degrees[block == k]
-        ends, owner = _ends(part, many, indptr, indices), np.repeat(patch[part], many)
-        new = patch[ends] < 0
-        ends = ends[new]
-        patch[ends] = owner[new]
-        every = np.arange(len(ends))
-        place[ends] = every
-        reached.append(np.sort(ends[place[ends] == every]))
-    return np.concatenate(reached)
-
-
-def _ends(nodes: NumpyArray, degrees: NumpyArray, indptr: NumpyArray, indices: NumpyArray) -> NumpyArray:
-    """Returns the neighbours of nodes, one node after the other, int64."""
-    starts = np.repeat(indptr[nodes] - (np.cumsum(degrees) - degrees), degrees)
-    return indices[starts + np.arange(len(starts))].astype(np.int64)
+    indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
+    return sp.csr_matrix((np.ones(len(indices)), indices, indptr), shape=(adjacency.n_rows, adjacency.n_rows))
 
 
 def component_sizes(adjacency: Csr) -> NumpyArray:
@@ -123,22 +99,12 @@ def component_sizes(adjacency: Csr) -> NumpyArray:
 
     Cost: O(n + nnz) time and space.
     """
-    indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
-    joined = np.flatnonzero(np.diff(indptr))
-    return np.sort(np.bincount(_components(joined, adjacency.n_rows, indptr, indices)))
-
-
-def _components(left: NumpyArray, n: int, indptr: NumpyArray, indices: NumpyArray) -> NumpyArray:
-    """Returns the component of each of the nodes `left`, which no edge leaves, from 0 on."""
     import scipy.sparse as sp
 
-    degrees = indptr[left + 1] - indptr[left]
-    place = np.full(n, -1, dtype=np.int64)
-    place[left] = np.arange(len(left))
-    columns = place[_ends(left, degrees, indptr, indices)]
-    offsets = np.concatenate([[0], np.cumsum(degrees)])
-    inner = sp.csr_matrix((np.ones(len(columns)), columns, offsets), shape=(len(left), len(left)))
-    return sp.csgraph.connected_components(inner, directed=False)[1].astype(np.int64)
+    edges = _matrix(adjacency)
+    component = sp.csgraph.connected_components(edges, directed=False)[1]
+    sizes = np.bincount(component[np.diff(edges.indptr) > 0])
+    return np.sort(sizes[sizes > 0])
 
 
 def drawn(nodes: NumpyArray, seed: int = 0) -> NumpyArray:
@@ -158,9 +124,8 @@ def some_of(n: int, seed: int = 0) -> NumpyArray:
 
 def edges_of(adjacency: Csr, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """Returns both ends of the edges that begin at some nodes, int64."""
-    indptr = adjacency.indptr.cpu().numpy()
-    degrees = indptr[nodes + 1] - indptr[nodes]
-    return np.repeat(nodes, degrees), _ends(nodes, degrees, indptr, adjacency.indices.cpu().numpy())
+    rows = _matrix(adjacency)[nodes]
+    return np.repeat(nodes, np.diff(rows.indptr)), rows.indices.astype(np.int64)
 
 
 def design_effect(values: NumpyArray, patch: NumpyArray) -> float:

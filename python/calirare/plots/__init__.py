@@ -1,13 +1,11 @@
 """Pictures of calibration, detection and intervals."""
 
-from calirare.plots.budget import budget_diagram
-from calirare.plots.detection import precision_recall_diagram
+from calirare.plots.detection import budget_diagram, precision_recall_diagram
 from calirare.plots.intervals import interval_diagram
 from calirare.plots.marks import Mark, Marks, read_marks
 from calirare.plots.neighbourhood import Spot, neighbourhood_diagram
-from calirare.plots.panels import Panel, class_panels, confidence_panel
 from calirare.plots.rare_class import rare_reliability_diagram
-from calirare.plots.reliability import reliability_diagram
+from calirare.plots.reliability import Panel, class_panels, confidence_panel, reliability_diagram
 
 __all__ = [
     "Mark",

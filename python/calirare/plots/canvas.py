@@ -63,6 +63,20 @@ def legend_below(figure: Figure) -> None:
     figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
 
 
+def point(colour: str, marker: str, size: float, **more: Any) -> dict[str, Any]:
+    """Returns how a single point is drawn, with a white edge."""
+    look = {"color": colour, "marker": marker, "markersize": size, "markeredgecolor": "white", "linestyle": "none"}
+    return look | more
+
+
+def number_axes(axes: Axes, form: str) -> None:
+    """Makes both axes logarithmic, with plain numbers in some format."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:{form}}")
+
+
 def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:
     """Writes without date or program version, which would make two equal pictures differ.
 

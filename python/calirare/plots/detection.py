@@ -1,23 +1,25 @@
-"""Precision over recall: what a threshold on the score costs."""
+"""Detection in pictures: precision over recall, and how many rare nodes a budget of alerts holds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calirare._util.amounts import amount
+from calirare.calibration import BudgetCurve
 from calirare.metrics import PrecisionRecall, auprc, precision_recall_curve
 from calirare.metrics.inputs import Predictions, read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
 from calirare.plots.marks import Marks, evenly, marks_of, plain
-from calirare.plots.panels import Panel
+from calirare.plots.reliability import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 # Colour, line and marker of each curve, told apart in greyscale too; more curves than this cannot be read.
 STYLES = ((DARK, "-", "D"), (LIGHT, "--", "o"), (GAP, "-.", "s"))
@@ -129,13 +131,7 @@ def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style
     colour, _, marker = style
     weights = np.ones(len(data.labels)) if data.weights is None else data.weights.numpy()
     alert, rare = data.probabilities.numpy() >= threshold, data.labels.numpy() == 1
-    look: dict[str, Any] = {
-        "color": colour,
-        "marker": marker,
-        "markersize": 7,
-        "markeredgecolor": "white",
-        "linestyle": "none",
-    }
+    look = canvas.point(colour, marker, 7)
     if not weights[alert].sum() > 0:
         axes.plot([], [], label=f"P from {threshold:.4g} on: no alert", **look)
         return
@@ -144,3 +140,72 @@ def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style
     alerts = amount(int(alert.sum()), "alert")
     said = f"P from {threshold:.4g} on: {alerts}, precision {precision:.2f}, recall {recall:.2f}"
     axes.plot([recall], [precision], label=said, zorder=5, clip_on=False, **look)
+
+
+LEAST = 1e-3  # stands for none where axes are logarithmic
+
+
+def budget_diagram(
+    curve: BudgetCurve,
+    path: str | Path,
+    *,
+    rare: np.ndarray | None = None,
+    chosen: int | None = None,
+    hits: float | None = None,
+    title: str | None = None,
+) -> Path:
+    """Draws how many rare nodes the likeliest alerts hold, with the interval that is promised.
+
+    Args:
+        curve: of `calirare.calibration.budget_curve`.
+        path: where to write; the folder must exist.
+        rare: which nodes are rare in truth, bool [n], where that is known; None draws no such line.
+        chosen: number of alerts of the run's own decision; None or 0 draws no marker.
+        hits: that are expected of these; None: between the numbers of the curve.
+        title: the line above the picture.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: `rare` is not about the curve's nodes.
+    """
+    n_lines = 3 + (rare is not None) + bool(chosen)
+    figure, axes = canvas.with_legend_below(title or "What a budget of alerts buys", n_lines, 0.75)
+    n, total = int(curve.alerts[-1]), float(curve.expected[-1])
+    band = f"expected, with {curve.coverage:.0%} intervals"
+    low = np.maximum(curve.low, LEAST)
+    axes.fill_between(curve.alerts, low, np.maximum(curve.high, LEAST), color=DARK, alpha=0.2, linewidth=0)
+    axes.plot(curve.alerts, curve.expected, color=DARK, linewidth=1.4, label=band)
+    if rare is not None:
+        found = curve.observed(rare)
+        axes.plot(curve.alerts, np.maximum(found, LEAST), color=GAP, linestyle="-.", linewidth=1.4, label="observed")
+    if chosen:
+        hits = float(np.interp(chosen, curve.alerts, curve.expected)) if hits is None else hits
+        said = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} hits expected"
+        axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=said, zorder=5)
+    axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")
+    axes.plot(curve.alerts, curve.alerts * total / n, color=GREY, linestyle=":", label="alerts drawn at random")
+    canvas.number_axes(axes, ",.6g")
+    axes.set_xlim(1, n)
+    axes.set_ylim(min(1.0, total), 1.5 * max(float(curve.high[-1]), 1.0))
+    axes.set_xlabel(f"alerts, the likeliest first (of {amount(n, 'node')})")
+    axes.set_ylabel("rare nodes among them")
+    canvas.legend_below(figure)
+    return canvas.save(figure, path, [_budget_marks(axes, curve, rare)])
+
+
+def _budget_marks(axes: Axes, curve: BudgetCurve, rare: np.ndarray | None) -> Marks:
+    """Returns what budgets tell whoever points at them, evenly spaced on the logarithmic axis."""
+    chosen = evenly(np.log(curve.alerts))
+    found = None if rare is None else curve.observed(rare)
+    words = []
+    for i in chosen:
+        of = amount(int(curve.alerts[-1]), "node")
+        words.append(
+            f"{amount(int(curve.alerts[i]), 'alert')} of {of}\nexpected: {curve.expected[i]:,.3g} rare\n"
+            f"{curve.coverage:.0%} interval: {curve.low[i]:,.4g} to {curve.high[i]:,.4g}"
+            + ("" if found is None else f"\nobserved: {found[i]:,.6g}")
+        )
+    title = "Rare nodes among the likeliest alerts"
+    return marks_of(axes, title, curve.alerts[chosen], np.maximum(curve.expected[chosen], LEAST), words)

@@ -146,13 +146,9 @@ def _legend(axes: Axes, of: str, rest: str) -> None:
     ]
     words = ((None, "no label"), ("rest", f"labelled, {_short(rest)}"), ("rare", f"labelled, {_short(of)}"))
     for kind, label in words:
-        look: dict[str, Any] = {
-            "marker": MARKERS[kind],
-            "markersize": 8,
-            "markeredgecolor": "black",
-            "linestyle": "none",
-        }
-        lines.append(Line2D([], [], color=GREY, markeredgewidth=1.8 if kind else 0.8, label=label, **look))
+        width = 1.8 if kind else 0.8
+        look = canvas.point(GREY, MARKERS[kind], 8, markeredgecolor="black", markeredgewidth=width)
+        lines.append(Line2D([], [], label=label, **look))
     figure = axes.get_figure()
     assert figure is not None
     title = "width and number: what the edge adds to the log-odds"

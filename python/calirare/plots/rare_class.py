@@ -17,7 +17,7 @@ from calirare.metrics.inputs import read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
 from calirare.plots.marks import Marks, marks_of, plain
-from calirare.plots.panels import Panel
+from calirare.plots.reliability import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,31 +114,25 @@ def rare_reliability_diagram(
 def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int) -> _Bins:
     data = read_event(f"{function}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
     y, p, w = data.labels, data.probabilities, data.weights
-    bins = equal_mass_statistics(p, y, n_bins, w)
-    filled = bins.weight[0] > 0
-    worth = bins.count[0]
+    bins, at = equal_mass_statistics(p, y, n_bins, w), equal_mass_bins(p, n_bins, w)
+    filled, worth, empty = bins.weight[0] > 0, bins.count[0], torch.zeros(n_bins, dtype=p.dtype)
     if w is not None:
-        squares = torch.bincount(equal_mass_bins(p, n_bins, w), weights=w.square(), minlength=n_bins)
+        squares = torch.bincount(at, weights=w.square(), minlength=n_bins)
         worth = bins.weight[0].square() / torch.where(filled, squares, 1.0)
+    least, most = (empty.scatter_reduce(0, at, p, end, include_self=False)[filled].numpy() for end in ("amin", "amax"))
     return _Bins(
         panel.title,
         bins.confidence[0][filled].numpy(),
         bins.accuracy[0][filled].numpy(),
         worth[filled].numpy(),
         bins.count[0][filled].numpy(),
-        *_ranges(p, equal_mass_bins(p, n_bins, w), n_bins, filled),
+        least,
+        most,
         len(y),
         float(bins.error()[0]),
         equal_mass_noise_floor(p, n_bins, n_draws=n_draws, weights=w),
         calibration_in_the_large(y, p, level=level, weights=w),
     )
-
-
-def _ranges(p: torch.Tensor, bins: torch.Tensor, n_bins: int, filled: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the smallest and the largest P of each filled bin."""
-    empty = torch.zeros(n_bins, dtype=p.dtype)
-    ends = (empty.scatter_reduce(0, bins, p, how, include_self=False)[filled].numpy() for how in ("amin", "amax"))
-    return next(ends), next(ends)
 
 
 def _marks(axes: Axes, bins: _Bins, low: float, level: float, event: str) -> Marks:
@@ -172,10 +166,8 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     floor = low if low > 0 else -0.02
     ends = binomial_interval(bins.share * bins.worth, bins.worth, level)
     if low > 0:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):  # numbers, not formulas: the page has none
-            axis.set_major_formatter(lambda value, _: f"{value:g}")
+        canvas.number_axes(axes, "g")
+        for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_formatter(lambda value, _: "")
     axes.set_xlim(floor, 1.0 if low > 0 else 1.02)
     axes.set_ylim(floor, 1.0 if low > 0 else 1.02)
@@ -190,16 +182,8 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     axes.vlines(x, np.maximum(ends[0], low), ends[1], color=DARK, linewidth=1.3, alpha=0.55, label=bar_label)
     hollow: dict[str, Any] = {"marker": "v", "markeredgecolor": DARK, "markerfacecolor": "white"}
     axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)
-    whole: dict[str, Any] = {
-        "marker": "D",
-        "color": GAP,
-        "markeredgecolor": "white",
-        "linestyle": "none",
-        "markersize": 8,
-        "zorder": 5,
-    }
-    axes.plot([bins.large.mean_p], [bins.large.share], label="all samples", **whole)
     large = bins.large
+    axes.plot([large.mean_p], [large.share], label="all samples", **canvas.point(GAP, "D", 8, zorder=5))
     said = f"mean P / share = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
     errors = f"n = {bins.n:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
     axes.set_title(f"{bins.title}\n{errors}\n{said}", fontsize=9)

@@ -4,21 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from calirare._util.arrays import as_integers, as_scores, as_weights, check_count
+from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_count
 from calirare.metrics import BinStatistics
 from calirare.metrics.binning import equal_width_statistics
+from calirare.metrics.inputs import class_members, confidence_and_correct, read, refuse_multilabel
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
 from calirare.plots.marks import Marks, marks_of
-from calirare.plots.panels import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+class Panel(NamedTuple):
+    """One panel; a plain tuple of the same order does as well.
+
+    Attributes:
+        title: the line above it.
+        y_true: whether it happened, [n] of 0 and 1.
+        p: with what probability, [n] in [0, 1].
+        weights: sample weights [n] >= 0, or None.
+    """
+
+    title: str
+    y_true: Array
+    p: Array
+    weights: Array | None = None
+
+
+def confidence_panel(
+    title: str, y_true: Array, p: Array, *, cls: int | None = None, weights: Array | None = None
+) -> Panel:
+    """Returns a panel that asks whether the predicted class is right as often as its probability says.
+
+    `y_true` is int [n], `p` [n, C] with rows that sum to one, or [n] = P(class 1); `cls` keeps only samples of this
+    true class (the view of `metrics.class_ace`). ValueError for a wrong shape or range, or where no sample has that
+    class.
+    """
+    name = "confidence_panel"
+    data = refuse_multilabel(name, read(name, y_true, p, weights))
+    confidence, correct = confidence_and_correct(data)
+    members = torch.ones_like(correct, dtype=torch.bool) if cls is None else class_members(name, data, cls)
+    weights = None if data.weights is None else data.weights[members]
+    return Panel(title, correct[members], confidence[members].detach(), weights)
+
+
+def class_panels(
+    y_true: Array,
+    p: Array,
+    *,
+    class_names: Sequence[str] | None = None,
+    weights: Array | None = None,
+) -> list[Panel]:
+    """Returns one panel per class, or label: does the class occur as often as its probability says?
+
+    Takes what `metrics.ece` does ([n] = P(class 1): one panel, for class 1). The titles are `class_names`, or "class
+    0", ..; ValueError where their number is wrong, too.
+    """
+    data = read("class_panels", y_true, p, weights)
+    if data.kind == "binary":
+        columns, hits, numbers = data.probabilities[:, None], data.labels[:, None] == 1, [1]
+    else:
+        columns, hits, numbers = data.probabilities, data.one_hot(), list(range(data.n_classes))
+    names = [f"class {k}" for k in numbers] if class_names is None else list(class_names)
+    if len(names) != len(numbers):
+        raise ValueError(f"class_panels: class_names must hold {len(numbers)} names, got {len(names)}")
+    return [Panel(name, hits[:, i], columns[:, i].detach(), data.weights) for i, name in enumerate(names)]
 
 
 def reliability_diagram(
@@ -104,21 +160,6 @@ def reliability_diagram(
     return canvas.save(figure, path, marks)
 
 
-def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Returns the smallest k with P(Binomial(trials, probability) <= k) >= q, float64 [n].
-
-    Trials are whole numbers >= 1. Does without scipy.stats, whose import takes a second.
-    """
-    from scipy.special import bdtr, bdtrik
-
-    inside = np.clip(probability, 1e-300, 1 - 2**-53)
-    trials = trials.astype(np.int64)
-    k = np.nan_to_num(np.ceil(bdtrik(q, trials, inside)))  # NaN of the smallest probabilities
-    below = np.maximum(k - 1, 0)
-    k = np.where(bdtr(below, trials, inside) >= q, below, k)
-    return np.where(probability <= 0, 0.0, np.where(probability >= 1, trials, k))
-
-
 def _panel_statistics(panel: Panel, n_bins: int) -> tuple[BinStatistics, np.ndarray]:
     """Returns the sums per bin, and how many samples of equal weight each bin is worth, [M]."""
     where = f"of panel {panel.title!r}"
@@ -145,9 +186,11 @@ def _first_filled(bins: BinStatistics) -> int:
 
 def _band(bins: BinStatistics, trials: np.ndarray, level: float) -> list[np.ndarray]:
     """Returns both ends of the consistency band in each filled bin."""
+    from scipy.stats import binom
+
     filled = bins.count[0].numpy() > 0
     trials, confidence = trials[filled], bins.confidence[0].numpy()[filled]
-    return [binomial_quantile(q, trials, confidence) / trials for q in ((1 - level) / 2, (1 + level) / 2)]
+    return [binom.ppf(q, trials, confidence) / trials for q in ((1 - level) / 2, (1 + level) / 2)]
 
 
 def _marks(

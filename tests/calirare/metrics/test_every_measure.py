@@ -104,6 +104,10 @@ def test_torch_and_devices_give_the_same_number(name, kind, device):
     for given in ({}, {"weights": w}):
         found = measure(there[1], there[0], **({} if not given else {"weights": there[2]}))
         assert float(found) == pytest.approx(float(measure(y, p, **given)), rel=1e-9, abs=1e-12)
+        if isinstance(found, torch.Tensor):
+            assert (found.shape, found.dtype) == ((), torch.float64)
+    if name in ("ece", "classwise_ece", "macro_ace", "nll", "brier"):
+        assert measure(there[1], there[0].float()).dtype == torch.float32
 
 
 def test_the_interval_of_a_weighted_mean_is_the_textbook_one():

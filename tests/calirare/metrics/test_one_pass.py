@@ -62,7 +62,18 @@ def test_random_fractions_with_many_ties(rows, n_bins, data):
 
 
 @pytest.mark.parametrize(
-    "kind", ["int32 labels", "bool labels", "numpy", "read-only numpy", "lists", "Fortran order", "strided"]
+    "kind",
+    [
+        "int32 labels",
+        "bool labels",
+        "numpy",
+        "read-only numpy",
+        "lists",
+        "Fortran order",
+        "strided",
+        "big-endian",
+        "longdouble",
+    ],
 )
 def test_every_kind_of_input_is_the_same_number(kind):
     rng = np.random.default_rng(0)
@@ -75,6 +86,8 @@ def test_every_kind_of_input_is_the_same_number(kind):
         "bool labels": (torch.from_numpy(p), torch.from_numpy(y.astype(bool))),
         "numpy": (p, y.astype(np.uint8)),
         "read-only numpy": (frozen, y),
+        "big-endian": (p.astype(">f8"), y.astype(">i2")),
+        "longdouble": (p.astype("g"), y.astype("g")),
         "lists": (p.tolist(), y.tolist()),
         "Fortran order": (np.asfortranarray(p), y),
         "strided": (np.repeat(p, 2, axis=0)[::2], np.repeat(y, 2)[::2]),
