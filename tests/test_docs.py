@@ -57,7 +57,7 @@ def test_the_page_on_files_lists_the_columns_of_tables() -> None:
     assert all(f"`{each.name}`" in page for each in calirare.run.COLUMNS)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_first_example_of_the_gallery_runs(elsewhere: Path, unrendered: None) -> None:
     """`make docs` runs all of them, this one too; here what it writes is looked at."""
     assert max(len(example.read_text(encoding="utf-8").splitlines()) for example in EXAMPLES) <= 40

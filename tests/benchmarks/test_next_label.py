@@ -29,20 +29,3 @@ def test_the_nodes_that_judge_are_never_asked_for_and_every_rule_starts_alike(be
     assert (task.y[first.chosen] == 1).sum() == bench.rounds.PER_CLASS
     assert (task.y[first.random] == 1).sum() >= bench.rounds.MIN_RARE
     assert all(np.array_equal(a, b) for a, b in zip(parts, vars(again).values(), strict=True))
-
-
-def game(level: float) -> dict[str, Any]:
-    return {"auprc": [0.5, level], "log_loss": [0.5, 1 - level], "labels": [50, 55], "rare": [5, 6]}
-
-
-def test_rules_are_held_beside_each_other_on_the_splits_that_all_have(bench):
-    case = bench.rounds.Case
-    rows = {case("cora", rule, i): game(0.7 + 0.1 * i) for rule in ("value", "uncertainty", "random") for i in (0, 1)}
-    rows[case("cora", "value", 2)] = game(0.99)
-    found = bench.main.summary(rows)["sets"]["cora"]
-    assert {rule: of["splits"] for rule, of in found.items()} == {"value": 2, "uncertainty": 2, "random": 2}
-    assert found["value"]["auprc"] == [0.5, 0.75]
-    assert found["value"]["rounds_to_auprc"] == 1
-    about = {"command": "python x", "commit": "abcdefgh", "versions": {"torch": "2"}}
-    told = bench.page.text(bench.main.summary(rows), about)
-    assert "in AUPRC on cora and in log loss on cora" in told, "as good as is not better"

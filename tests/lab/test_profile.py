@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from calirare_lab.profile.command import Event, read_events, stage_times
+from calirare_lab.profile.command import Event, stage_times
 from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
 from tests.helpers.command import call
 
@@ -53,17 +53,6 @@ def test_bad_input_is_one_sentence(arguments, message, tmp_path):
     assert message in said.err
     assert said.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_events_are_read_in_order_and_named(tmp_path):
-    events = [
-        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 5.0, "dur": 1.0},
-        {"ph": "X", "cat": "user_annotation", "name": "calirare: train", "ts": 4.0, "dur": 9.0},
-        {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step", "ts": 4.5, "dur": 9.0},
-        {"ph": "i", "cat": "cpu_op", "name": "mark", "ts": 1.0},
-    ]
-    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
-    assert read_events(tmp_path / "t.json") == [Event("train", 0.0, 9.0, True), Event("aten::mm", 1.0, 1.0, False)]
 
 
 def test_stages_and_the_rest_add_up_and_nested_ones_are_told_apart():

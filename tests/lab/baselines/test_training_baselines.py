@@ -48,13 +48,6 @@ def test_class_weighted_smoothing_is_torchs() -> None:
     )
 
 
-def test_label_smoothing_by_hand() -> None:
-    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
-    value = label_smoothing_loss(logits, torch.tensor([1, 0]), torch.tensor([1.0, 3.0]).double(), 0.2)
-    expected = (-0.9 * math.log(3 / 4) - 0.1 * math.log(1 / 4) + 3 * math.log(2)) / 2
-    assert float(value) == pytest.approx(expected, rel=1e-12)
-
-
 def test_focal_loss_by_hand_and_without_focus() -> None:
     logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
     targets, weights = torch.tensor([1, 0]), torch.tensor([1.0, 3.0]).double()

@@ -90,15 +90,3 @@ def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, qu
     assert float((p[:, 1] - torch.sigmoid(margin)).abs().max()) < 1e-9
     in_sample, _ = ours.calibrated(context, ours.Recipe(n_networks=2, source="in-sample"))
     assert float((in_sample - p).abs().max()) > 1e-3
-
-
-def test_trainings_are_shared_between_methods(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from calirare_lab.paper import context as context_module
-
-    trained = []
-    real = context_module.fit
-    monkeypatch.setattr(context_module, "fit", lambda *args: trained.append(1) or real(*args))
-    context = Context(PLACE, small)
-    for name in ("uncalibrated", "temperature", "matrix", "isotonic_balanced", "beta"):
-        METHODS[name].run(context)
-    assert len(trained) == 1
