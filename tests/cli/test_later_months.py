@@ -119,7 +119,7 @@ def test_types_of_edges_that_are_missing_or_new_are_said(budget, first, tmp_path
     said = predicted(run, fewer, tmp_path / "f.csv")
     assert "no edge is of type card, of which the run's graph has some" in said.err
     said = predicted(run, more, tmp_path / "m.csv")
-    assert "edges of type wire count as edges alone" in said.err
+    assert "edges of type wire count only as edges" in said.err
     saved, graph = calirare.load(run), calirare.load_dataset(fewer[0], features=fewer[1], id="account", label="label")
     with pytest.raises(InputError, match=r"types or directions as those of the run's graph, card and transfer"):
         saved.predict(graph)

@@ -1,4 +1,4 @@
-"""Labels that stand in a table of their own, beside a graph without any."""
+"""Labels that stand in a table of their own, for a graph without any."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
         graph: without labels.
         path: of a table: a column `node` (or id) with the names of nodes (row numbers where they have none) and one
             `label` (or y, class); of two columns the other one. Repetitions of a row are one row.
-        unknown: values that stand for no label, beside an empty cell and -1.
+        unknown: values that stand for no label, next to an empty cell and -1.
 
     Raises:
         InputError: the graph has labels, the table cannot be read, or a node is unknown or has two labels.
     """
     if graph.y is not None and bool((graph.y >= 0).any()):
         raise InputError(
-            f"graph {graph.name!r}: labels must stand in one place, but the data have some beside {path}: leave their "
+            f"graph {graph.name!r}: labels must stand in one place, but the data have some next to {path}: leave their "
             "column out (--leave-out), or take the table in its place (--relabel)"
         )
     source = source_of(path)

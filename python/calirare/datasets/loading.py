@@ -84,7 +84,7 @@ def load_dataset(
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
-        labels: "all", or "positive-only": labels of the rare class alone are known, see `calirare.graph.known_rare`.
+        labels: "all", or "positive-only": labels of only the rare class are known, see `calirare.graph.known_rare`.
         label_table: table of the labels where the data have none, see `with_label_table`.
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
@@ -210,7 +210,7 @@ def _known_rare(
     *,
     published: bool,
 ) -> Graph:
-    """Returns a graph whose rare nodes alone have labels; a split that is drawn or stored holds out test nodes."""
+    """Returns a graph of which only rare nodes have labels; a split that is drawn or stored holds out test nodes."""
     y = graph.y
     if y is not None and torch.unique(y[y >= 0]).numel() > 1:
         graph = graph.rare(_choose_minority(graph, minority, stored))

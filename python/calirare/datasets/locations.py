@@ -19,7 +19,7 @@ def data_roots(root: str | Path | None = None) -> tuple[Path, ...]:
 
     Args:
         root: the only folder to search; None for the folder named by the environment variable `CALIRARE_DATA`, else
-            `../shared/data` beside a source checkout if it is there, and then the user's cache.
+            `../shared/data` next to a source checkout if it is there, and then the user's cache.
 
     Returns:
         The folders; only the last need not exist.

@@ -15,7 +15,7 @@ from calirare_ext import Csr
 
 # Slope of the log-odds in the neighbourhood score (standard deviation 1) where labels are drawn from a posterior.
 LOG_ODDS_SLOPE = 3.0
-# Rows of features drawn together, so that little memory is needed beside the features themselves.
+# Rows of features drawn together, so that little memory is needed for more than the features.
 CHUNK = 65536
 
 

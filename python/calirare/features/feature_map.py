@@ -97,7 +97,7 @@ class FeatureMap:
                 log(1 + number of words). "none": numbers as they are. "stored": what the graph says in
                 `feature_normalisation`, and constant columns stay. Categories, dates and missing values become numbers
                 under each.
-            impute: what missing numbers become, beside a column that says where: "median", "zero" or "error".
+            impute: what missing numbers become, next to a column that says where: "median", "zero" or "error".
             one_hot: names of columns that get a column per category, though they hold numbers or many categories.
             nodes: labelled nodes, int64 [m], by whose labels columns of more than 20 common categories are encoded, out
                 of fold; None: the 20 commonest get a column each.
@@ -192,7 +192,7 @@ class FeatureMap:
     def own(self, graph: Graph) -> Graph:
         """Returns the map's own graph as a detector takes it.
 
-        Numbers alone under "stored" stay as they are: every detector scales them by itself, as the graph says.
+        Only numbers under "stored" stay as they are: every detector scales them by itself, as the graph says.
         """
         return graph if self.how == "stored" and not graph.columns else self.transform(graph)
 
@@ -236,7 +236,7 @@ class FeatureMap:
     def of_numbers(self, x: Tensor) -> Tensor:
         """Returns rows of raw numbers, [n, n_inputs] in the map's own order, mapped column by column, float32 [n, d].
 
-        For nodes of which there is no graph; the map must have been fitted on numbers alone.
+        For nodes of which there is no graph; the map must have been fitted on numbers only.
         """
         assert self.whole is None
         assert all(column.kind == "numeric" for column in self.columns)

@@ -77,11 +77,11 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     """
     log = Log({})
     numbers = [i for i, column in enumerate(table.columns) if column.kind != "categorical"]
-    told, beside = _of_scored(table, graph.scored, numbers)
-    summary = ColumnSummary.of(told, numbers)
-    summary = replace(summary, missing=summary.missing - beside)
+    of_scored, others = _of_scored(table, graph.scored, numbers)
+    summary = ColumnSummary.of(of_scored, numbers)
+    summary = replace(summary, missing=summary.missing - others)
     _check_missing(table, numbers, summary, options)
-    maps: list[ColumnMap] = [*_numeric(graph, told, numbers, summary, options, log)]
+    maps: list[ColumnMap] = [*_numeric(graph, of_scored, numbers, summary, options, log)]
     for i, column in enumerate(table.columns):
         if column.kind == "date":
             cycles = fit_cyclic(table, i)
@@ -92,7 +92,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
             maps += _categorical(table, i, options, log)
     gone = [i for i, n in zip(numbers, summary.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
     if gone:
-        maps.append(gaps := fit_missing(told, gone))
+        maps.append(gaps := fit_missing(of_scored, gone))
         filled = "0" if options.impute == "zero" else "the median"
         groups = f", {len(gaps.names)} columns say where" if len(gaps.names) > 1 else ", a column says where"
         log.add(f"missing values become {filled}{groups if gaps.names else ''}", [table.columns[i].name for i in gone])
@@ -116,30 +116,18 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
 
 
 def _of_scored(table: RawTable, scored: Tensor | None, numbers: list[int]) -> tuple[RawTable, NumpyArray]:
-    """Returns a table where columns of numbers that tell scored nodes apart have no values of the others.
-
-    What a column is mapped by is then what scored nodes have there; a column of the others alone (of merchants, say) is
-    mapped by theirs.
-
-    Args:
-        table: the raw columns.
-        scored: which nodes are, bool [n]; None: all.
-        numbers: which columns hold numbers or dates.
-
-    Returns:
-        The table, and of each of `numbers` how many values were taken out or are missing among nodes not scored.
-    """
-    beside = np.zeros(len(numbers))
+    """Returns a table where columns of numbers that tell scored nodes apart have no values of the others."""
+    unscored = np.zeros(len(numbers))
     if scored is None:
-        return table, beside
+        return table, unscored
     x = table.x.clone()
     for j, i in enumerate(numbers):
         column = x[:, table.places[i]]
         seen = column[scored & ~column.isnan()]
         if len(seen) and bool(seen.min() < seen.max()):
             column[~scored] = torch.nan
-            beside[j] = int((~scored).sum())
-    return replace(table, x=x), beside
+            unscored[j] = int((~scored).sum())
+    return replace(table, x=x), unscored
 
 
 def _check_missing(table: RawTable, numbers: Sequence[int], summary: ColumnSummary, options: Options) -> None:

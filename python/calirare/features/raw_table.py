@@ -206,10 +206,7 @@ def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
 
 
 def _by_number(names: Sequence[str]) -> dict[float, int]:
-    """Returns the places of names by the numbers, in float32, that a table read without its run makes of them.
-
-    A number that two names become, such as 7 and 007, is neither's.
-    """
+    """Returns the places of names by the numbers, in float32, that a table read without its run makes of them."""
     words = [TRUTH.get(name.lower(), name) for name in names]
     with np.errstate(over="ignore"):
         numbers = [float(np.float32(float(word))) if _is_number(word) else np.nan for word in words]

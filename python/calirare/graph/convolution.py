@@ -101,7 +101,7 @@ class _Lazy(Propagation, abc.ABC):
 class LazyPropagation(_Lazy):
     """The same for a large graph with dense features: A_hat X is made at the rows that are asked for.
 
-    Training touches the receptive field of the labelled nodes alone, and `calirare.intervals.streaming` makes the rest
+    Training touches the receptive field of the labelled nodes only, and `calirare.intervals.streaming` makes the rest
     a block of rows at a time, so that A_hat X never exists as a whole. What asks for `inputs` gets all of it, kept.
 
     Args:

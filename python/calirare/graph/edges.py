@@ -262,7 +262,7 @@ def edge_notes(
         if taken.duplicates == "drop":
             how = "each edge counts once (--duplicates sum makes its number the weight)"
         notes.append(f"repetitions among them: {more:,}, {how}")
-    # With every opposite direction, which the adjacency has, there are as many more as stand alone.
+    # With every opposite direction, which the adjacency has, there are as many more as stand in one direction.
     kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
     if asked.symmetrize is None and (alone := n_entries - kept - listed):
         also = "who points at whom is read too" if directed else "--directed tells directions apart too"
@@ -287,7 +287,7 @@ def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int
     if m < NOT_YET * n or not m:
         return []
     return [
-        f"{m:,} of {n:,} scored nodes have edges after {as_of} alone: they are scored as nodes without edges, and "
+        f"{m:,} of {n:,} scored nodes have edges only after {as_of}: they are scored as nodes without edges, and "
         "count among those to expect: if they were not there yet, leave their rows out of the node table"
     ]
 

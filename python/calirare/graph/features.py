@@ -53,7 +53,7 @@ def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
 
 
 def weights_note(graph: Graph) -> str:
-    """Returns a sentence where weights differ so much that most nodes see one neighbour alone; else nothing.
+    """Returns a sentence where weights differ so much that most nodes see only one neighbour; else nothing.
 
     Means over neighbours and propagation are by weight.
     """

@@ -212,8 +212,8 @@ def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
 
     Args:
         path: the folder; it must not be there.
-        facts: what `graph.json` will say beside the format, as it stands at the end of the block; `checksums` is
-            written by those alone whose arrays fulfil every check.
+        facts: what `graph.json` holds next to the format, as it stands at the end of the block; `checksums` is
+            written only by those whose arrays fulfil every check.
 
     Yields:
         The folder under its passing name, on the same disk.
@@ -238,7 +238,7 @@ def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
 
 
 def facts_of(path: Path) -> dict[str, Any]:
-    """Returns what `graph.json` says.
+    """Returns what `graph.json` holds.
 
     Raises:
         InputError: it is missing or damaged, or an array that it lists is missing, but for labels and a split.

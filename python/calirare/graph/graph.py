@@ -27,7 +27,6 @@ from calirare.graph.tables.sources import TableInMemory
 from calirare.graph.validation import (
     check_adjacency,
     check_class_beside_others,
-    check_class_names,
     check_features,
     check_labels,
     check_matrix,
@@ -73,7 +72,7 @@ class Graph:
         node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are numbers without gaps (NaN).
-        scored: which nodes P(rare) is told of, bool [n]; the others (devices, merchants, accounts at other banks) carry
+        scored: which nodes are scored, bool [n]; the others (devices, merchants, accounts at other banks) carry
             edges alone and have no label. None: every node.
         relations: the edges by type and direction, or none where nothing is known of either.
         notes: what was done to tables that nobody asked for, a sentence each; not stored.
@@ -131,7 +130,7 @@ class Graph:
             y, given = getattr(self, labels), getattr(self, names)
             if y is None:
                 continue
-            check_class_names(given, where)
+            check_names(given, "class names", where)
             check_labels(y, n, len(given), "labels", where)
             if not given:
                 object.__setattr__(self, names, tuple(str(k) for k in range(int(y.max()) + 1)))
@@ -193,7 +192,7 @@ class Graph:
 
     @property
     def scored_nodes(self) -> Tensor:
-        """The nodes that P(rare) is told of, int64, ascending."""
+        """The scored nodes, int64, ascending."""
         if self.scored is None:
             return torch.arange(self.n_nodes, device=self.device)
         return self.scored.nonzero().flatten()
@@ -295,7 +294,7 @@ class Graph:
                 adjacency [n, n] as a sparse matrix of SciPy or torch or a `SparseTensor` of torch_sparse, whose values
                 are the weights where `weight` gives none.
             features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file. None: of files
-                the one beside that of the edges whose name has "nodes" in place of "edges"; of arrays none, and as with
+                the one next to the edges whose name has "nodes" in place of "edges"; of arrays none, and as with
                 d = 0 the number of neighbours is the feature.
             labels: integer [n] with -1 for unknown, names of classes [n], or the name of a column of the feature file.
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
@@ -351,7 +350,7 @@ class Graph:
     ) -> Graph:
         """Returns the graph of an `.npz` file, as a rare-class task where a rare class is known.
 
-        The rare class is `minority`, else the one stored in the file; labels that are 0 and 1 alone are a rare-class
+        The rare class is `minority`, else the one stored in the file; labels that are only 0 and 1 are a rare-class
         task with class 1 as the rare one. Otherwise the graph keeps its classes.
 
         Args:

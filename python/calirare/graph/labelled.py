@@ -1,4 +1,4 @@
-"""What labelled nodes must satisfy before training, labels that replace others, and labels of the rare class alone."""
+"""What labelled nodes must satisfy before training, labels that replace others, and labels of only the rare class."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def check_trainable(graph: Graph) -> None:
     if int((labelled > 0).sum()) < 2:
         raise InputError(
             f"{where}: training needs two classes, but every labelled node is "
-            f"{graph.class_names[int(labelled.argmax())]!r}: label others too, or, where rare nodes alone are ever "
+            f"{graph.class_names[int(labelled.argmax())]!r}: label others too, or, where only rare nodes are ever "
             "labelled, say labels='positive-only' (command line: --labels positive-only)"
         )
     if graph.split is None:
@@ -163,7 +163,7 @@ def relabelled(graph: Graph, nodes: Tensor, labels: Tensor, parts: Tensor) -> Gr
         InputError: there are no labels or there is no split.
     """
     if graph.y is None or graph.split is None:
-        raise InputError(f"graph {graph.name!r}: to be labelled anew it must have labels and a split")
+        raise InputError(f"graph {graph.name!r}: to be relabelled it must have labels and a split")
     device = graph.device
     nodes, labels, parts = nodes.to(device), labels.to(device), parts.to(device)
     y, part = graph.y.clone(), torch.full((graph.n_nodes,), NO_PART, dtype=torch.int64, device=device)
@@ -203,13 +203,13 @@ DRAW = 15  # second number of the seed: another draw than those of splits
 
 
 def known_rare(graph: Graph, minority: int | str | None = None) -> Graph:
-    """Returns the graph in which rare nodes alone have a label, all of them training; test nodes keep theirs.
+    """Returns the graph in which only rare nodes have a label, all of them training; test nodes keep theirs.
 
     Labels of the rest are taken for unknown. Test nodes that a split holds out to be judged by are those of the split;
     without one, or where every test node is rare, there are none.
 
     Args:
-        graph: with labels, of any classes or the rare one alone.
+        graph: with labels, of any classes or only the rare one.
         minority: number or name of the rare class; None: that of the graph, or the only one there is.
 
     Raises:
@@ -275,7 +275,7 @@ def with_sampled_negatives(graph: Graph, seed: int, n_drawn: int = DRAWN) -> Gra
     others[known] = False
     places = others.nonzero().flatten().numpy()
     if not len(places):
-        raise InputError(f"graph {graph.name!r}: every node is a known rare one, there is none to tell anything about")
+        raise InputError(f"graph {graph.name!r}: every node is a known rare one, there is no other node to score")
     order = np.random.default_rng([seed, DRAW]).permutation(len(places))[:n_drawn]
     drawn = torch.from_numpy(np.sort(places[order]))
     y = torch.full((graph.n_nodes,), -1, dtype=torch.int64)

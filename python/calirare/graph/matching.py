@@ -66,7 +66,7 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
     if lacking and graph.n_nodes:
         say(f"no edge is of type {names_in_words(lacking)}, of which the run's graph has some")
     if more and names:
-        say(f"edges of type {names_in_words(more)} count as edges alone, as the run's graph has none of that type")
+        say(f"edges of type {names_in_words(more)} count only as edges, as the run's graph has none of that type")
     if more and not names:
         say("types and directions of edges are left out, as the run's graph has none")
     indptr = torch.zeros(graph.n_nodes + 1, dtype=torch.int64, device=graph.device)

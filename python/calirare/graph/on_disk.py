@@ -29,7 +29,7 @@ class GraphOnDisk:
 
     Attributes:
         path: the folder.
-        facts: what `graph.json` says.
+        facts: what `graph.json` holds.
         files: its arrays, by name.
         columns: names and kinds of the features, or none.
     """

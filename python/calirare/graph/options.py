@@ -156,11 +156,11 @@ class TableOptions:
         unknown_ends: nodes of the edges that the node table does not have: "error" refuses them, "drop" leaves their
             edges out, "add" joins them as nodes without features that are not scored; None: refused, but added where
             all ends of one column are so.
-        scored: of the node table: `COLUMN=VALUE`, the rows that P(rare) is told of; the others carry edges alone.
+        scored: of the node table: `COLUMN=VALUE`, the rows that are scored; the others only carry edges.
         kinds: of the node table: what the columns of a run hold, by their names, see `SavedRun.kinds`; their cells are
-            read as that, though in this table alone they may look like something else.
+            read as that, though in this table they may look like something else.
         unweighted: of the edge table: no column holds weights, not even one called weight.
-        unknown: of the node table: values of the label column that stand for no label, beside an empty cell and -1.
+        unknown: of the node table: values of the label column that stand for no label, next to an empty cell and -1.
     """
 
     label: str | None = None
@@ -193,5 +193,5 @@ class TableOptions:
             raise InputError(f"tables: unweighted must be left out where weight names a column, got {self.weight!r}")
 
     def names_weights(self, column: str) -> bool:
-        """Returns whether a column of the edge table holds weights by its name alone."""
+        """Returns whether a column of the edge table holds weights by its name."""
         return self.weight is None and not self.unweighted and column.lower() == WEIGHT

@@ -1,4 +1,4 @@
-"""Edges with a direction and a type, beside the adjacency that has neither."""
+"""Edges with a direction and a type, next to the adjacency that has neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph must satisfy: one function per part, each fault one sentence that says where and how to mend it."""
+"""What a graph must satisfy: one function per part, each fault one message: where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from calirare.graph.spelling import find_name
 from calirare.graph.splits import PARTS, Split
 from calirare_ext import Csr
 
-# Rows looked at together, so that a check of a large dense matrix needs little memory beside it.
+# Rows looked at together, so that a check of a large dense matrix needs little extra memory.
 CHUNK = 65536
 # Squares of larger numbers, and sums of them over neighbours and nodes, leave float32.
 MAX_FEATURE = 1e19
@@ -108,7 +108,7 @@ def _check_symmetry(adjacency: Csr, where: str, name: Callable[[int], str]) -> N
 
 
 def has_self_loop(adjacency: Csr) -> bool:
-    """Returns whether an edge joins a node to itself; needs little memory beside the adjacency."""
+    """Returns whether an edge joins a node to itself; needs little extra memory."""
     indptr, n = adjacency.indptr, adjacency.n_rows
     for start in range(0, n, CHUNK):
         ends = indptr[start : min(start + CHUNK, n) + 1]
@@ -206,21 +206,6 @@ def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str)
         )
 
 
-def check_class_names(names: tuple[str, ...], where: str) -> None:
-    """Checks that no two classes have one name, by which a class is found again.
-
-    Raises:
-        InputError: a name stands twice.
-    """
-    if len(set(names)) == len(names):
-        return
-    twice = next(name for name in names if names.count(name) > 1)
-    first, second = [k for k, name in enumerate(names) if name == twice][:2]
-    raise InputError(
-        f"{where}: class names must differ, but classes {first} and {second} are both called {twice!r}: rename one"
-    )
-
-
 def check_per_node(values: Any, n_nodes: int, what: str, where: str) -> None:
     """Checks that values, where there are any, are one per node.
 
@@ -248,7 +233,7 @@ def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: s
     if scored is None:
         return
     if not isinstance(scored, Tensor) or scored.dtype != torch.bool:
-        raise TypeError(f"{where}: scored must be a bool tensor, True for the nodes that P(rare) is told of")
+        raise TypeError(f"{where}: scored must be a bool tensor, True for the scored nodes")
     check_per_node(scored, n_nodes, "scored", where)
     if n_nodes and not bool(scored.any()):
         raise InputError(
@@ -364,6 +349,6 @@ def one_class(graph_name: str, name: str) -> str:
     """Returns the message for a graph whose labelled nodes are all of one class."""
     return (
         f"graph {graph_name!r}: a rare-class task needs two classes, but every labelled node is {name!r} (-1 stands "
-        "for unknown, 0 for the rest): label others too, or, where rare nodes alone are ever labelled, say "
+        "for unknown, 0 for the rest): label others too, or, where only rare nodes are ever labelled, say "
         "labels='positive-only' (command line: --labels positive-only)"
     )

@@ -77,7 +77,7 @@ def test_labels_in_two_places_and_in_none_are_told(tables):
     rows = NODES.splitlines()
     (tables / "nodes.csv").write_text("\n".join([rows[0] + ",label", *(row + ",fine" for row in rows[1:])]) + "\n")
     with pytest.raises(
-        InputError, match=r"labels must stand in one place, but the data have some beside .*labels\.csv"
+        InputError, match=r"labels must stand in one place, but the data have some next to .*labels\.csv"
     ):
         load_dataset(tables / "edges.csv", label_table=tables / "labels.csv")
     graph = load_dataset(tables / "edges.csv", label_table=tables / "labels.csv", leave_out=("label",))

@@ -69,11 +69,11 @@ def test_rare_refuses_a_class_that_makes_no_task(y, minority, message):
 def test_no_two_classes_have_one_name():
     with pytest.raises(
         InputError,
-        match="graph 'small': class names must differ, but classes 0 and 2 are both called 'acct': rename one",
+        match="graph 'small': class names must differ, but 'acct' stands at 0 and at 2, counted from 0: rename one",
     ) as error:
         small_graph(class_names=("acct", "good", "acct"))
     assert one_sentence(error)
-    with pytest.raises(InputError, match="classes 1 and 2 are both called 'b'"):
+    with pytest.raises(InputError, match="class names must differ, but 'b' stands at 1 and at 2"):
         dataclasses.replace(small_graph().rare(1), original_class_names=("a", "b", "b"))
 
 

@@ -73,17 +73,17 @@ def test_nodes_that_edges_of_the_future_alone_name_are_told_of(tmp_path, scored,
     nodes = pd.DataFrame({"id": list("abc"), "f": [1, 2, 3], "kind": list("pqp")})
     edges = pd.DataFrame({"source": list("abc"), "target": list("baa"), "when": [1, 3, 9]})
     graph = Graph.from_tables(edges, nodes, time="when", as_of="5", scored=scored)
-    found = [note for note in graph.notes if "after 5 alone" in note]
+    found = [note for note in graph.notes if "only after 5" in note]
     assert len(found) == bool(told)
     for note in found:
-        assert note.startswith(f"edges: {told} scored nodes have edges after 5 alone: they are scored as nodes without")
+        assert note.startswith(f"edges: {told} scored nodes have edges only after 5: they are scored as nodes without")
         assert note.endswith("if they were not there yet, leave their rows out of the node table")
-    assert not any("alone" in note for note in Graph.from_tables(edges, nodes, time="when", as_of="9").notes)
+    assert not any("only after" in note for note in Graph.from_tables(edges, nodes, time="when", as_of="9").notes)
     many = pd.DataFrame({"id": range(400), "f": range(400)})
     ring = pd.DataFrame({"source": range(399), "target": range(1, 400), "when": [0] * 396 + [9] * 3})
     for last, said in ((9, 0), (8, 0), (-1, 1)):  # a few, as accounts at rest, go without a word
         notes = Graph.from_tables(ring, many, time="when", as_of=str(last), id="id").notes
-        assert sum("alone" in note for note in notes) == said
+        assert sum("only after" in note for note in notes) == said
 
 
 def test_nanoseconds_are_told_apart(write):

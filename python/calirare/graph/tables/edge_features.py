@@ -109,13 +109,7 @@ def not_read(names: Sequence[str]) -> str:
 
 
 def _by_node(values: NumpyArray, ends: NumpyArray, n_nodes: int) -> dict[str, NumpyArray]:
-    """Returns mean, sum, least and greatest of the values of each node's edges, float64 [n], NaN where there is none.
-
-    Args:
-        values: of the edges, NaN for none.
-        ends: the nodes of an edge, integer [m, 1] or [m, 2].
-        n_nodes: how many nodes there are.
-    """
+    """Returns mean, sum, least and greatest of the values of each node's edges, float64 [n], NaN without any."""
     here = ~np.isnan(values)
     nodes, values = ends[here].ravel(), np.repeat(values[here], ends.shape[1]).astype(np.float64)
     count, total = np.bincount(nodes, minlength=n_nodes), np.bincount(nodes, values, n_nodes)

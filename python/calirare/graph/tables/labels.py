@@ -18,7 +18,7 @@ from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.files import row_in_words
 from calirare.graph.tables.sources import Source
 
-# What programs write for a missing number; beside numbers it is no name of a class.
+# What programs write for a missing number; among numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
 
 
@@ -83,7 +83,7 @@ def labels_of(
     """Reads a column of labels: the one reader of every table that has labels.
 
     An empty cell and -1 are unknown. Labels are numbers where all are (1.0 is 1, true and false are 1 and 0), else
-    names. Blanks around a cell are cut, and two names that differ in capitals alone are a fault.
+    names. Blanks around a cell are cut, and two names that differ only in capitals are a fault.
 
     Args:
         column: of pandas.
@@ -145,7 +145,7 @@ def _number(key: str) -> float:
 
 
 def written_twice(names: Sequence[str], counts: NumpyArray, where: str, of: str) -> list[str]:
-    """Returns the fault that two classes differ in capitals alone, if two do: the second would count as the rest."""
+    """Returns the fault that two classes differ only in capitals, if two do: the second would count as the rest."""
     plain = [name.casefold() for name in names]
     again = next((i for i, name in enumerate(plain) if name in plain[:i]), None)
     if again is None:

@@ -174,10 +174,7 @@ def why_any_unknown(names: Iterable[str], known: Any) -> str:
 
 
 def _look(name: str) -> str:
-    """Returns a name as a person sees it: in one Unicode form, of small letters, without zeros in front or a point.
-
-    Characters that are not seen are left out, and all white space is one blank.
-    """
+    """Returns a name as a person sees it: in one Unicode form, of small letters, without zeros in front or a point."""
     if not name.isascii():
         plain = unicodedata.normalize("NFKC", name).translate(AS_TYPED)
         name = "".join(c for c in plain if unicodedata.category(c) != "Cf")

@@ -197,16 +197,7 @@ class NodeCells:
         return bool(wrong.any())
 
     def _odd(self, name: str, cells: Any, odd: str, plain: NumpyArray, what: str, write: str) -> bool:
-        """Notes and returns whether cells are mostly numbers or dates, some in a way that is not read as such.
-
-        Args:
-            name: of the column.
-            cells: its text.
-            odd: pattern of that way.
-            plain: which cells are read, bool.
-            what: they are.
-            write: what to write in their place.
-        """
+        """Notes and returns whether cells are mostly numbers or dates, some in a way that is not read as such."""
         wrong = cells.str.fullmatch(odd).to_numpy(dtype=bool, na_value=False) & ~plain
         if not wrong.any() or (wrong | plain).sum() <= MOST * cells.notna().sum():
             return False

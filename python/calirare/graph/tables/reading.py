@@ -63,7 +63,7 @@ def read_tables(
 
     Args:
         edges: the edge table: a path, or as `source_of` takes it.
-        nodes: the node table; None for the file beside it whose name has "nodes" in place of "edges".
+        nodes: the node table; None for the file next to it whose name has "nodes" in place of "edges".
         rules: what to do with repeated edges, self loops and missing opposite directions.
         options: which columns mean what.
 
@@ -138,7 +138,7 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
     if wrong or found.ids is None:
         return found
     until = None
-    if options.as_of is not None:  # a node that edges lead to later alone is not there yet
+    if options.as_of is not None:  # a node that edges lead to only later is not there yet
         table = read_table(edges)
         until = EdgeCells(table, edges, None, 0, list(table.columns), ()).until(options.time, options.as_of)
     parts, ids, note = with_edge_only_nodes(found.parts, found.ids, edges, columns, faults, until)

@@ -125,7 +125,7 @@ def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None
 
     Args:
         edges: the edge table.
-        nodes: the node table; None: that beside it.
+        nodes: the node table; None: that next to it.
         wanted: the column that another graph had its names in; None: there was none.
 
     Raises:
@@ -235,7 +235,7 @@ def column_with_role(
         faults.append(f"{path}: there is no column {wanted!r}; the columns are {listed(names)}: {other}")
         return None
     found = [name for name in names if name == wanted or str(name).lower() in usual]
-    if wanted is not None and "x" in (str(name).lower() for name in names):  # a place beside it, no label
+    if wanted is not None and "x" in (str(name).lower() for name in names):  # a coordinate next to it, no label
         found = [name for name in found if name == wanted or str(name).lower() != "y"]
     if len(found) > 1:
         faults.append(

@@ -1,4 +1,4 @@
-"""Nodes of tables that P(rare) is not told of: ends of edges without a row of their own, and rows of another kind."""
+"""Nodes of tables that are not scored: ends of edges without a row of their own, and rows of another kind."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def never_labelled(parts: Parts) -> str:
             others = [name for name in column.categories if name not in bare]
             return (
                 f"nodes: none of those whose {column.name!r} is {names_in_words(bare, MOST_SHOWN)} has a label "
-                f"({amount(_count(values, column, bare), 'node')}), but P(rare) is told of them, and they count among "
-                f"those to expect: if they cannot be rare, score the others alone "
+                f"({amount(_count(values, column, bare), 'node')}), but they are scored, and count among "
+                f"those to expect: if they cannot be rare, score only the others "
                 f"(--scored {column.name}={','.join(others)})"
             )
     return ""
