@@ -65,33 +65,6 @@ def test_the_columns_are_those_promised(finished, table):
     assert table.notna().all().all()
 
 
-def test_the_columns_mean_what_they_say(finished, graph_file, table):
-    graph = Graph.from_npz(graph_file)
-    assert np.array_equal(table["y"], graph.y.numpy())
-    for part in ("train", "val", "test"):
-        assert np.array_equal(np.flatnonzero(table["split"] == part), getattr(graph.split, part).numpy())
-    assert (table["split"] == "unused").sum() == 10
-    p = table["p_balanced"]
-    assert p.between(0, 1).all()
-    assert table["p_raw"].between(0, 1).all()
-    assert np.array_equal(table["prediction"], (p > 0.5).astype(int))
-    assert np.array_equal(table["alert"], (table["p_rare"] >= 0.5).astype(int))
-    assert (table["threshold"] == 0.5).all()
-    assert (table["confidence"] - np.maximum(p, 1 - p)).abs().max() <= CSV_ULP
-    # The uncertainty is P(the prediction is right) for the population, ICE its distance to the row's confidence.
-    raw = table["p_raw"]
-    assert (table["ice"] - (table["uncertainty"] - table["confidence"]).abs()).abs().max() <= CSV_ULP
-    same = table["prediction"] == (raw > 0.5)
-    own = table["uncertainty"].where(same, 1 - table["uncertainty"])
-    assert (table["ice_raw"] - (own - np.maximum(raw, 1 - raw)).abs()).abs().max() <= CSV_ULP
-    map_ = metrics_of(finished[0])["calibrators"]["population"]["map"]
-    scores = map_["scale"] * np.log(raw / (1 - raw)) + map_["bias"][1] - map_["bias"][0]
-    right = 1 / (1 + np.exp(np.where(table["prediction"] == 1, -scores, scores)))
-    assert np.abs(table["uncertainty"] - right).max() < 1e-3, "fitted on float32 leave-one-out logits"
-    assert (table["lower"] <= table["upper"]).all()
-    assert len(np.unique(p)) > 200, "the network tells nodes apart"
-
-
 def test_metrics_follow_from_the_predictions(finished):
     folder, _ = finished
     metrics, exact = metrics_of(folder), pd.read_parquet(folder / "predictions.parquet")
