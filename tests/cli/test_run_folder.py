@@ -33,8 +33,6 @@ FILES = {
 COLUMNS = (
     "node,split,y,p_rare,p_balanced,p_raw,alert,threshold,prediction,confidence,lower,upper,uncertainty,ice,ice_raw"
 )
-# CSV numbers have seven significant digits.
-CSV_ULP = 1e-6
 
 
 def metrics_of(folder: Path) -> dict:

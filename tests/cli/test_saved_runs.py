@@ -209,30 +209,6 @@ def predicted(run: Path, graph: Path, *options: object) -> tuple[pd.DataFrame, s
     return pd.read_csv(run / f"predictions_{graph.name.removesuffix('.csv')}.csv"), said.err
 
 
-@pytest.mark.slow
-def test_predict_takes_columns_and_weights_by_name(own_tables, tmp_path):
-    nodes, edges = own_tables
-    run, own = tmp_path / "run", tables(tmp_path, "own", nodes, edges)
-    roles = ("--label", "fraud", "--minority", "1", "--weight", "amount", "--split", "random", "--label-rate", 15)
-    assert call("train", "--dataset", own, *QUICK, *roles, "--out", run).code == 0
-    expected = pd.read_csv(run / "predictions.csv")
-    turned = nodes[["fraud", *sorted(nodes.columns[1:], reverse=True)]]
-    table, err = predicted(run, tables(tmp_path, "turned", turned.assign(extra=1), edges))
-    assert "note: left out, as the run has no such feature: extra" in err
-    assert table["p_raw"].tolist() == expected["p_raw"].tolist()
-    assert table["y"].tolist() == expected["y"].tolist()  # the run knows the column of the labels
-    table, _ = predicted(run, tables(tmp_path, "bare", nodes.drop(columns="fraud"), edges))
-    assert set(table["y"]) == {-1}
-    assert table["p_raw"].tolist() == expected["p_raw"].tolist()
-    missing = call("predict", "--run", run, "--graph", own, "--label", "kind")
-    assert "there is no column 'kind'" in assert_refused(missing)
-    leaking = tables(tmp_path, "leaking", nodes.drop(columns="f3"), edges)
-    said = assert_refused(call("predict", "--run", run, "--graph", leaking))
-    assert "f3 is not among its columns f0, f1, f2, f4 and f5" in said
-    unweighted = tables(tmp_path, "unweighted", nodes, edges.drop(columns="amount"))
-    assert "there is no column 'amount'" in assert_refused(call("predict", "--run", run, "--graph", unweighted))
-
-
 @pytest.fixture
 def moved(tmp_path):
     """A run and its graph, both in other places than they were when it was trained."""

@@ -102,12 +102,8 @@ def test_drift_is_told_and_fails_where_asked(run, tmp_path):
     assert (tmp_path / "s.parquet").exists()
 
 
-@pytest.mark.parametrize(
-    ("model", "stage"), [("gcn", "pass2"), pytest.param("trees", "logits", marks=pytest.mark.slow)]
-)
-def test_what_was_stopped_goes_on_with_equal_bytes(request, model, stage, later, tmp_path, monkeypatch):
+def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
-    run = request.getfixturevalue("run" if model == "gcn" else "trees")
     scored(run, later, tmp_path / "whole.parquet")
 
     def stop(*_, **__):
@@ -118,7 +114,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(request, model, stage, later,
         found = call("predict", "--run", run, "--graph", later, "--scores-only", "--out", tmp_path / "s.parquet")
         assert found.code == 130
         assert f"finished blocks are kept in {tmp_path / '.s.blocks'}: the same command goes on from there" in found.err
-    assert list(tmp_path.glob(f".s.blocks/{stage}-*.done"))
+    assert list(tmp_path.glob(".s.blocks/pass2-*.done"))
     assert not (tmp_path / "s.parquet").exists()
     scored(run, later, tmp_path / "s.parquet")
     assert (tmp_path / "s.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()

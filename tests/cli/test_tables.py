@@ -33,26 +33,6 @@ def write_tables(folder, suffix=".csv", **columns):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".parquet"])
-def test_tables_train_and_give_the_users_names_back(suffix, tmp_path, trained_quickly):
-    edges = write_tables(tmp_path, suffix)
-    options = ("--dataset", edges, "--minority", "fraud", "--symmetrize", *QUICK)
-    said = call("train", *options, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
-    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
-    assert table["node"].tolist() == NAMES.tolist()
-    # The same graph as an archive gives the same numbers.
-    own = pd.read_csv(trained_quickly / "predictions.csv")
-    assert table["p_rare"].tolist() == own["p_rare"].tolist()
-    assert table["split"].tolist() == own["split"].tolist()
-    # And the run finds its tables again.
-    said = call("eice", "--run", tmp_path / "run", "--nodes", "all")
-    assert said.code == 0, said.err
-    ice = pd.read_parquet(tmp_path / "run" / "predictions.parquet")["ice"].astype(np.float64)
-    assert f"EICE         {ice.mean():.6f}" in said.out
-
-
-@pytest.mark.slow
 def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     edges = write_tables(tmp_path)
     nodes = pd.read_csv(tmp_path / "nodes.csv").drop(columns="split").rename(columns={"node": "account"})

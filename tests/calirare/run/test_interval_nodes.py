@@ -48,10 +48,14 @@ def test_the_chosen_nodes_have_the_interval_they_have_among_all(graph, model):
     assert any("--interval-nodes all" in note for note in notes)
 
 
-@pytest.mark.slow
-def test_alerts_beyond_the_most_have_none_but_the_likeliest_do(graph, monkeypatch):
+@pytest.fixture(scope="module")
+def outcome(graph):
+    """A run of trees, whose intervals take each fold's model."""
     with rough_runs():
-        outcome = calirare.train(graph, model="trees", **QUICK)
+        return calirare.train(graph, model="trees", **QUICK)
+
+
+def test_alerts_beyond_the_most_have_none_but_the_likeliest_do(outcome, graph, monkeypatch):
     settings = outcome.settings.but(interval_nodes="alerts")
     monkeypatch.setattr(interval_nodes, "MOST", 3)
     monkeypatch.setattr(interval_nodes, "REVIEWED", 5)
@@ -79,17 +83,14 @@ def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, m
     assert some.score(dataclasses.replace(graph), say=lambda note: None).table["lower"].notna().sum() < graph.n_nodes
 
 
-@pytest.mark.slow
-def test_of_a_large_graph_alerts_alone_get_one_where_it_takes_every_folds_model(graph, monkeypatch):
+def test_of_a_large_graph_only_alerts_get_one_where_it_takes_every_folds_model(outcome, graph, monkeypatch):
+    def known(settings):
+        return interval_nodes.known_logits(settings, outcome.fit, graph, outcome.logits, outcome.calibrators, 0.5)
+
+    assert known(outcome.settings) is None
     monkeypatch.setattr(interval_nodes, "LARGE", graph.n_nodes)
-    with rough_runs():
-        some = calirare.train(graph, model="trees", **QUICK)
-        every = calirare.train(graph, model="trees", interval_nodes="all", **QUICK)
-    assert 0 < some.jackknife.ends_of.numel() < graph.n_nodes
-    assert every.jackknife.ends_of is None
-    monkeypatch.setattr(interval_nodes, "LARGE", graph.n_nodes + 1)
-    with rough_runs():
-        assert calirare.train(graph, model="trees", **QUICK).jackknife.ends_of is None
+    assert 0 < known(outcome.settings).nodes.numel() < graph.n_nodes
+    assert known(outcome.settings.but(interval_nodes="all")) is None
 
 
 @pytest.mark.slow
@@ -126,9 +127,7 @@ def test_alerts_that_cannot_be_had_alone_are_said_to_be_all(graph):
     assert [note for note in notes if note.startswith("every node gets an interval: method influence")]
 
 
-@pytest.mark.slow
-def test_no_node_is_refused(graph):
-    outcome = calirare.train(graph, model="trees", **QUICK)
+def test_no_node_is_refused(outcome, graph):
     with pytest.raises(ValueError, match="at least one node"):
         jackknife(outcome.fit, graph, known=Known(outcome.logits, torch.empty(0, dtype=torch.int64)))
 

@@ -276,7 +276,7 @@ def test_weights_that_cannot_be_used(frame, tmp_path):
     assert "column 'w'" in complaint(tmp_path, frame, weights="w")
 
 
-@pytest.mark.parametrize("value", [1e308, 1e-305])
+@pytest.mark.parametrize("value", [1e308])
 def test_only_ratios_of_weights_count(frame, tmp_path, value):
     path = tmp_path / "preds.csv"
     frame["w"] = value
