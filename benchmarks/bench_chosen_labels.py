@@ -19,7 +19,7 @@ from calirare.calibration import Exchangeable
 from calirare.calibration import exchangeable as compared
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, share_split
-from calirare.pipeline import no_sample
+from calirare.pipeline import label_checks
 
 HOWS = ("random", "uncertain", "alerts", "enriched")
 CASES = (("trees", 300), ("gcn", 200), ("gcn", 400), ("auto", 300))
@@ -53,7 +53,7 @@ def alarmed(model: str, m: int, how: str, seed: int) -> bool:
         said.append(compared(*values, **options))
         return said[-1]
 
-    with mock.patch.object(no_sample, "exchangeable", kept):
+    with mock.patch.object(label_checks, "exchangeable", kept):
         calirare.train(Graph(graph.adjacency, graph.x, y, split=share_split(y, seed)), model=model, seed=seed)
     return said[0] is not None and said[0].doubtful
 

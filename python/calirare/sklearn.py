@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
@@ -21,6 +21,7 @@ from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError, cut
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
+from calirare.datasets import Task
 from calirare.graph import Graph, Split, check_graph
 from calirare.graph.arrays import as_array, as_features
 from calirare.graph.features import scale_note
@@ -41,6 +42,7 @@ SPARSE = (
     "sparse columns are not scaled, and some are 1,000 times as large as others, which can spoil the model: scale them "
     "(sklearn.preprocessing.MaxAbsScaler keeps them sparse) or give a dense X"
 )
+DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 CELL = 30  # characters of a cell in a message
 LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves to the rest
 
@@ -185,7 +187,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             posterior=None,
             trusted=True,
         )
-        settings = self._settings()
+        settings = self._settings("classes" if len(counts) > 2 else "rare")
         for note in [*ignored_settings(settings), *self._unscaled(graph)]:
             warnings.warn(f"GraphClassifier: {note}", UserWarning, stacklevel=2)
         self.outcome_ = train(graph, settings)
@@ -294,7 +296,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             )
         return self.graph, nodes
 
-    def _settings(self) -> Settings:
+    def _settings(self, task: Task) -> Settings:
         """Returns what `calirare.train` takes; numpy's numbers, as a grid holds them, become Python's."""
         given = self.get_params(deep=False)
         del given["graph"], given["random_state"]
@@ -303,7 +305,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
-        settings = Settings.of(**plain, seed=int(seed))
+        settings = Settings.of(**plain, seed=int(seed), task=task)
         if self.graph is not None:
             return settings
         return replace(settings, calibration=replace(settings.calibration, prevalence=None))  # see `_prior_shift`
@@ -315,8 +317,15 @@ def _check_numbers(X: Any) -> None:
     Raises:
         InputError: it does.
     """
-    for name, column in _columns(X):
-        row = _no_number(column)
+    columns: Iterable[tuple[Any, Array]] = ()
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        parts = (X.iloc[:, i] if hasattr(X, "iloc") else X[name] for i, name in enumerate(X.columns))
+        columns = zip(X.columns, map(np.asarray, parts), strict=True)
+    elif isinstance(X, np.ndarray | list | tuple) and (cells := np.asarray(X)).ndim == 2:
+        columns = enumerate(cells.T)
+    for name, column in columns:
+        text = column.dtype.kind in "OUSMm"
+        row = next((i for i, cell in enumerate(column) if _is_foreign(cell)), None) if text else None
         if row is not None:
             raise InputError(
                 f"GraphClassifier: X must hold numbers, but column {name!r} has {cut(str(column[row]), CELL)!r} in row "
@@ -325,32 +334,10 @@ def _check_numbers(X: Any) -> None:
             )
 
 
-def _columns(X: Any) -> Iterator[tuple[Any, Array]]:
-    """Yields name or number of each column that may hold something else than numbers, and its cells."""
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        for i, (name, kind) in enumerate(zip(X.columns, list(X.dtypes), strict=True)):
-            if getattr(kind, "kind", "O") in "OMm":  # those of polars do not say
-                yield name, np.asarray(X.iloc[:, i] if hasattr(X, "iloc") else X[name])
-        return
-    cells = X if isinstance(X, np.ndarray) else np.asarray(X) if isinstance(X, list | tuple) else np.empty(0)
-    if cells.ndim == 2 and cells.dtype.kind in "OUSMm":
-        yield from enumerate(cells.T)
-
-
-def _no_number(cells: Array) -> int | None:
-    """Returns the place of the first cell that is text but no number, or a time; None where there is none."""
-    if cells.dtype.kind in "Mm":
-        return 0 if len(cells) else None
-    if cells.dtype.kind not in "OUS":
-        return None
-    return next((i for i, cell in enumerate(cells.tolist()) if _is_foreign(cell)), None)
-
-
 def _is_foreign(cell: object) -> bool:
-    if isinstance(cell, datetime.date | datetime.time | datetime.timedelta):
-        return True
+    """Returns whether a cell is a date, a time, or text that is no number."""
     if not isinstance(cell, str | bytes):
-        return False
+        return isinstance(cell, DATES)
     try:
         float(cell)
     except ValueError:

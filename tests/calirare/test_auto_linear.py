@@ -18,7 +18,6 @@ from calirare.training import class_weights
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
-from tests.helpers.tolerance import assert_within
 
 pytestmark = pytest.mark.slow
 
@@ -113,19 +112,3 @@ def test_a_run_of_words_has_a_linear_convolution_and_a_linear_model_without_edge
     assert found["linear"].model.n_layers == 1
     assert type(found[auto.NO_EDGES]) is MlpFit
     assert next(row.weight for row in outcome.choice.rows if row.name == "linear") > 0.05
-
-
-def test_a_saved_run_says_the_same(outcome, graph, tmp_path):
-    with rough_runs():
-        outcome.save(tmp_path / "run")
-    again, here = calirare.load(tmp_path / "run").predict(graph), outcome.to_frame()
-    for name in ("p_rare", "p_balanced", "p_raw", "lower", "upper", "uncertainty"):
-        found, expected = (torch.tensor(frame[name].to_numpy()).double() for frame in (again, here))
-        assert_within(found, expected, 1e-6 * (1 + expected.abs()), name)  # matrices of float32 at another address
-
-
-def test_explanations_name_words_and_add_up(outcome):
-    found = outcome.explain(top=3)
-    assert any(share.name.startswith("word ") for each in found for share in each.features)
-    for each in found:
-        assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)

@@ -23,12 +23,12 @@ from calirare.graph.graph import Graph
 from calirare.intervals import JackknifeResult, Streaming, jackknife
 from calirare.intervals import streaming as stream
 from calirare.intervals.eice import EiceSettings, train_calirare
-from calirare.leave_one_out import ALO, METHODS, Grouped, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, METHODS
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare.run import recalibrated
 from calirare_ext import Csr
 from tests.conftest import why_no_cuda
-from tests.helpers.command import call, few_candidates, rough_runs
+from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.pretend_gpu import PretendGpu
 from tests.helpers.tasks import rare_task
 
@@ -118,27 +118,6 @@ def test_unfused_jackknife(make, n_classes, method, device):
     assert_agree(got, wanted, device)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [Grouped(), ALO(n_models=9), Retrain(n_models=2, max_steps=5)])
-def test_other_methods_run_on_a_device(settings, device):
-    graph = rare_task()
-    trained = fit(graph, graph.split.train, without_dropout())
-    there, moved = on(device, graph, trained)
-    found = jackknife(moved, there, settings)
-    assert found.lower.device.type == device.type
-    assert bool(torch.isfinite(found.lower).all())
-
-
-def test_steps_run_on_a_device(device):
-    """How far a step goes hangs on rounding; that all leave-one-out models come nearer to a minimum does not."""
-    graph = rare_task()
-    trained = fit(graph, graph.split.train, without_dropout())
-    there, moved = on(device, graph, trained)
-    found = leave_one_out(moved, there, ALO(steps=4))
-    assert found.change.device.type == found.own.device.type == found.leverage.device.type == device.type
-    assert bool(torch.isfinite(found.change).all())
-
-
 @pytest.mark.parametrize("in_files", [False, True])
 def test_jackknife_of_a_large_graph_in_blocks(in_files, device, monkeypatch, tmp_path):
     graph = rare_task()
@@ -209,21 +188,6 @@ def test_many_classes(device):
     )
     assert {part.device.type for part in (there.graph, there.fit.nodes, there.logits, there.own_logits)} == {"cpu"}
     assert apart(there.probabilities("population"), here.probabilities("population")) < TRAINED
-
-
-@pytest.mark.slow
-def test_a_run_on_disk_and_predictions_from_it(device, tmp_path):
-    rare_task().to_npz(tmp_path / "task.npz")
-    options = ("--model", "gcn", "--epochs", 15, "--folds", 2, "--set", "dropout=0", "--set", "loo.damping=0.02")
-    for name in (device, "cpu"):
-        out = tmp_path / torch.device(name).type
-        said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", name, "--out", out)
-        assert said.code == 0, said.err
-    there, here = (pd.read_csv(tmp_path / name / "predictions.csv") for name in (device.type, "cpu"))
-    assert_near(there, here, TRAINED)
-    again = ("--run", tmp_path / device.type, "--graph", tmp_path / "task.npz", "--out", tmp_path / "again.csv")
-    said = call("predict", *again)
-    assert said.code == 0, said.err
 
 
 def assert_near(there: pd.DataFrame, here: pd.DataFrame, bound: float) -> None:

@@ -17,7 +17,7 @@ from calirare.calibration.sharpness import sharpened
 from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.intervals import jackknife
-from calirare.leave_one_out import ALO, METHODS, Influence, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, Influence, leave_one_out
 from calirare.run.outcome import write_config
 from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
@@ -68,50 +68,24 @@ def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
 
 
 @pytest.mark.slow
-def test_weight_decay_auto_is_the_one_with_the_lowest_leave_one_out_loss():
+@pytest.mark.parametrize(
+    ("name", "candidates", "others", "steps"),
+    [("weight_decay", WEIGHT_DECAYS, {}, range(6)), ("hops", HOPS, {"weight_decay": 2e-3}, (1, 1, 2, 3))],
+)
+def test_auto_is_the_candidate_with_the_lowest_leave_one_out_loss(name, candidates, others, steps):
     graph = rare_task()
-    labels = graph.y[graph.split.val]
-    losses = {}
-    for decay in WEIGHT_DECAYS:
-        outcome = calirare.train(graph, **QUICK, weight_decay=decay)
-        losses[decay] = loo_loss(outcome.jackknife.own_loo_logits[40:].double(), labels)
-    stages = []
-    report = lambda stage, done, total: stages.append((stage, done, total))  # noqa: E731
-    chosen = calirare.train(graph, **QUICK, weight_decay="auto", report=report)
+    labels, losses, stages = graph.y[graph.split.val], {}, []
+    for value in candidates:
+        outcome = calirare.train(graph, **QUICK, **others, **{name: value})
+        losses[value] = loo_loss(outcome.jackknife.own_loo_logits[40:].double(), labels)
+    report = lambda stage, done, total: stages.append((stage, done))  # noqa: E731
+    chosen = calirare.train(graph, **QUICK, **others, **{name: "auto"}, report=report)
     best = min(losses, key=losses.get)
     assert sorted(losses.values())[1] - losses[best] > 1e-5, "the case must tell them apart"
-    assert best != WEIGHT_DECAYS[0]
-    assert chosen.fit.weight_decay == best
-    assert_identical(chosen.logits, calirare.train(graph, **QUICK, weight_decay=best).logits)
-    assert [done for stage, done, total in stages if stage == "weight decay"] == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.slow
-def test_hops_auto_is_the_number_with_the_lowest_leave_one_out_loss():
-    graph = rare_task()
-    labels = graph.y[graph.split.val]
-    losses = {}
-    for hops in HOPS:
-        outcome = calirare.train(graph, **QUICK, hops=hops, weight_decay=2e-3)
-        losses[hops] = loo_loss(outcome.jackknife.own_loo_logits[40:].double(), labels)
-    stages = []
-    report = lambda stage, done, total: stages.append((stage, done, total))  # noqa: E731
-    chosen = calirare.train(graph, **QUICK, hops="auto", weight_decay=2e-3, report=report)
-    best = min(losses, key=losses.get)
-    assert sorted(losses.values())[1] - losses[best] > 1e-5, "the case must tell them apart"
-    assert best != HOPS[0]
-    assert chosen.model.hops == best
-    assert_identical(chosen.logits, calirare.train(graph, **QUICK, hops=best, weight_decay=2e-3).logits)
-    assert [(done, total) for stage, done, total in stages if stage == "hops"] == [(1, 3), (1, 3), (2, 3), (3, 3)]
-
-
-@pytest.mark.slow
-def test_hops_are_chosen_at_the_chosen_weight_decay():
-    graph = rare_task()
-    both = calirare.train(graph, **QUICK, hops="auto", weight_decay="auto")
-    decay = calirare.train(graph, **QUICK, weight_decay="auto").fit.weight_decay
-    assert both.fit.weight_decay == decay
-    assert_identical(both.logits, calirare.train(graph, **QUICK, hops="auto", weight_decay=decay).logits)
+    assert best != candidates[0]
+    assert getattr(chosen.fit, name) == best
+    assert_identical(chosen.logits, calirare.train(graph, **QUICK, **others, **{name: best}).logits)
+    assert [done for stage, done in stages if stage == name.replace("_", " ")] == list(steps)
 
 
 def test_the_check_cross_validates_networks_of_the_same_hops():
@@ -163,7 +137,7 @@ def test_the_jackknife_is_that_of_the_public_function():
     assert float(outcome.jackknife.ice.mean()) > 0.01
 
 
-@pytest.mark.parametrize("loo", ["influence", "newton", "grouped"])
+@pytest.mark.parametrize("loo", ["influence", "grouped"])
 def test_another_leave_one_out(loo):
     graph = rare_task()
     outcome = calirare.train(graph, loo=loo, **QUICK)
@@ -241,15 +215,6 @@ def test_few_rare_validation_nodes_fall_back_to_a_temperature_with_a_note():
         "only 7 calibration nodes of the rarest class (25 wanted): a temperature with a prior replaces the Platt map"
     ]
     assert all(not any(c.state()["map"]["bias"]) for c in outcome.calibrators.values())
-
-
-def test_no_rare_validation_node_at_all_is_no_trouble():
-    graph = rare_task()
-    val = graph.split.val
-    outcome = calirare.train(with_parts(graph, val=val[graph.y[val] == 0]), **QUICK)
-    assert "only 0 calibration nodes" in outcome.notes[0]
-    assert torch.isfinite(outcome.probabilities("balanced")).all()
-    assert torch.isfinite(outcome.jackknife.ice).all()
 
 
 def test_the_least_that_can_be_trained_on():
@@ -345,21 +310,6 @@ def test_of_many_labels_some_folds_judge_and_the_run_says_so(few_judges):
     assert f"{int(judged.sum())} of 150 labels are judged by networks trained without their fold" in evidence
 
 
-def test_a_check_of_some_folds_that_fails_calibrates_on_these(few_judges, monkeypatch):
-    import calirare.pipeline.left_out as module
-
-    real = module.choose_damping
-    far = {"verdict": "do not trust", "reason": "leave-one-out is off"}
-    monkeypatch.setattr(module, "choose_damping", lambda *a: dataclasses.replace(real(*a), **far))
-    graph = rare_task()
-    outcome = calirare.train(graph, preset="paper", epochs=12)
-    judged = torch.isfinite(outcome.held_out).all(1)
-    judged[:40] = False
-    want = JackknifeCalibrator(target="balanced").fit(outcome.held_out[judged], graph.y[outcome.fit.nodes][judged])
-    assert outcome.calibrator.state() == want.state()
-    assert "leave-one-out is off: the map was fitted on cross-validated logits instead" in outcome.notes
-
-
 def test_a_given_damping_is_taken_as_it_is():
     outcome = calirare.train(rare_task(), preset="paper", loo=ALO(damping=0.02), epochs=12, folds=5)
     assert outcome.jackknife.diagnostics["damping"] == 0.02
@@ -367,52 +317,22 @@ def test_a_given_damping_is_taken_as_it_is():
 
 
 @pytest.mark.slow
-def test_retraining_reports_how_far_it_is():
-    said = []
-    calirare.train(
-        rare_task(),
-        preset="paper",
-        loo=Retrain(max_steps=1),
-        method="uncalibrated",
-        epochs=3,
-        report=lambda *what: said.append(what),
-    )
-    assert said[3:] == [("retrain", done, 40) for done in range(1, 41)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3}, {"folds": 2}])
+@pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}])
 def test_more_than_two_classes(options):
     graph = rare_task(n_classes=3)
-    outcome = calirare.train(graph, **{**QUICK, "epochs": 60, **options})
+    outcome = calirare.train(graph, task="classes", **{**QUICK, "epochs": 60, **options})
     p = outcome.probabilities("balanced")
     assert p.shape == (260, 3)
     assert float((p.sum(1) - 1).abs().max()) <= 1e-6
-    assert_identical(outcome.jackknife.confidence, outcome.probabilities(None).max(1).values)
-    assert torch.isfinite(outcome.jackknife.ice).all()
     scored = outcome.probabilities(None)[graph.split.test].argmax(1) == graph.y[graph.split.test]
     assert float(scored.double().mean()) > 0.4, "better than the 1/3 of guessing"
 
 
-@pytest.mark.parametrize("n_layers", [1, 2, 3])
+@pytest.mark.parametrize("n_layers", [1, 3])
 def test_every_depth(n_layers):
     outcome = calirare.train(rare_task(), preset="paper", n_layers=n_layers, epochs=40, folds=0)
     assert outcome.model.n_layers == n_layers
     assert torch.isfinite(outcome.jackknife.ice).all()
-
-
-def test_pytorch_geometric_data_goes_in_and_comes_out():
-    from torch_geometric.data import Data
-
-    graph = rare_task()
-    train, val, test = graph.split.masks(260)
-    edges = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()])
-    data = Data(x=graph.x, edge_index=edges, y=graph.y, train_mask=train, val_mask=val, test_mask=test)
-    outcome = calirare.train(calirare.Graph.from_data(data), **QUICK)
-    assert_identical(outcome.logits, quick().logits)
-    back = outcome.graph.to_data()
-    assert torch.equal(back.x, data.x)
-    assert torch.equal(back.train_mask, train)
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["outcome", "saved run"])

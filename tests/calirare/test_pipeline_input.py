@@ -14,10 +14,11 @@ import calirare
 from calirare import Settings
 from calirare._util.errors import InputError
 from calirare.datasets import with_task
-from calirare.graph.splits import Split, share_split
+from calirare.graph.splits import Split
 from calirare.run.outcome import write_config
 from calirare.run.settings import MOST
 from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
 
 QUICK = {"preset": "paper", "epochs": 12, "folds": 0}
 NONE = torch.zeros(0, dtype=torch.int64)
@@ -80,27 +81,6 @@ def test_what_cannot_be_trained_on_is_refused(change, message):
         calirare.train(dataclasses.replace(rare_task(), **change), **QUICK)
 
 
-def test_a_graph_without_a_split_gets_the_one_that_load_dataset_draws():
-    graph = dataclasses.replace(rare_task(), split=None)
-    outcome = calirare.train(graph, seed=3, **QUICK)
-    drawn = share_split(graph.original_y, 3, test_share=0.0 if 0.25 * int((graph.y == 1).sum()) < 10 else 0.25)
-    assert torch.equal(outcome.graph.split.train, drawn.train)
-    assert torch.equal(outcome.graph.split.test, drawn.test)
-    sizes = f"{drawn.train.numel():,} labels train, 0 validate, {drawn.test.numel():,} test"
-    assert f"the graph has no split: {sizes} (graph.with_split)" in outcome.graph.notes
-    classes = dataclasses.replace(
-        graph,
-        y=graph.original_y,
-        original_y=None,
-        class_names=graph.original_class_names,
-        original_class_names=(),
-        minority=None,
-    )
-    found = calirare.train(classes, task="classes", model="gcn", epochs=5, folds=0)
-    assert found.graph.split.train.numel() > 0
-    assert any("the graph has no split" in note for note in found.graph.notes)
-
-
 def test_the_rare_class_that_training_is_asked_for_counts():
     """Also where the graph's classes were merged for another."""
     graph = dataclasses.replace(rare_task(), class_names=(), original_class_names=("ok", "fraud")).rare("fraud")
@@ -120,9 +100,11 @@ def test_a_rare_class_of_most_nodes_is_noted():
     assert note.startswith("'ok', the rare class, is expected to be 6"), note
 
 
-def test_which_of_three_classes_counts_as_rare_is_noted():
-    (note,) = calirare.train(rare_task(n_classes=3), **QUICK).graph.notes
-    assert note.startswith("P(rare) is that of class 1 of 3, '1': graph.rare(NAME) takes another")
+def test_class_1_of_three_is_the_rare_one_which_is_noted():
+    graph = rare_task(n_classes=3)
+    outcome = calirare.train(graph, **QUICK)
+    assert outcome.graph.notes[0].startswith("P(rare) is that of class 1 of 3, '1': graph.rare(NAME) takes another")
+    assert_identical(outcome.logits, calirare.train(graph.rare(1), **QUICK).logits)
 
 
 @pytest.mark.parametrize(("n_rare", "tested"), [(32, 0), (60, 65)])

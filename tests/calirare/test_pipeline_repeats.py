@@ -34,14 +34,3 @@ def test_what_was_trained_can_be_copied_and_saved(tmp_path):
         assert_identical(other.model.logits(other.graph), outcome.logits)
         assert other.fit.gradient_norm() == outcome.fit.gradient_norm()
         assert other.calibrator.state() == outcome.calibrator.state()
-
-
-def test_labels_are_used_up_by_no_test_node():
-    # What the test nodes are labelled changes nothing of the outcome.
-    graph = rare_task()
-    y = graph.y.clone()
-    y[graph.split.test] = 1 - y[graph.split.test]
-    other = calirare.Graph(graph.adjacency, graph.x, y, split=graph.split, name="task")
-    a, b = (calirare.train(each, preset="paper", epochs=12, folds=2) for each in (graph, other))
-    assert_identical(a.probabilities("balanced"), b.probabilities("balanced"))
-    assert_identical(a.jackknife.ice, b.jackknife.ice)

@@ -44,12 +44,6 @@ def test_weights_that_are_none_are_named():
         )
 
 
-@pytest.mark.parametrize("norm", ["l2", None, True])
-def test_a_norm_is_a_number(norm):
-    with pytest.raises(TypeError, match="ece: norm must be a number, 2 for the l2 norm, got"):
-        ece([0, 1, 1], [0.2, 0.7, 0.4], norm=norm)
-
-
 def test_a_few_bytes_of_a_pickle_do_not_take_gigabytes(tmp_path):
     """A long table of kept things is none of ours; a long text is refused, each without the memory it claims."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -47,12 +47,6 @@ def run(
     if not 0 <= port <= HIGHEST_PORT:
         raise InputError(f"review: --port must be from 0 (any that is free) to {HIGHEST_PORT}, got {port}")
     saved = load(folder)
-    n_classes = len(saved.scorer.class_names)
-    if n_classes > 2 and not saved.settings.many:
-        raise InputError(
-            f"review: the run has {n_classes} classes of which none was made rare: train with "
-            "task classes (calirare train --task classes)"
-        )
     there, why = saved.graph_if_there(graph)
     explainer = None if there is None else partial(saved.explainer, there)
     try:

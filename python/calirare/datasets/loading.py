@@ -262,8 +262,9 @@ def with_task(
             f"P(rare) is that of class 1 of {graph.n_classes}, {graph.class_names[1]!r}: graph.rare(NAME) takes "
             "another, task='classes' all of them"
         )
+        graph = graph.rare(1)
     if graph.split is None:
-        if split is None and label_rate is None and task == "rare" and graph.n_classes == 2 and _few_would_test(graph):
+        if split is None and label_rate is None and task == "rare" and _few_would_test(graph):
             split = "all"
         graph = _choose_split(graph, split, label_rate, seed, published=False)
         assert graph.split is not None

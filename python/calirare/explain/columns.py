@@ -51,7 +51,7 @@ class ExplainableColumns(ExplainableModel):
 
     def _columns(self, nodes: Tensor) -> NumpyArray:
         """Returns what is read of nodes, float32 [n, d]."""
-        return self._read.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some).columns.cpu().numpy())
+        return self._read.of(nodes, lambda some: self.fitted.columns.at(self.graph, some).cpu().numpy())
 
 
 class RefittedColumns(ExplainableColumns):

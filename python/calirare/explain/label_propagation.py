@@ -74,20 +74,20 @@ class ExplainablePropagation(ExplainableModel):
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `ExplainableModel.without_edges`."""
         fitted, row = self.fitted, self.graph.adjacency.select_rows(torch.tensor([node]))
-        told = fitted.told_in(self.graph)[:, -fitted.n_classes :]
-        total, whole = row.values.double().sum(), row.values.double() @ told[row.indices.long()].double()
+        sent = fitted.sent_in(self.graph)[:, -fitted.n_classes :]
+        total, whole = row.values.double().sum(), row.values.double() @ sent[row.indices.long()].double()
         others = torch.where(ends[:, 0] == node, ends[:, 1], ends[:, 0])
         place = torch.searchsorted(row.indices.long(), others).clamp(max=max(row.nnz - 1, 0))
         here = (ends == node).any(1) & (row.indices[place] == others)
         weight = torch.where(here, row.values[place].double(), 0.0)
-        left, degree = whole - weight[:, None] * told[others].double(), total - weight
+        left, degree = whole - weight[:, None] * sent[others].double(), total - weight
         left = torch.where(left > ROUNDING * whole, left, 0.0)
         scale = torch.where(degree > ROUNDING * total, fitted.reach * degree.clamp(min=0).rsqrt(), 0.0)
         return said(fitted.logits(left * scale[:, None]))
 
     def _after(self, nodes: Tensor, change: Tensor) -> Tensor:
         """Returns what is said of nodes when what reaches them changes by [.., n, k]."""
-        whole = self.fitted.evaluation_field(self.graph, nodes).reached[:, -1]
+        whole = self.fitted.reached_in(self.graph, nodes)[:, -1]
         after = whole + change
         return said(self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0)))
 

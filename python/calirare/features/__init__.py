@@ -3,7 +3,6 @@
 from calirare.features.feature_map import FeatureMap, How
 from calirare.features.fitting import Impute
 from calirare.features.labelled_nodes import hashed_names
-from calirare.features.numeric import Kept, together
-from calirare.features.raw_table import RawTable
+from calirare.features.numeric import together
 
-__all__ = ["FeatureMap", "How", "Impute", "Kept", "RawTable", "hashed_names", "together"]
+__all__ = ["FeatureMap", "How", "Impute", "hashed_names", "together"]

@@ -242,30 +242,6 @@ class FeatureMap:
         assert all(column.kind == "numeric" for column in self.columns)
         return self._written(RawTable(x, self._columns, tuple(range(self.n_inputs)), {}, {})).to(x.device)
 
-    def affine(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns of each column it makes what it is of a raw number: factor times raw column plus offset.
-
-        Returns:
-            The raw columns, int64 [n_features], -1 where the map is another; factors and offsets, float64.
-        """
-        assert self.whole is None
-        nothing = np.zeros(0)
-        parts = [(nothing.astype(np.int64), nothing, nothing)]
-        for each in self.maps:
-            k = len(each.names)
-            if isinstance(each, Standardized):
-                parts.append((np.array(each.inputs), 1 / each.spread, -each.mean / each.spread))
-            elif type(each) is Kept:
-                parts.append((np.array(each.inputs), np.ones(k), np.zeros(k)))
-            else:
-                parts.append((np.full(k, -1), np.zeros(k), np.zeros(k)))
-        source, factor, offset = (torch.from_numpy(np.concatenate(each)) for each in zip(*parts, strict=True))
-        return source, factor, offset
-
-    def curved(self) -> tuple[ColumnMap, ...]:
-        """Returns the maps that are not affine."""
-        return tuple(each for each in self.maps if not isinstance(each, Standardized) and type(each) is not Kept)
-
     @property
     def inputs(self) -> tuple[Column, ...]:
         """The raw columns; numbers without names are called "feature 0" and on."""

@@ -253,14 +253,15 @@ def _unfused(
         at = result.nodes
         assert at is not None
     else:
-        field: Any = fitted.evaluation_field(graph, nodes)
+        network = fitted.closed_form
+        assert network is not None
+        field: Any = network.evaluation_field(graph, nodes)
         at = field.nodes
         if result is None:
-            assert fitted.closed_form is not None
-            result = leave_one_out(fitted.closed_form, graph, request.method, nodes=nodes)
+            result = leave_one_out(network, graph, request.method, nodes=nodes)
         elif result.change.shape[0] != at.numel() or not _same(result.nodes, at):
             raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
-        logits = fitted.logits_at(field)
+        logits = network.logits_at(field)
     labels = fitted.label_logits
     own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()

@@ -19,25 +19,11 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.steps import progress
-from calirare.graph import Graph, check_nodes
+from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.training import FoldFitted, State, class_weights, fold_of, prefixed, unprefixed
+from calirare.training import FoldFitted, State, class_weights, fold_of
 
-LABELS = ("nodes", "targets", "sample_weights")
 Scores = Callable[[NumpyArray], NumpyArray]  # of rows float32 [n, d]: logits [n, k]
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnField:
-    """Nodes with the columns that are read of them.
-
-    Attributes:
-        nodes: int64 [n].
-        columns: float32 [n, d].
-    """
-
-    nodes: Tensor
-    columns: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,35 +66,15 @@ class ColumnFit(FoldFitted):
         """See `Fitted.parts_of`."""
         return [nodes] if graph is None else self.columns.parts_of(graph, nodes)
 
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ColumnField:
-        """See `Fitted.evaluation_field`."""
-        if graph is None:
-            raise ValueError("graph must be given with a detector of columns, got None")
-        if nodes is None:
-            x = self.columns.of(graph).x
-            assert isinstance(x, Tensor)
-            return ColumnField(torch.arange(graph.n_nodes, device=x.device), x)
-        check_nodes("evaluation_field", nodes, graph.n_nodes)
-        return ColumnField(nodes, self.columns.at(graph, nodes))
-
-    def logits_at(self, field: ColumnField) -> Tensor:
-        """See `Fitted.logits_at`; float64."""
-        return self.logits_of_columns(field.columns)
-
-    def logits_without_folds(self, field: ColumnField) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        return torch.from_numpy(self.row_logits_without_folds(field.columns.cpu().numpy())).to(field.nodes.device)
-
-    def common_state(self) -> State:
-        """Returns the part of `state` that every detector of columns has."""
-        columns, how = self.columns.state()
-        return prefixed("columns", columns) | {name: getattr(self, name) for name in LABELS}, {"columns": how}
-
-    @staticmethod
-    def common_parts(tensors: dict[str, Tensor], facts: dict[str, Any]) -> tuple[HopColumns, Tensor, Tensor, Tensor]:
-        """Returns the first attributes of what `common_state` was taken from."""
-        nodes, targets, weights = (tensors[name] for name in LABELS)
-        return HopColumns.from_state(unprefixed("columns", tensors), facts["columns"]), nodes, targets, weights
+    def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate_part`; float64."""
+        assert graph is not None
+        columns = self.columns.of(graph).x if nodes is None else self.columns.at(graph, nodes)
+        assert isinstance(columns, Tensor)
+        own = self.logits_of_columns(columns)
+        if not folds:
+            return (own,)
+        return own, torch.from_numpy(self.row_logits_without_folds(columns.cpu().numpy())).to(columns.device)
 
 
 def labelled_rows(
@@ -154,6 +120,20 @@ class ColumnDetector(abc.ABC):
         """Enters a detector under its name, by which a file says what it holds."""
         super().__init_subclass__(**options)
         ColumnDetector.kinds[cls.__name__] = cls
+
+    def state(self) -> State:
+        """Returns what `from_state` makes it of again."""
+        return {}, {"kind": type(self).__name__, "settings": dataclasses.asdict(self)}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> ColumnDetector:
+        """Returns what `state` was taken from.
+
+        Raises:
+            LookupError: a part is missing, or the module that defines the detector was not imported.
+        """
+        del tensors
+        return ColumnDetector.kinds[facts["kind"]](**facts["settings"])
 
     @abc.abstractmethod
     def learn(self, rows: NumpyArray, targets: NumpyArray, weights: NumpyArray, n_classes: int) -> Scores:
@@ -252,21 +232,3 @@ class LearnedColumns(ColumnFit):
     def row_logits_without_folds(self, rows: NumpyArray) -> NumpyArray:
         """See `ColumnFit.row_logits_without_folds`."""
         return np.stack([np.asarray(scores(rows), dtype=np.float64) for scores in self._without])
-
-    def state(self) -> State:
-        """See `Fitted.state`."""
-        own, how = self.common_state()
-        settings = {"kind": type(self.detector).__name__, "settings": dataclasses.asdict(self.detector)}
-        return own | {"fold": self.fold, "rows": self.rows}, how | {"n_classes": self.k, "detector": settings}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told.
-
-        Raises:
-            LookupError: a part is missing, or the module that defines the detector was not imported.
-        """
-        described = facts["detector"]
-        detector = ColumnDetector.kinds[described["kind"]](**described["settings"])
-        parts = cls.common_parts(tensors, facts)
-        return cls(*parts, tensors["fold"], tensors["rows"], int(facts["n_classes"]), detector)

@@ -149,7 +149,7 @@ class HopColumns:
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told.
+        """Returns what `state` was taken from.
 
         Raises:
             LookupError: something is missing.

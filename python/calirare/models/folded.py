@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -15,13 +15,13 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.row_space import RowSpace
-from calirare.training import FoldFitted, State, fold_of, prefixed, unprefixed
+from calirare.training import State, Wrapper, fold_of, prefixed, unprefixed
 
 TOLERANCE, MAX_STEPS = 1e-4, 100  # of a fold's network, in the network's own precision
 
 
 @dataclass(frozen=True, eq=False)
-class FoldedNetwork(FoldFitted):
+class FoldedNetwork(Wrapper):
     """A network on all labels, and networks of the same kind without each fold.
 
     Attributes:
@@ -37,24 +37,9 @@ class FoldedNetwork(FoldFitted):
     own_logits: Tensor
 
     @property
-    def nodes(self) -> Tensor:  # type: ignore[override]  # the network's own
-        """The labelled nodes, int64 [m]."""
-        return self.network.nodes
-
-    @property
-    def targets(self) -> Tensor:  # type: ignore[override]
-        """Their classes, int64 [m]."""
-        return self.network.targets
-
-    @property
-    def sample_weights(self) -> Tensor:  # type: ignore[override]
-        """Weight of each one's loss, [m]."""
-        return self.network.sample_weights
-
-    @property
-    def columns(self) -> HopColumns | None:
-        """See `Fitted`."""
-        return cast(HopColumns | None, self.network.columns)
+    def inner(self) -> GcnFit:
+        """See `Wrapper.inner`."""
+        return self.network
 
     def reading(self, columns: HopColumns) -> Self:
         """See `Fitted.reading`."""
@@ -62,34 +47,24 @@ class FoldedNetwork(FoldFitted):
 
     def judged_by_folds(self, graph: Graph) -> Self:
         """See `FoldFitted.judged_by_folds`."""
-        logits = self.logits_without_folds(self.evaluation_field(graph, self.nodes))
+        logits = self.all_logits_of(graph, self.nodes)[1]
         own = logits[self.fold, torch.arange(len(self.fold), device=logits.device)]
         return replace(self, own_logits=own.double())
-
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
-        """See `Fitted.evaluation_field`."""
-        return self.network.evaluation_field(graph, nodes)
 
     def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
         """See `Fitted.parts_of`."""
         return self.network.parts_of(graph, nodes)
 
-    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
-        """See `Fitted.scoring_field`."""
-        return self.network.scoring_field(graph, nodes)
-
-    def logits_at(self, field: Any) -> Tensor:
-        """See `Fitted.logits_at`."""
-        return self.network.logits_at(field)
+    def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate_part`."""
+        field = self.network.scoring_field(graph, nodes)
+        own = self.network.logits_at(field)
+        with torch.no_grad():
+            return (own, torch.stack([model(field) for model in self.without])) if folds else (own,)
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.network.label_logits
-
-    def logits_without_folds(self, field: Any) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        with torch.no_grad():
-            return torch.stack([model(field) for model in self.without])
 
     def state(self) -> State:
         """See `Fitted.state`."""
@@ -102,7 +77,7 @@ class FoldedNetwork(FoldFitted):
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told."""
+        """Returns what `state` was taken from."""
         network = cls.kinds[facts["kind"]].from_state(unprefixed("network", tensors), facts["network"])
         if not isinstance(network, GcnFit):
             raise LookupError(f"a {facts['kind']} is no network with folds")

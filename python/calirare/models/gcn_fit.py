@@ -176,7 +176,7 @@ class GcnFit(FittedNetwork):
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told.
+        """Returns what `state` was taken from.
 
         Raises:
             LookupError, ValueError, TypeError, RuntimeError: something is missing or does not fit.

@@ -21,28 +21,6 @@ TOGETHER = 32_000_000  # numbers of a pass of networks that are trained side by 
 
 
 @dataclass(frozen=True)
-class Hooks:
-    """What is called after epochs; attributes as the arguments of `GcnTraining.fit`."""
-
-    every: int
-    at_checkpoint: EpochEnd | None
-    progress: Callable[[int], None] | None
-
-    def after(self, epoch: int, so_far: Callable[[], GcnFit]) -> bool:
-        """Calls what is due and returns whether training ends."""
-        if self.progress is not None:
-            self.progress(epoch)
-        if self.at_checkpoint is None or not self.every or epoch % self.every:
-            return False
-        return bool(self.at_checkpoint(epoch, so_far()))
-
-
-def _evaluating(fitted: GcnFit) -> GcnFit:
-    fitted.model.eval()
-    return fitted
-
-
-@dataclass(frozen=True)
 class GcnTraining:
     """How a GCN is trained; the defaults are Kipf & Welling's (2017), which the paper's section 4.2 takes over.
 
@@ -142,9 +120,16 @@ class GcnTraining:
             ValueError: a node has no label.
         """
         start = self.start(graph, nodes, sample_weights)
-        end = Hooks(every, at_checkpoint, progress)
+
+        def ends(epoch: int, so_far: Callable[[], GcnFit]) -> bool:
+            """Calls what is due after an epoch, and returns whether training ends."""
+            if progress is not None:
+                progress(epoch)
+            due = at_checkpoint is not None and every > 0 and epoch % every == 0
+            return due and bool(at_checkpoint(epoch, so_far()))  # type: ignore[misc]  # there where due
+
         if self.order == "propagated":
-            return self._by_differentiation(start, end)
+            return self._by_differentiation(start, ends)
         space = RowSpace.of(start)
         theta, weights = space.fitted.theta[None].clone(), start.sample_weights[None]
         losses = list[Tensor]()
@@ -156,7 +141,7 @@ class GcnTraining:
         start.model.eval()
         for epoch, loss in enumerate(self._steps(space.fitted, theta, weights), 1):
             losses.append(loss)
-            if end.after(epoch, so_far):
+            if ends(epoch, so_far):
                 break
         return so_far()
 
@@ -223,11 +208,12 @@ class GcnTraining:
             out[mine] = logits[mine, fold[mine] - some[0]]
         return torch.cat(parts), out
 
-    def _by_differentiation(self, start: GcnFit, end: Hooks) -> GcnFit:
+    def _by_differentiation(self, start: GcnFit, ends: Callable[[int, Callable[[], GcnFit]], bool]) -> GcnFit:
         """Returns the trained network, every bit as published numbers were made."""
         model, losses = start.model, list[Tensor]()
 
         def so_far() -> GcnFit:
+            model.eval()
             return replace(start, losses=tuple(torch.stack(losses).tolist()) if losses else ())
 
         parameters, optimiser = list(model.parameters()), self.optimiser(model)
@@ -238,9 +224,8 @@ class GcnTraining:
                 loss = cross_entropy(model(start.field, generator=generator), start.targets, start.sample_weights)
                 optimiser.step(torch.autograd.grad(loss, parameters))
                 losses.append(loss.detach())  # read at the end: no wait per step on a GPU
-                if end.after(epoch, lambda: _evaluating(so_far())):
+                if ends(epoch, so_far):
                     break
-        model.eval()
         return so_far()
 
     def fit_to_convergence(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,10 +11,9 @@ from torch import Tensor
 from calirare._util.arrays import Array, brief, to_tensor
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.training import FoldFitted, State
+from calirare.training import FoldFitted
 
 WHERE = "Given"
-TENSORS = ("logits", "without", "nodes", "targets", "sample_weights", "fold")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +125,18 @@ class GivenFit(FoldFitted):
     sample_weights: Tensor
     fold: Tensor
 
+    def __post_init__(self) -> None:
+        """Checks that the parts fit, as those of a file may not.
+
+        Raises:
+            LookupError: a label is at no node or fold.
+            ValueError: the logits are of other classes than the folds'.
+        """
+        if self.own_logits.shape != self.label_logits.shape:  # places out of range end here
+            raise ValueError("logits and without must be of the same classes")
+
     @property
-    def own_logits(self) -> Tensor:  # type: ignore[override]  # told by the others
+    def own_logits(self) -> Tensor:  # type: ignore[override]  # of the others
         """The logits of each label by the network without it, float64 [m, k]; NaN where every network learnt it."""
         learnt = (self.sample_weights > 0) & (len(self.without) == 1)
         return self.without[self.fold, self.nodes].masked_fill(learnt[:, None], torch.nan)
@@ -138,38 +146,13 @@ class GivenFit(FoldFitted):
         """See `Fitted.scores_graphs`."""
         return False
 
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
-        """See `Fitted.evaluation_field`; the nodes themselves, of the graph that the logits are of."""
+    def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate_part`; of the graph that the logits are of."""
         if graph is None or graph.n_nodes != len(self.logits):
             raise ValueError(f"graph must be that of the {len(self.logits)} given logits")
-        return torch.arange(graph.n_nodes, device=self.logits.device) if nodes is None else nodes
-
-    def logits_at(self, field: Tensor) -> Tensor:
-        """See `Fitted.logits_at`."""
-        return self.logits[field]
+        every = (self.logits, self.without)[: 1 + folds]
+        return every if nodes is None else tuple(z[..., nodes, :] for z in every)
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.logits[self.nodes]
-
-    def logits_without_folds(self, field: Tensor) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        return self.without[:, field]
-
-    def state(self) -> State:
-        """See `Fitted.state`."""
-        return {name: getattr(self, name) for name in TENSORS}, {}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told.
-
-        Raises:
-            LookupError: something is missing, or a label is at no node or fold.
-            ValueError: the logits are of other classes than the folds'.
-        """
-        del facts
-        made = cls(**{name: tensors[name] for name in TENSORS})
-        if made.own_logits.shape != made.label_logits.shape:  # places out of range end here
-            raise ValueError("logits and without must be of the same classes")
-        return made

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,28 +23,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare._util.array_files import NumpyArray
-from calirare.graph import Graph, check_nodes
+from calirare.graph import Graph
 from calirare.models.known_nodes import KnownNodes
-from calirare.training import FoldFitted, State, class_weights, fold_of, prefixed, unprefixed
+from calirare.training import FoldFitted, class_weights, fold_of
 from calirare_ext import Csr, propagate, row_parts, row_sums
 
 STEPS = 10
 REACHES = (0.5, 0.8, 0.95)  # alpha
 PRIORS = (0.03, 0.3, 3.0)  # s, in parts of what reaches a label on average
 SLOPES = tuple(2.0 ** (i / 2) for i in range(-6, 7))  # of the logits, as the map will have one
-
-
-@dataclass(frozen=True, eq=False)
-class SpreadingField:
-    """Nodes with what reaches them.
-
-    Attributes:
-        nodes: int64 [n].
-        reached: F, float64 [n, K + 1, k]: of the labels without each fold, and of all.
-    """
-
-    nodes: Tensor
-    reached: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +45,7 @@ class LabelPropagationFit(FoldFitted):
         targets: their classes, int64 [m].
         sample_weights: weight of each one's loss, [m].
         fold: see `FoldFitted`.
-        told: Y of every node of the training graph, float32 [n, (K + 1) k]: without each fold, and of all labels.
+        sent: Y of every node of the training graph, float32 [n, (K + 1) k]: without each fold, and of all labels.
         known: the nodes of the training graph, found again in others.
         reach: alpha.
         prior: s.
@@ -70,7 +57,7 @@ class LabelPropagationFit(FoldFitted):
     targets: Tensor
     sample_weights: Tensor
     fold: Tensor
-    told: Tensor
+    sent: Tensor
     known: KnownNodes
     reach: float
     prior: float
@@ -82,12 +69,12 @@ class LabelPropagationFit(FoldFitted):
         """Returns the same that knows no node of any graph."""
         return replace(self, known=KnownNodes(self.known.keys[:0], ""), _kept={})
 
-    def told_in(self, graph: Graph) -> Tensor:
+    def sent_in(self, graph: Graph) -> Tensor:
         """Returns Y of the nodes of a graph, 0 of those it does not know, float32 [n, (K + 1) k]; the last is kept."""
-        kept = self._kept.get("told")
+        kept = self._kept.get("sent")
         if kept is None or kept[0] is not graph:
-            told = self.told_at(self.places_in(graph), graph.n_nodes).to(graph.device)
-            kept = self._kept["told"] = graph, told
+            sent = self.sent_at(self.places_in(graph), graph.n_nodes).to(graph.device)
+            kept = self._kept["sent"] = graph, sent
         return kept[1]
 
     def places_in(self, graph: Graph) -> NumpyArray | None:
@@ -97,18 +84,18 @@ class LabelPropagationFit(FoldFitted):
             kept = self._kept["places"] = graph, self.known.places_in(graph)
         return kept[1]
 
-    def told_at(self, places: NumpyArray | None, n: int) -> Tensor:
+    def sent_at(self, places: NumpyArray | None, n: int) -> Tensor:
         """Returns Y of n nodes by their places among the known ones, int64 [n], -1 for none; None: none is known."""
-        out = self.told.new_zeros(n, self.told.shape[1])
+        out = self.sent.new_zeros(n, self.sent.shape[1])
         if places is not None:
             here = torch.from_numpy(np.flatnonzero(places >= 0)).to(out.device)
-            out[here] = self.told[torch.from_numpy(places[places >= 0]).to(out.device)]
+            out[here] = self.sent[torch.from_numpy(places[places >= 0]).to(out.device)]
         return out
 
-    def reached(self, rows: Csr, told: Tensor) -> Tensor:
+    def reached(self, rows: Csr, sent: Tensor) -> Tensor:
         """Returns F of nodes by their rows of the adjacency and Y of all nodes, float64 [n, sets, k]."""
         scale = self.reach * inverse_root(row_sums(rows))
-        return (propagate(rows, told).double() * scale[:, None]).unflatten(1, (-1, self.n_classes))
+        return (propagate(rows, sent).double() * scale[:, None]).unflatten(1, (-1, self.n_classes))
 
     def logits(self, reached: Tensor) -> Tensor:
         """Returns the logits of nodes by F [.., k], float64 [.., k]; NaN where nothing reaches."""
@@ -125,42 +112,20 @@ class LabelPropagationFit(FoldFitted):
         """See `FoldFitted`."""
         return self.logits(self.reached_own)
 
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> SpreadingField:
-        """See `Fitted.evaluation_field`."""
-        if graph is None:
-            raise ValueError("graph must be given with spreading, got None")
-        told, rows = self.told_in(graph), graph.adjacency
-        if nodes is None:
-            return SpreadingField(torch.arange(graph.n_nodes, device=graph.device), self.reached(rows, told))
-        check_nodes("evaluation_field", nodes, graph.n_nodes)
-        return SpreadingField(nodes, self.reached(rows.select_rows(nodes), told))
+    def reached_in(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Returns F of nodes of a graph (None: all) by the labels without each fold, and by all, [n, K + 1, k]."""
+        rows = graph.adjacency if nodes is None else graph.adjacency.select_rows(nodes)
+        return self.reached(rows, self.sent_in(graph))
 
-    def logits_at(self, field: SpreadingField) -> Tensor:
-        """See `Fitted.logits_at`."""
-        return self.logits(field.reached[:, -1])
+    def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate_part`."""
+        assert graph is not None
+        z = self.logits(self.reached_in(graph, nodes)).transpose(0, 1)
+        return (z[-1], z[:-1])[: 1 + folds]
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.logits(self.reached_labels)
-
-    def logits_without_folds(self, field: SpreadingField) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        return self.logits(field.reached[:, :-1]).transpose(0, 1)
-
-    def state(self) -> State:
-        """See `Fitted.state`."""
-        names = ("nodes", "targets", "sample_weights", "fold", "told", "reached_own", "reached_labels")
-        known, facts = self.known.state()
-        own = {name: getattr(self, name).contiguous() for name in names}
-        return own | prefixed("known", known), {"reach": self.reach, "prior": self.prior, "known": facts}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told."""
-        known = KnownNodes.from_state(unprefixed("known", tensors), facts["known"])
-        names = ("nodes", "targets", "sample_weights", "fold", "told", "reached_own", "reached_labels")
-        own: dict[str, Any] = {name: tensors[name] for name in names}
-        return cls(known=known, reach=float(facts["reach"]), prior=float(facts["prior"]), **own)
 
 
 @dataclass(frozen=True)
@@ -208,7 +173,7 @@ class LabelPropagation:
             targets=targets,
             sample_weights=weights,
             fold=fold,
-            told=spread.told[reach],
+            sent=spread.sent[reach],
             known=KnownNodes.of(graph),
             reach=reach,
             prior=trials[reach, share],
@@ -259,21 +224,21 @@ class _Spread:
     """Labels spread with every reach at once: the products are the same.
 
     Attributes:
-        told: Y by alpha, float32 [n, c].
+        sent: Y by alpha, float32 [n, c].
         reached: F at the labelled nodes by alpha, float32 [m, c].
     """
 
     def __init__(self, graph: Graph, nodes: Tensor, x: Tensor) -> None:
-        self.told = {reach: x.clone() for reach in REACHES}
+        self.sent = {reach: x.clone() for reach in REACHES}
         self.reached = {reach: torch.zeros_like(x[nodes]) for reach in REACHES}
         for t, step in enumerate(steps_of(graph, x), start=1):
             for reach in REACHES:
                 self.reached[reach] += reach**t * step[nodes]
                 if t < STEPS:
-                    self.told[reach].add_(step, alpha=reach**t)
+                    self.sent[reach].add_(step, alpha=reach**t)
         root = root_of(graph)
-        for told in self.told.values():
-            told.mul_(root)
+        for sent in self.sent.values():
+            sent.mul_(root)
 
 
 def _loss(reached: Tensor, prior: float, targets: Tensor, weights: Tensor) -> float:

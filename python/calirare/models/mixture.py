@@ -20,7 +20,7 @@ from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
 from calirare.models.label_propagation import LabelPropagationFit
-from calirare.training import FoldFitted, Progress, State, class_weights, joined, prefixed, unprefixed
+from calirare.training import FoldFitted, Progress, State, Wrapper, class_weights, joined, prefixed, unprefixed
 
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
 STEPS, TOLERANCE = 500, 1e-9
@@ -84,7 +84,7 @@ class FallbackScale:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture(FoldFitted):
+class Mixture(Wrapper):
     """Detectors trained on the same labels with the same folds.
 
     Attributes:
@@ -113,14 +113,9 @@ class Mixture(FoldFitted):
         return replace(self, members=tuple(members))
 
     @property
-    def nodes(self) -> Tensor:  # type: ignore[override]  # the members' own
-        """The labelled nodes, int64 [m]."""
-        return self.members[0].fitted.nodes
-
-    @property
-    def targets(self) -> Tensor:  # type: ignore[override]
-        """Their classes, int64 [m]."""
-        return self.members[0].fitted.targets
+    def inner(self) -> FoldFitted:
+        """See `Wrapper.inner`; the members' labels and folds are the same."""
+        return self.members[0].fitted
 
     @property
     def sample_weights(self) -> Tensor:  # type: ignore[override]
@@ -129,8 +124,8 @@ class Mixture(FoldFitted):
 
     @property
     def fold(self) -> Tensor:  # type: ignore[override]
-        """See `FoldFitted`; the members' folds are the same."""
-        return self.members[0].fitted.fold
+        """See `FoldFitted`."""
+        return self.inner.fold
 
     @property
     def own_logits(self) -> Tensor:  # type: ignore[override]
@@ -147,57 +142,30 @@ class Mixture(FoldFitted):
         members = {m.name: m.fitted.judged_by_folds(graph) for m in self.members}
         return mixture_of(members, self.sample_weights)
 
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> MixtureField:
-        """See `Fitted.evaluation_field`."""
-        parts = tuple(member.fitted.evaluation_field(graph, nodes) for member in self.members)
-        return MixtureField(parts[0].nodes, parts)
-
-    def logits_at(self, field: MixtureField) -> Tensor:
-        """See `Fitted.logits_at`; float64."""
-        return self.pooled([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
-
     def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
         """See `Fitted.parts_of`; those of the member with the most."""
         return max((member.fitted.parts_of(graph, nodes) for member in self.members), key=len)
 
-    def logits_of(
-        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
-    ) -> Tensor:
-        """See `Fitted.logits_of`; members that read the same columns are asked about the same nodes in turn."""
-        asked = self._in_turn(graph, nodes, folds=False, progress=progress)
-        return self.pooled([joined([own for own, _ in pairs]) for pairs in asked])
-
-    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """See `FoldFitted.all_logits_of`."""
-        asked = self._in_turn(graph, nodes, folds=True)
-        own, without = ([joined([pair[i] for pair in pairs]) for pairs in asked] for i in (0, 1))
-        return self.pooled(own), self.pooled(without)
-
-    def _in_turn(
-        self, graph: Graph | None, nodes: Tensor | None, *, folds: bool, progress: Progress | None = None
-    ) -> list[list[tuple[Tensor, Tensor]]]:
-        """Returns each member's logits of each of its parts of the nodes, and those by its folds where wanted."""
+    def evaluate(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, folds: bool = False, progress: Progress | None = None
+    ) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate`; members that read the same columns are evaluated at the same nodes in turn."""
         parts = [member.fitted.parts_of(graph, nodes) for member in self.members]
-        found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.members]
+        found: list[list[tuple[Tensor, ...]]] = [[] for _ in self.members]
         most = max(len(each) for each in parts)
         for i in range(most):
             for member, mine, out in zip(self.members, parts, found, strict=True):
                 if i < len(mine):
-                    field = member.fitted.scoring_field(graph, mine[i])
-                    own = member.fitted.logits_at(field)
-                    out.append((own, member.fitted.logits_without_folds(field) if folds else own))
+                    out.append(member.fitted.evaluate_part(graph, mine[i], folds=folds))
             if progress is not None and most > 1:
                 progress(i + 1, most)
-        return found
+        return tuple(
+            self.pooled([joined([part[which] for part in out]) for out in found]) for which in range(1 + folds)
+        )
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.pooled([member.fitted.label_logits for member in self.members])
-
-    def logits_without_folds(self, field: MixtureField) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        parts = zip(self.members, field.parts, strict=True)
-        return self.pooled([m.fitted.logits_without_folds(part) for m, part in parts])
 
     def pooled(self, logits: list[Tensor]) -> Tensor:
         """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
@@ -224,7 +192,7 @@ class Mixture(FoldFitted):
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told."""
+        """Returns what `state` was taken from."""
         members = []
         for i, each in enumerate(facts["members"]):
             fitted = cls.kinds[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"]).folded
@@ -270,19 +238,6 @@ def _sharing_columns(members: list[Member]) -> Iterator[Member]:
     for member in members:
         columns = member.fitted.columns
         yield member if columns is None else replace(member, fitted=member.fitted.reading(shared(columns)))
-
-
-@dataclass(frozen=True, eq=False)
-class MixtureField:
-    """Where each member is evaluated.
-
-    Attributes:
-        nodes: int64 [n].
-        parts: the members' own fields.
-    """
-
-    nodes: Tensor
-    parts: tuple[Any, ...]
 
 
 def stacking_weights(probabilities: Tensor, sample_weights: Tensor, pseudo_labels: float = PSEUDO_LABELS) -> Tensor:

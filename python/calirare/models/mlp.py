@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from calirare.graph import Graph, check_nodes
+from calirare.graph import Graph
 from calirare.models.columns import HopColumns
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
@@ -52,7 +52,6 @@ class MlpFit(GcnFit):
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
         """See `Fitted.evaluation_field`."""
         if graph is not None and nodes is not None and self.columns.blockwise(graph):
-            check_nodes("evaluation_field", nodes, graph.n_nodes)
             return column_field(self.columns, graph, nodes, self.model)
         return super().evaluation_field(None if graph is None else self.columns.of(graph), nodes)
 

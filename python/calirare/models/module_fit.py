@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any, Self, overload
+from typing import Any, ClassVar, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,7 @@ class ModuleFit(FittedNetwork):
     sample_weights: Tensor
     weight_decay: float
 
+    in_files: ClassVar[bool] = False
     __repr__ = brief
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ learnt it, neighbours would know the answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -24,8 +24,7 @@ from torch.nn import functional as F
 
 from calirare.calibration import effective_shares, newton_minimum
 from calirare.graph import Graph
-from calirare.models.columns import HopColumns
-from calirare.training import FoldFitted, Progress, State, prefixed, unprefixed
+from calirare.training import FoldFitted, Progress, Wrapper
 from calirare_ext import Csr, neighbour_means
 
 # Chosen on DBLP, FaceBook and digits (docs/research/record.md), where twice or half as much hardly differs.
@@ -118,24 +117,7 @@ def pooled(weights: Tensor, said: Tensor, shares: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class PoolField:
-    """Where the pool is evaluated: it reads what its detector says of the whole graph.
-
-    Attributes:
-        graph: the graph.
-        nodes: int64 [n]; None: all.
-    """
-
-    graph: Graph
-    nodes: Tensor | None
-
-    def of(self, logits: Tensor) -> Tensor:
-        """Returns the rows of its nodes, of all nodes' [.., n, k]."""
-        return logits if self.nodes is None else logits[..., self.nodes, :]
-
-
-@dataclass(frozen=True, eq=False)
-class NeighbourPool(FoldFitted):
+class NeighbourPool(Wrapper):
     """A detector with folds, and how much the neighbours of a node count.
 
     Attributes:
@@ -170,19 +152,9 @@ class NeighbourPool(FoldFitted):
         return f"a node's own evidence counts {own}, that of nodes up to {HOPS} edges away {', '.join(others)}"
 
     @property
-    def nodes(self) -> Tensor:  # type: ignore[override]  # the detector's
-        """The labelled nodes, int64 [m]."""
-        return self.base.nodes
-
-    @property
-    def targets(self) -> Tensor:  # type: ignore[override]
-        """Their classes, int64 [m]."""
-        return self.base.targets
-
-    @property
-    def sample_weights(self) -> Tensor:  # type: ignore[override]
-        """Weight of each one's loss, [m]."""
-        return self.base.sample_weights
+    def inner(self) -> FoldFitted:
+        """See `Wrapper.inner`."""
+        return self.base
 
     @property
     def fold(self) -> Tensor:  # type: ignore[override]
@@ -190,63 +162,25 @@ class NeighbourPool(FoldFitted):
         return self.base.fold
 
     @property
-    def columns(self) -> HopColumns | None:
-        """See `Fitted`."""
-        return cast(HopColumns | None, self.base.columns)
-
-    @property
     def shares(self) -> Tensor:
         """The logarithms of r, float64 [k]."""
         return log_shares(self.targets, self.sample_weights, self.n_classes)
 
     def pooled(self, graph: Graph, logits: Tensor) -> Tensor:
-        """Returns the pool's logits of every node of a graph by its detector's, float64 [n, k]."""
+        """Returns the pool's logits of every node of a graph by its detector's, float64 [.., n, k]."""
+        if logits.ndim > 2:
+            return torch.stack([self.pooled(graph, each) for each in logits])
         return pooled(self.weights, evidence(logits, graph.adjacency, self.shares), self.shares)
 
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> PoolField:
-        """See `Fitted.evaluation_field`."""
+    def evaluate(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, folds: bool = False, progress: Progress | None = None
+    ) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate`; whatever the nodes, the detector is evaluated at all."""
         if graph is None:
             raise ValueError("graph must be given with neighbours, got None")
-        return PoolField(graph, nodes)
-
-    def logits_at(self, field: PoolField) -> Tensor:
-        """See `Fitted.logits_at`; float64."""
-        return self.logits_of(field.graph, field.nodes)
-
-    def logits_of(
-        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
-    ) -> Tensor:
-        """See `Fitted.logits_of`."""
-        field = self.evaluation_field(graph, nodes)
-        return field.of(self.pooled(field.graph, self.base.logits_of(graph, progress=progress)))
+        found = [self.pooled(graph, z) for z in self.base.evaluate(graph, folds=folds, progress=progress)]
+        return tuple(found if nodes is None else [z[..., nodes, :] for z in found])
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.in_sample
-
-    def logits_without_folds(self, field: PoolField) -> Tensor:
-        """See `FoldFitted.logits_without_folds`."""
-        return self.all_logits_of(field.graph, field.nodes)[1]
-
-    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """See `FoldFitted.all_logits_of`."""
-        field, (every, without) = self.evaluation_field(graph, nodes), self.base.all_logits_of(graph)
-        parts = [field.of(self.pooled(field.graph, logits)) for logits in without]
-        return field.of(self.pooled(field.graph, every)), torch.stack(parts)
-
-    def state(self) -> State:
-        """See `Fitted.state`."""
-        tensors, facts = self.base.state()
-        own = {name: getattr(self, name) for name in TENSORS}
-        return prefixed("base", tensors) | own, {"kind": type(self.base).__name__, "base": facts}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told."""
-        base = cls.kinds[facts["kind"]].from_state(unprefixed("base", tensors), facts["base"]).folded
-        if base is None:
-            raise LookupError(f"a {facts['kind']} has no folds for a pool")
-        return cls(base, **{name: tensors[name] for name in TENSORS})
-
-
-TENSORS = ("weights", "own_logits", "in_sample")

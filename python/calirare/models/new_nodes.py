@@ -154,7 +154,7 @@ class _Spreading:
     """Labels around new nodes, as their known neighbours tell of them."""
 
     def __init__(self, fitted: LabelPropagationFit, graph: Graph) -> None:
-        self.fitted, self.told = fitted, fitted.told_in(graph)[:, -fitted.n_classes :].numpy()
+        self.fitted, self.sent = fitted, fitted.sent_in(graph)[:, -fitted.n_classes :].numpy()
 
     def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:
         n, b = joined.known.n, x.shape[0]
@@ -164,9 +164,9 @@ class _Spreading:
         rows = Csr.unchecked(
             indptr, torch.arange(len(columns), dtype=torch.int32), torch.from_numpy(values).float(), len(columns)
         )
-        told = np.zeros((len(columns), self.told.shape[1]), dtype=np.float32)
-        told[columns < n] = self.told[columns[columns < n]]
-        return self.fitted.logits(self.fitted.reached(rows, torch.from_numpy(told))[:, -1])
+        sent = np.zeros((len(columns), self.sent.shape[1]), dtype=np.float32)
+        sent[columns < n] = self.sent[columns[columns < n]]
+        return self.fitted.logits(self.fitted.reached(rows, torch.from_numpy(sent))[:, -1])
 
 
 class _Gcn:

@@ -6,17 +6,15 @@ wide as a layer and not as the features are. Finished blocks of a pass are kept 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare._util.store import key_of
-from calirare.features import FeatureMap, Kept, RawTable
+from calirare.features import FeatureMap
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
@@ -46,54 +44,23 @@ class Mapped:
 
 
 @dataclass(frozen=True, eq=False)
-class Centred(Mapped):
-    """Raw numbers less a centre, where all that a map does beside is in the weights: a tenth of the map's time.
-
-    The centre is subtracted first: of numbers far from 0, such as times, no digit is lost.
-
-    Attributes:
-        centre: float32 [d].
-        fill: takes the place of a missing value, float32 [d]; NaN where none may be missing.
-        unread: columns that no map reads, bool [d].
-    """
-
-    centre: Tensor
-    fill: Tensor
-    unread: Tensor
-
-    def __call__(self, rows: Graph) -> Tensor:
-        """Returns the features of some nodes less the centre, float32 [r, d]."""
-        table = self.maps[0].raw(rows)
-        assert isinstance(table, RawTable)
-        d = len(table.places)
-        x = table.x if table.places == tuple(range(d)) else table.x[:, list(table.places)]
-        if not math.isfinite(float(x.sum())):
-            x = torch.where(x.isnan(), self.fill, x).masked_fill(self.unread, 0.0)
-            if bool(x.isnan().any()):
-                return super().__call__(rows)  # which says what is missing
-        return x - self.centre
-
-
-@dataclass(frozen=True, eq=False)
 class Passes:
-    """h = X V + c, then for each pass h = A_hat h + b, and relu(h) W where a layer follows; the last h are logits.
+    """h = X V, then for each pass h = A_hat h + b, and relu(h) W where a layer follows; the last h are logits.
 
     Attributes:
         read: makes X of some nodes, float32 [r, d].
         own: V, float32 [d, h].
-        shift: c, [h], or None.
         passes: b [h] or None, and W [h, h'] or None, of each pass.
     """
 
     read: Mapped
     own: Tensor
-    shift: Tensor | None
     passes: tuple[tuple[Tensor | None, Tensor | None], ...]
 
     def key(self) -> str:
         """Returns the checksum of all that logits depend on."""
         maps = tuple((*each.state()[0].values(), str(each.state()[1])) for each in self.read.maps)
-        return key_of(maps, self.own, self.shift, self.passes)
+        return key_of(maps, self.own, self.passes)
 
 
 def passes_of(fitted: Fitted, features: FeatureMap) -> Passes | str:
@@ -113,29 +80,7 @@ def passes_of(fitted: Fitted, features: FeatureMap) -> Passes | str:
     later = [*(weight for weight, _ in layers[1:]), None]
     steps = [(None, None)] * (network.model.hops - 1)
     passes = (*steps, *((bias, weight) for (_, bias), weight in zip(layers, later, strict=True)))
-    return _folded(features, layers[0][0], passes) or Passes(Mapped((features,)), layers[0][0], None, passes)
-
-
-def _folded(
-    features: FeatureMap, own: Tensor, passes: tuple[tuple[Tensor | None, Tensor | None], ...]
-) -> Passes | None:
-    """Returns passes that read numbers less a centre, with the rest of an affine map in V and c; None of other maps.
-
-    (x - mean) / spread times V is (x - c) times V / spread, plus (c - mean) / spread times V, c the mean in float32.
-    """
-    if features.whole is not None or features.curved() or any(each.kind != "numeric" for each in features.inputs):
-        return None
-    source, factor, offset = features.affine()
-    fill, centre = torch.zeros(2, features.n_inputs)
-    unread = torch.ones(features.n_inputs, dtype=torch.bool)
-    fills = [each.fill for each in features.maps if isinstance(each, Kept)]
-    fill[source] = torch.from_numpy(np.concatenate([np.zeros(0), *fills])).float()
-    centre[source] = torch.where(factor > 0, -offset / factor.clamp(min=1e-300), 0.0).float()
-    unread[source] = False
-    exact = own.double()
-    shift = (offset + factor * centre[source].double()) @ exact
-    folded = exact.new_zeros(features.n_inputs, own.shape[1]).index_add_(0, source, exact * factor[:, None])
-    return Passes(Centred((features,), centre, fill, unread), folded.float(), shift.float(), passes)
+    return Passes(Mapped((features,)), layers[0][0], passes)
 
 
 def logits_of_passes(
@@ -154,8 +99,7 @@ def logits_of_passes(
     # The blocks of the features are not kept: making them reads as much as it writes.
     for done, (block, x) in enumerate(read_ahead(lambda tile: passes.read(graph.features(*tile)), tiles), start=1):
         rows = slice(*block)
-        z = x @ passes.own if passes.shift is None else torch.addmm(passes.shift, x, passes.own)
-        h[rows] = z.mul_(root[rows, None])
+        h[rows] = (x @ passes.own).mul_(root[rows, None])
         check_finite(h[rows], graph, block[0])
         if report is not None:
             report("features", done, len(tiles))

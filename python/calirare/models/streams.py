@@ -253,17 +253,17 @@ class _Run:
     def spread(self, fit: LabelPropagationFit) -> Tensor:
         """Returns what labels around every node say of it, float64 [n, k]."""
         n, k = self.graph.n_nodes, fit.n_classes
-        told, known, met = room(n, k), self._known(fit.known), NameMatches(fit)
+        sent, known, met = room(n, k), self._known(fit.known), NameMatches(fit)
         for first, last in self.blocks:
             places = known(first, last)
-            told[first:last] = fit.told_at(places, last - first)[:, -k:]
+            sent[first:last] = fit.sent_at(places, last - first)[:, -k:]
             met.add(first, last, places)
         self.met = met
         out = torch.full((n, k), torch.nan, dtype=torch.float64)
-        if not bool(told.any()):  # it knows no node here
+        if not bool(sent.any()):  # it knows no node here
             return out
         for (first, last), edges in read_ahead(lambda block: self.graph.edges(*block), self.blocks):
-            out[first:last] = fit.logits(fit.reached(edges, told)[:, -1])
+            out[first:last] = fit.logits(fit.reached(edges, sent)[:, -1])
         return out
 
     def _known(self, known: KnownNodes) -> Callable[[int, int], NumpyArray | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from calirare.models.column_fit import ColumnFit, labelled_rows
 from calirare.models.columns import HopColumns
 from calirare.models.tree_growth import Labels
 from calirare.models.trees import TreesModel, TreesTraining
-from calirare.training import State, prefixed, unprefixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,17 +54,6 @@ class TreesFit(ColumnFit):
         """See `ColumnFit.side_by_side`: the trees were grown one beside the other, on a thread each."""
         ensemble = replace(self.trees.all_labels, threads=torch.get_num_threads())
         return replace(self, trees=replace(self.trees, all_labels=ensemble))
-
-    def state(self) -> State:
-        """See `Fitted.state`."""
-        (own, how), (trees, grown) = self.common_state(), self.trees.state()
-        return own | prefixed("trees", trees) | {"in_sample": self.in_sample}, how | {"trees": grown}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told."""
-        trees = TreesModel.from_state(unprefixed("trees", tensors), facts["trees"])
-        return cls(*cls.common_parts(tensors, facts), tensors["in_sample"], trees)
 
 
 @dataclass(frozen=True)

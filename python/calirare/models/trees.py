@@ -91,8 +91,7 @@ class TreesModel:
             tensors[f"trees.{i}"] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
             if ensemble.values is not None:
                 tensors[f"values.{i}"] = torch.from_numpy(ensemble.values)
-        kind, jobs = self.all_labels.kind, self.all_labels.threads
-        return tensors, {"kind": kind, "folds": len(self.without), "rounds": self.rounds, "jobs": jobs}
+        return tensors, {"kind": self.all_labels.kind, "folds": len(self.without), "rounds": self.rounds}
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -108,7 +107,6 @@ class TreesModel:
                     text=zlib.decompress(tensors[f"trees.{i}"].numpy().tobytes()).decode("ascii"),
                     prior=tensors["prior"][i].numpy(),
                     weight=float(tensors["weight"][i]),
-                    threads=int(facts["jobs"]),
                     values=tensors[f"values.{i}"].numpy() if facts["kind"] == "extra" else None,
                 )
                 for i in range(int(facts["folds"]) + 1)
@@ -126,7 +124,7 @@ class TreesModel:
 class TreesTraining:
     """How trees are grown: boosting by LightGBM, extra trees by scikit-learn.
 
-    The same settings and labels give the same trees with any number of jobs.
+    The same settings and labels give the same trees; folds are grown side by side on torch's threads.
 
     Boosting (Friedman, 2001) minimises the weighted cross-entropy; the number of rounds is the one at which the loss of
     labels held out of their fold's trees is lowest. That number is one for all folds, and all labels chose it; but for
@@ -143,11 +141,8 @@ class TreesTraining:
         patience: rounds of boosting without a lower held-out loss after which it ends; 0: all `rounds` are grown.
         leaves: of a tree, at most; None: 15 for boosting, 255 for a forest.
         learning_rate: of boosting.
-        balanced: whether classes weigh the same where no weights are given; else every label does. None: classes in a
-            forest, labels in boosting.
         folds: parts of the labels that are held out in turn, as many as there are labels at most.
         seed: of folds and trees.
-        jobs: threads of one ensemble; besides, classes and folds are grown side by side on torch's threads.
 
     Raises:
         ValueError: a setting is out of range.
@@ -158,16 +153,14 @@ class TreesTraining:
     patience: int = 20
     leaves: int | None = None
     learning_rate: float = 0.08
-    balanced: bool | None = None
     folds: int = 5
     seed: int = 0
-    jobs: int = 1
 
     def __post_init__(self) -> None:
         """Checks ranges."""
         if self.kind not in get_args(Kind):
             raise ValueError(f"TreesTraining: kind must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
-        for name, low in (("rounds", 1), ("patience", 0), ("leaves", 2), ("folds", 2), ("seed", 0), ("jobs", 1)):
+        for name, low in (("rounds", 1), ("patience", 0), ("leaves", 2), ("folds", 2), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ValueError(f"TreesTraining: {name} must be at least {low}, got {value}")
@@ -227,9 +220,10 @@ class TreesTraining:
         return TreesModel(fold, own, ensembles[0], tuple(ensembles[1:]), self._chosen(losses), losses)
 
     def label_weights(self, targets: Tensor, n_classes: int) -> Tensor:
-        """Returns the weight of each label's loss where none is given, float64 [m], see `balanced`."""
-        balanced = self.kind == "extra" if self.balanced is None else self.balanced
-        return class_weights(targets, n_classes)[targets] if balanced else torch.ones_like(targets, dtype=torch.float64)
+        """Returns the weights of labels where none are given, float64 [m]: classes weigh alike in a forest only."""
+        if self.kind == "extra":
+            return class_weights(targets, n_classes)[targets]
+        return torch.ones_like(targets, dtype=torch.float64)
 
     @property
     def _most(self) -> int:
@@ -258,7 +252,7 @@ class TreesTraining:
         return self.leaves or (15 if self.kind == "boosting" else 255)
 
     def _settings(self, m: int, n_classes: int) -> dict[str, Any]:
-        given = {"learning_rate": self.learning_rate, "seed": self.seed, "num_threads": self.jobs}
+        given = {"learning_rate": self.learning_rate, "seed": self.seed, "num_threads": 1}
         return settings_of(m, n_classes, num_leaves=self._leaves, **given)
 
 

@@ -33,7 +33,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.data import OutOfFold, Trained, TrainingData
-from calirare.pipeline.no_sample import doubt_of, leakage
+from calirare.pipeline.label_checks import doubt_of, leakage
 from calirare.run import Settings, resolved_calibrate_on
 from calirare.training import Fitted
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import quoted
+from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
@@ -31,8 +31,9 @@ WIDTH, ROOM = 80, 20  # characters of a line, and of a name
 SMALL = 0.0005  # of a change of P(rare): less has more digits
 LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
 AGREES = 0.3  # correlation
-UNTOLD = "; it does not agree on which nodes move, so reasons are not told"
-ANEW = "no single label: maps and weights were fitted anew"
+NO_REASONS = "; it does not agree on which nodes move, so no reasons are given"
+NO_SINGLE_LABEL = "no single label: calibrators and weights were fitted again"
+ALERT_CHANGED = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}
 
 
 def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
@@ -54,33 +55,43 @@ class Side:
     """A run before or after the change.
 
     Attributes:
-        said: of every node.
+        found: probabilities of every node.
         graph: with its labels and split.
         trained: nodes whose labels the detector has seen, int64.
     """
 
-    said: Probabilities
+    found: Probabilities
     graph: Graph
     trained: Tensor
+
+    @cached_property
+    def rare(self) -> Tensor:
+        """P(rare) of every node, float64 [n]."""
+        return self.found.rare.cpu().double()
+
+    @cached_property
+    def classes(self) -> Tensor:
+        """Probabilities of every class for the run's target, float64 [n, k]."""
+        return self.found.chosen.cpu().double()
 
     @property
     def alert(self) -> Tensor:
         """Which scored nodes have P(rare) of at least the threshold, bool [n]."""
         out = torch.zeros(self.graph.n_nodes, dtype=torch.bool)
         nodes = self.graph.scored_nodes.cpu()
-        out[nodes] = (self.said.rare >= self.said.threshold).cpu()[nodes]
+        out[nodes] = (self.found.rare >= self.found.threshold).cpu()[nodes]
         return out
 
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """What the run of before says in closed form of the labels that change, its weights as they are.
+    """What the run before the change predicts in closed form for the labels that change, its weights as they are.
 
     Attributes:
         nodes: the nodes that moved most, int64 [n].
-        effects: of each label alone on P(rare) of each node by the map of before, float64 [b, n].
-        together: P(rare) of each node with all of them by the map of after, float64 [n].
-        moved: change of the log-odds, before any map, by closed form and by training, each float64 [n].
+        effects: of each label by itself on P(rare) of each node by the calibrator of before, float64 [b, n].
+        together: P(rare) of each node with all of them by the calibrator of after, float64 [n].
+        moved: change of the log-odds, before any calibrator, by closed form and by training, each float64 [n].
     """
 
     nodes: Tensor
@@ -91,15 +102,15 @@ class Foreseen:
 
 @dataclass(frozen=True, eq=False)
 class Updated:
-    """A run trained again with other labels, and what that changed; of many classes see `UpdatedClasses`.
+    """A run trained again with other labels, and what that changed.
 
     Attributes:
         outcome: the new run.
         labels: the changed labels, and those that changed their part of the split.
-        changed: the changed labels alone.
+        changed: the changed labels only.
         before: the run as it was.
         after: as it is.
-        foreseen: what the closed form said of it; None where the detector cannot be asked.
+        foreseen: what the closed form predicted; None where the detector has none, and of many classes.
     """
 
     outcome: Outcome
@@ -111,11 +122,21 @@ class Updated:
 
     __repr__ = brief
 
+    @property
+    def many(self) -> bool:
+        """Whether every class is taken as it is, and none is the rare one."""
+        return self.outcome.settings.many
+
     @cached_property
     def moved(self) -> Tensor:
-        """Change of P(rare) of every node, float64 [n]; 0 of one that is not scored."""
+        """Change of every node, float64 [n]: of P(rare), 0 of one that is not scored.
+
+        Of many classes half the sum of |change| over classes, in [0, 1].
+        """
+        if self.many:
+            return (self.after.classes - self.before.classes).abs().sum(1) / 2
         out, nodes = torch.zeros(self.after.graph.n_nodes, dtype=torch.float64), self.after.graph.scored_nodes.cpu()
-        out[nodes] = (self.after.said.rare - self.before.said.rare).cpu().double()[nodes]
+        out[nodes] = (self.after.rare - self.before.rare)[nodes]
         return out
 
     @cached_property
@@ -127,32 +148,46 @@ class Updated:
     def distance(self) -> dict[str, float] | None:
         """How far the closed form was from the training: largest and mean |difference| of P(rare), and correlation.
 
-        Over the nodes that moved most (all of them where the graph is small), P(rare) by the map of after. The
-        correlation is that of the changes of the log-odds before any map; NaN where one of them is none.
+        Over the nodes that moved most (all of them where the graph is small), P(rare) by the calibrator of after. The
+        correlation is that of the changes of the log-odds before any calibrator; NaN where one of them is none.
         """
         found = self.foreseen
         if found is None:
             return None
-        gap = (found.together - self.after.said.rare.cpu()[found.nodes]).abs()
+        gap = (found.together - self.after.found.rare.cpu()[found.nodes]).abs()
         still = gap.numel() < 2 or min(float(each.std()) for each in found.moved) == 0
         r = float("nan") if still else float(torch.corrcoef(torch.stack(found.moved))[0, 1])
         return {"largest": float(gap.max()), "mean": float(gap.mean()), "correlation": r, "nodes": gap.numel()}
 
     @property
-    def told(self) -> bool:
-        """Whether changes of the log-odds in closed form agree with the training's, so that it tells reasons."""
+    def explains(self) -> bool:
+        """Whether changes of the log-odds in closed form agree with the training's, so that it gives reasons."""
         return self.distance is not None and self.distance["correlation"] >= AGREES
 
     @cached_property
     def measures(self) -> dict[str, dict[str, float]] | None:
-        """AUPRC, log loss and mean P(rare) of the test nodes that neither run was trained on; None where none is."""
+        """Measures of the test nodes that neither run was trained on; None where there are none.
+
+        AUPRC, log loss and mean P(rare); of many classes accuracy and log loss.
+        """
         nodes, y = self._judging()
+        sides, facts = {"before": self.before, "after": self.after}, {"nodes": float(len(y))}
+        if self.many:
+            if not len(y):
+                return None
+            found = {name: side.classes[nodes] for name, side in sides.items()}
+            hits = {name: float((p.argmax(1) == y).double().mean()) for name, p in found.items()}
+            return {name: facts | {"accuracy": hits[name], "log_loss": float(nll(y, found[name]))} for name in sides}
         labels = y.numpy()
         if not labels.any() or labels.all():
             return None
-        facts = {"nodes": float(len(labels)), "observed": float(labels.mean())}
-        sides = (("before", self.before), ("after", self.after))
-        return {name: facts | _measured(labels, side.said.rare.cpu()[nodes].double().numpy()) for name, side in sides}
+        facts["observed"] = float(labels.mean())
+        out = {}
+        for name, side in sides.items():
+            p = side.rare[nodes].numpy()
+            out[name] = facts | {"auprc": float(auprc(labels, p)), "log_loss": float(nll(labels, p))}
+            out[name]["mean_p"] = float(p.mean())
+        return out
 
     def _judging(self) -> tuple[Tensor, Tensor]:
         """Returns the labelled test nodes that neither run was trained on, and their labels, each int64."""
@@ -163,44 +198,43 @@ class Updated:
         nodes = nodes[(y.cpu()[nodes] >= 0) & ~torch.isin(nodes, seen)]
         return nodes, y.cpu()[nodes]
 
-    def _shown(self, differs: Tensor) -> tuple[Tensor, list[str]]:
-        """Returns the scored nodes that moved most, and all that differ (bool [n]), with labels of this update."""
-        graph, order = self.after.graph, torch.argsort(self.moved.abs(), descending=True, stable=True)
-        kept = torch.zeros(len(order), dtype=torch.bool)
-        kept[:KEPT] = True
-        nodes = order[kept | differs[order]]
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the scored nodes that moved most and all whose alert or predicted class changed.
+
+        The largest change comes first. Columns: node; p_before and p_after, P(rare); change; alert_before and
+        alert_after, 0 or 1; label, of this update; why, the changed label that accounts for most of it in closed form.
+        Of many classes node; prediction_before and prediction_after; confidence_before and confidence_after, their
+        probabilities; moved, see `moved`; label.
+        """
+        graph, sides = self.after.graph, {"before": self.before, "after": self.after}
+        now = {name: side.classes.argmax(1) if self.many else side.alert for name, side in sides.items()}
+        order = torch.argsort(self.moved.abs(), descending=True, stable=True)
+        kept = (torch.arange(len(order)) < KEPT) | (now["before"] != now["after"])[order]
+        nodes = order[kept]
         nodes = nodes[torch.isin(nodes, graph.scored_nodes.cpu())]
+        columns: dict[str, Any] = {"node": [graph.node_name(node) for node in nodes.tolist()]}
+        if self.many:
+            for name in sides:
+                columns[f"prediction_{name}"] = [graph.class_names[c] for c in now[name][nodes].tolist()]
+            for name, side in sides.items():
+                columns[f"confidence_{name}"] = side.classes[nodes].max(1).values.numpy()
+            columns["moved"] = self.moved[nodes].numpy()
+        else:
+            columns |= {f"p_{name}": side.rare[nodes].numpy() for name, side in sides.items()}
+            columns["change"] = self.moved[nodes].numpy()
+            columns |= {f"alert_{name}": alert[nodes].long().numpy() for name, alert in now.items()}
         label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
         words = (*graph.class_names, "unknown")
-        return nodes, [words[label[node]] if node in label else "" for node in nodes.tolist()]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns the scored nodes that moved most and all whose alert changed, the largest change first.
-
-        Columns: node; p_before and p_after, P(rare); change; alert_before and alert_after, 0 or 1; label, of this
-        update; why, the changed label that accounts for most of it in closed form.
-        """
-        graph, was, now = self.after.graph, self.before.alert, self.after.alert
-        nodes, labels = self._shown(was != now)
-        reasons = self._reasons
-        return pd.DataFrame(
-            {
-                "node": [graph.node_name(node) for node in nodes.tolist()],
-                "p_before": self.before.said.rare.cpu()[nodes].double().numpy(),
-                "p_after": self.after.said.rare.cpu()[nodes].double().numpy(),
-                "change": self.moved[nodes].numpy(),
-                "alert_before": was[nodes].long().numpy(),
-                "alert_after": now[nodes].long().numpy(),
-                "label": labels,
-                "why": [reasons.get(node, "") for node in nodes.tolist()],
-            }
-        )
+        columns["label"] = [words[label[node]] if node in label else "" for node in nodes.tolist()]
+        if not self.many:
+            columns["why"] = [self._reasons.get(node, "") for node in nodes.tolist()]
+        return pd.DataFrame(columns)
 
     @cached_property
     def _reasons(self) -> dict[int, str]:
-        """Returns, of the nodes that the closed form speaks of, the label that moved it most."""
+        """Returns, of the nodes of the closed form, the label that moved each most."""
         found = self.foreseen
-        if found is None or not self.told:
+        if found is None or not self.explains:
             return {}
         graph, words, out = self.after.graph, (*self.after.graph.class_names, "unknown"), dict[int, str]()
         for column, node in enumerate(found.nodes[:KEPT].tolist()):
@@ -208,7 +242,7 @@ class Updated:
             row = int((effects * np.sign(change)).argmax())
             effect, whose = float(effects[row]), int(self.changed.nodes[row])
             if effect * change <= 0 or not LEAST * abs(change) <= abs(effect) <= MOST * abs(change):
-                out[node] = ANEW
+                out[node] = NO_SINGLE_LABEL
                 continue
             name = "its own label" if whose == node else f"the label of {graph.node_name(whose)}"
             out[node] = f"{name}, now {words[int(self.changed.y[row])]}: {effect:+.{3 if abs(effect) >= SMALL else 6}f}"
@@ -216,8 +250,28 @@ class Updated:
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
-        moved = self.moved[self.after.graph.scored_nodes.cpu()].abs()
-        return self._facts() | {
+        scored = self.after.graph.scored_nodes.cpu()
+        moved, facts = self.moved[scored].abs(), dict[str, Any]()
+        if self.many:
+            was, now = (side.classes[scored] for side in (self.before, self.after))
+            names = self.after.graph.class_names
+            shares = {"before": was, "after": now}
+            facts["task"] = "classes"
+            facts["predictions_changed"] = int((was.argmax(1) != now.argmax(1)).sum())
+            facts["estimated_shares"] = {
+                side: dict(zip(names, p.mean(0).tolist(), strict=True)) for side, p in shares.items()
+            }
+        else:
+            was, now = self.before.alert, self.after.alert
+            facts["alerts"] = {
+                "before": int(was.sum()),
+                "after": int(now.sum()),
+                "appeared": int((now & ~was).sum()),
+                "vanished": int((was & ~now).sum()),
+            }
+            facts["threshold"] = {"before": self.before.found.threshold, "after": self.after.found.threshold}
+            facts["closed_form"] = self.distance
+        return facts | {
             "labels": self.counts,
             "trained_on": {"before": len(self.before.trained), "after": len(self.after.trained)},
             "moved": {"largest": float(moved.max()), "mean": float(moved.mean())},
@@ -225,47 +279,37 @@ class Updated:
             "made_by": "a training from scratch with the settings of the run before",
         }
 
-    def _facts(self) -> dict[str, Any]:
-        """Returns what JSON holds of a rare class."""
-        was, now = self.before.alert, self.after.alert
-        return {
-            "alerts": {
-                "before": int(was.sum()),
-                "after": int(now.sum()),
-                "appeared": int((now & ~was).sum()),
-                "vanished": int((was & ~now).sum()),
-            },
-            "threshold": {"before": self.before.said.threshold, "after": self.after.said.threshold},
-            "closed_form": self.distance,
-        }
-
     def summary(self, width: int = WIDTH) -> str:
         """Returns what changed, as text of some width."""
         facts, lines = self.to_mapping(), list[str]()
-        told = ", ".join(f"{number:,} {quoted(name)}" for name, number in facts["labels"].items() if number)
+        kinds = ", ".join(f"{number:,} {quoted(name)}" for name, number in facts["labels"].items() if number)
         m, labels = facts["trained_on"], "label" if sum(facts["labels"].values()) == 1 else "labels"
-        say = [
-            f"{told} {labels}; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
+        sentences = [
+            f"{kinds} {labels}; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
             "run was kept but its settings",
             *self._sentences(facts),
         ]
-        for words in say:
+        for words in sentences:
             lines += textwrap.wrap(words, width, subsequent_indent="  ")
         return "\n".join([*lines, "", *self._measured_rows(), *self._first(width)]) + "\n"
 
     def _sentences(self, facts: dict[str, Any]) -> Iterator[str]:
-        """Yields what the summary says of nodes, by `to_mapping`."""
-        alerts, moved = facts["alerts"], facts["moved"]
-        yield f"P(rare) moved by {moved['mean']:.4f} on average, at most by {moved['largest']:.3f}"
+        """Yields the sentences of the summary about nodes, by `to_mapping`."""
+        moved = "moved by {mean:.4f} on average, at most by {largest:.3f}".format(**facts["moved"])
+        if self.many:
+            changed = amount(facts["predictions_changed"], "node")
+            yield f"the predicted class of {changed} changed; probabilities {moved}"
+            return
+        alerts, far = facts["alerts"], self.distance
+        yield f"P(rare) {moved}"
         yield (
             f"alerts, labelled nodes among them: {alerts['after']:,} (before: {alerts['before']:,}), "
             f"{alerts['appeared']:,} appeared and {alerts['vanished']:,} vanished"
         )
-        if self.distance is not None:
-            far = self.distance
+        if far is not None:
             yield (
                 f"in closed form, without a training, P(rare) would be {far['mean']:.4f} off on average and "
-                f"{far['largest']:.3f} at most" + ("" if self.told else UNTOLD)
+                f"{far['largest']:.3f} at most" + ("" if self.explains else NO_REASONS)
             )
 
     def _measured_rows(self) -> list[str]:
@@ -278,19 +322,22 @@ class Updated:
         return [f"{head:<24} {'before':>9} {'after':>9}", *rows, *observed, ""]
 
     def _first(self, width: int) -> list[str]:
-        table = self.to_frame().head(SHOWN)
-        names = [without_middle(str(name), ROOM) for name in table["node"]]
-        room = max(4, *map(len, names))
-        lines = [f"{'node':<{room}} {'before':>7} {'after':>7}  why"]
-        for name, row in zip(names, table.itertuples(), strict=True):
-            flag = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}.get(
-                (row.alert_before, row.alert_after), ""
-            )
-            why = textwrap.wrap(f"{flag}{row.why}".removesuffix("; "), max(width - room - 18, 20)) or [""]
-            lines.append(f"{name:<{room}} {row.p_before:>7.3f} {row.p_after:>7.3f}  {why[0]}")
-            lines += [" " * (room + 18) + each for each in why[1:]]
+        """Returns the first rows of the table: node, before, after, and why."""
+        rows = [("node", "before", "after", "" if self.many else "why")]
+        for row in self.to_frame().head(SHOWN).to_dict("records"):
+            name = without_middle(str(row["node"]), ROOM)
+            if self.many:
+                pairs = [(str(row[f"prediction_{at}"]), row[f"confidence_{at}"]) for at in ("before", "after")]
+                was, now = (f"{without_middle(kind, ROOM - 6)} {p:.3f}" for kind, p in pairs)
+                rows.append((name, was, now, ""))
+            else:
+                flag = ALERT_CHANGED.get((row["alert_before"], row["alert_after"]), "")
+                why = f"{flag}{row['why']}".removesuffix("; ")
+                rows.append((name, f"{row['p_before']:.3f}", f"{row['p_after']:.3f}", why))
+        rooms = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = list[str]()
+        for *cells, why in rows:
+            head = " ".join(f"{cell:<{room}}" for cell, room in zip(cells, rooms, strict=True)) + "  "
+            parts = textwrap.wrap(why, max(width - len(head), 20)) or [""]
+            lines += [f"{head}{parts[0]}", *(" " * len(head) + part for part in parts[1:])]
         return [line.rstrip() for line in lines]
-
-
-def _measured(labels: np.ndarray, p: np.ndarray) -> dict[str, float]:
-    return {"auprc": float(auprc(labels, p)), "log_loss": float(nll(labels, p)), "mean_p": float(p.mean())}

@@ -15,7 +15,7 @@ from calirare.datasets import with_task
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, with_sampled_negatives
 from calirare.leave_one_out import Agreement, LooResult
-from calirare.run import Choice, Deciding, Settings, check_decision
+from calirare.run import Choice, Deciding, Settings
 from calirare.training import Detector, Fitted
 
 Report = Callable[[str, int, int], None]  # stage, done, of how many
@@ -133,7 +133,6 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
         check_trainable(graph)
     if settings.many:
         _check_classes(graph, settings)
-    check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to("cpu")
     trained = _with_negatives(graph, settings) if settings.positive_only else graph
     split = trained.split
@@ -200,7 +199,7 @@ def _check_classes(graph: Graph, settings: Settings) -> None:
         )
     if settings.method == "calirare":
         raise InputError(f"{where}: method calirare is for a rare class: take method jackknife, ts or uncalibrated")
-    if settings.decision != Deciding():
+    if settings.decision not in (Deciding(), Settings.of(preset=settings.preset).decision):
         raise InputError(f"{where}: settings of the decision are for a rare class: leave them out")
     if settings.calibration.prevalence is not None:
         raise InputError(f"{where}: prevalence is that of a rare class: leave it out")

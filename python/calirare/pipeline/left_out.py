@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,8 +22,7 @@ from calirare.training import (
     HOPS,
     WEIGHT_DECAYS,
     FittedNetwork,
-    choose_hops,
-    choose_weight_decay,
+    choose,
     cross_fitted_logits,
     folds_for,
     loo_loss,
@@ -32,6 +33,7 @@ JUDGES, OF_EACH_CLASS = 20_000, 1_000
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
 PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
+Candidate = TypeVar("Candidate", int, float)
 CALIRARE_EPOCHS = 200  # of Algorithm 2, where none are given
 
 
@@ -92,11 +94,12 @@ def fit_network(data: TrainingData, settings: Settings, report: Report) -> Train
     if settings.method == "calirare":
         fitted, notes = _fit_calirare(data, settings, report)
     elif training.weight_decay == "auto":
-        fitted = fitting.with_chosen_weight_decay()
+        fitted = fitting.chosen("weight decay", WEIGHT_DECAYS, fitting.fit)
     else:
         fitted = fitting.fit(training.weight_decay)
     if training.hops == "auto":
-        fitted = fitting.with_chosen_hops(fitted)
+        decay = fitted.weight_decay
+        fitted = fitting.chosen("hops", HOPS, lambda hops: fitting.fit(decay, hops), fitted)
     detector = training.detector(settings.seed, max(fitted.epochs, 1), fitted.weight_decay, fitted.hops)
     plain = settings.method == "jackknife" and settings.plain_alo and settings.loo.damping is None
     if plain and settings.calibration.folds > 1 and not closed_form_fits(fitted.linearisation):
@@ -142,32 +145,21 @@ class _Fitting:
         own, chosen = OwnLogits(fitted.linearise())(_first_damping(self.settings, fitted)), self.data.calibration_nodes
         return loo_loss(own[chosen], fitted.targets[chosen], self.settings.calibration.target)
 
-    def with_chosen_weight_decay(self) -> GcnFit:
-        """Returns the network with the weight decay of the lowest loss."""
-        fits: dict[float, GcnFit] = {}
+    def chosen(
+        self, what: str, candidates: Sequence[Candidate], fit: Callable[[Candidate], GcnFit], *known: GcnFit
+    ) -> GcnFit:
+        """Returns the network of the lowest loss, `known` being those of the first candidates."""
+        fits = dict(zip(candidates, known, strict=False))
 
-        def loss(decay: float) -> float:
-            self.report("weight decay", len(fits), len(WEIGHT_DECAYS))
-            fits[decay] = self.fit(decay)
-            return self.loss(fits[decay])
+        def loss(value: Candidate) -> float:
+            self.report(what, len(fits), len(candidates))
+            if value not in fits:
+                fits[value] = fit(value)
+            return self.loss(fits[value])
 
-        chosen = choose_weight_decay(loss)
-        self.report("weight decay", len(fits), len(WEIGHT_DECAYS))
-        return fits[chosen]
-
-    def with_chosen_hops(self, first: GcnFit) -> GcnFit:
-        """Returns the network with the number of hops of the lowest loss, at the first one's decay."""
-        fits = {HOPS[0]: first}
-
-        def loss(hops: int) -> float:
-            self.report("hops", len(fits), len(HOPS))
-            if hops not in fits:
-                fits[hops] = self.fit(first.weight_decay, hops)
-            return self.loss(fits[hops])
-
-        chosen = choose_hops(loss)
-        self.report("hops", len(fits), len(HOPS))
-        return fits[chosen]
+        best = choose(loss, candidates, what)
+        self.report(what, len(fits), len(candidates))
+        return fits[best]
 
     def _with_chosen_epochs(self, weight_decay: float, hops: int | None) -> GcnFit:
         """Trains once and keeps the checkpoint with the lowest loss."""

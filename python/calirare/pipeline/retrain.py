@@ -14,7 +14,7 @@ from calirare.explain import Explanation, Explanations
 from calirare.graph import Graph, check_trainable
 from calirare.graph.labelled import NO_PART
 from calirare.pipeline.data import Report
-from calirare.pipeline.split_assignment import changes_of, placed
+from calirare.pipeline.split_assignment import assign_parts, changes_of
 from calirare.pipeline.stages import silent, train
 from calirare.run import Labels, Outcome, SavedRun, Settings
 
@@ -64,7 +64,7 @@ def retrain(
         InputError: the labels that are left cannot train a detector.
     """
     asked = settings.but("update", **settings.training.requested)
-    table, after, notes = placed(graph, changed, asked, chosen=chosen)
+    table, after, notes = assign_parts(graph, changed, asked, chosen=chosen)
     labelled = table.of(graph)
     check_trainable(labelled)
     device, elsewhere = device_or_cpu(after.device)

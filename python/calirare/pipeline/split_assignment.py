@@ -42,7 +42,7 @@ def changes_of(graph: Graph, fresh: Labels) -> Labels:
     return Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
 
 
-def placed(
+def assign_parts(
     graph: Graph, changed: Labels, settings: Settings, *, chosen: bool = True
 ) -> tuple[Labels, Settings, list[str]]:
     """Returns labels with their parts of the split where new ones were chosen, settings that go with it, and notes.

@@ -9,7 +9,6 @@ from calirare._util.errors import InputError
 from calirare.explain import Explainer, probability
 from calirare.graph import Graph
 from calirare.pipeline.changes import Foreseen, Side, Updated
-from calirare.pipeline.class_changes import UpdatedClasses
 from calirare.pipeline.data import Report
 from calirare.pipeline.retrain import retrain
 from calirare.pipeline.split_assignment import changes_of
@@ -47,9 +46,8 @@ def update(
     outcome.notes += again.notes
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
     after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
-    if saved.settings.many:
-        return UpdatedClasses(outcome, again.labels, changed, before, after, None)
-    return Updated(outcome, again.labels, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
+    foreseen = None if saved.settings.many else _foreseen(saved, graph, changed, before, outcome)
+    return Updated(outcome, again.labels, changed, before, after, foreseen)
 
 
 def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:
@@ -59,7 +57,7 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
         assert isinstance(explainer, Explainer)
     except InputError:
         return None
-    p, scored = before.said.rare.cpu(), graph.scored_nodes.cpu()
+    p, scored = before.found.rare.cpu(), graph.scored_nodes.cpu()
     moved = (outcome.for_tables().rare.cpu() - p).abs()[scored]
     nodes = scored[torch.argsort(moved, descending=True, stable=True)[:FORESEEN]]
     parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]

@@ -3,7 +3,7 @@
 from calirare.run.choice import Choice, Row
 from calirare.run.columns import COLUMNS, predictions
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
-from calirare.run.deciding import Decided, Deciding, check_decision, decided
+from calirare.run.deciding import Decided, Deciding, decided
 from calirare.run.explaining import resolved_calibrate_on
 from calirare.run.folder import LABELS, SavedRun, load, write_json
 from calirare.run.groups import read_groups
@@ -64,7 +64,6 @@ __all__ = [
     "Source",
     "Streamed",
     "Training",
-    "check_decision",
     "decided",
     "ignored_settings",
     "inert",

@@ -147,25 +147,24 @@ class Decided:
         return out | {name: told.get(name) for name in names} | {"sentence": self.sentence}
 
 
-def check_decision(deciding: Deciding, method: str, map_: str, n_classes: int = 2) -> None:
+def check_decision(deciding: Deciding, method: str, map_: str) -> None:
     """Checks that the decision that is asked for can be made.
 
     Args:
         deciding: what is asked for.
         method: of the run.
         map_: kind of the run's maps.
-        n_classes: of the graph.
 
     Raises:
         InputError: it is not the default, and P(rare) has no known uncertainty.
     """
-    if replace(deciding, by="p") == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
+    if replace(deciding, by="p") == Deciding() or (method == "jackknife" and map_ == "prior"):
         return
-    got = f"method {method}" if method != "jackknife" else f"map {map_}" if map_ != "prior" else f"{n_classes} classes"
+    got = f"method {method}" if method != "jackknife" else f"map {map_}"
     plain = asdict(Deciding())
     given = " and ".join(name for name, value in asdict(deciding).items() if name != "by" and value != plain[name])
     raise InputError(
-        f"settings of the decision ({given}) need two classes, method jackknife and map prior, got {got}: leave them "
+        f"settings of the decision ({given}) need method jackknife and map prior, got {got}: leave them "
         "out, and compare p_rare of predictions.csv with a threshold of your own"
     )
 

@@ -122,7 +122,7 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
     result, quality = outcome.jackknife, _quality(outcome)
     of_rare = rare_class(judged(outcome, judged_on, nodes, logits))
     given = outcome.settings.calibration.prevalence is not None
-    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1], told=given) if logits.shape[1] == 2 else None
+    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1], told=given)
     return {
         "graph": _graph_facts(outcome),
         "epochs": outcome.epochs,
@@ -237,18 +237,16 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
 def _coverages(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, float | None]:
     """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
 
-    With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
-    predicted class and shall hold 1 where the prediction is right, else 0. Ends upside down, as the convention "paper"
+    An interval is about P(class 1) and shall hold the label, 0 or 1. Ends upside down, as the convention "paper"
     gives them, count in order. Of a label that trained the interval moves with f to f without the label, as all of the
     models it was made of have seen it but one.
     """
     labels, own = judged_labels(outcome, judged_on, nodes), evaluated_logits(outcome, judged_on, nodes)
-    judged, (p, low, high) = torch.isfinite(own).all(1), judged_intervals(outcome, own.nan_to_num(), nodes)
-    hits = (p.argmax(1) == labels).long() if outcome.graph.n_classes > 2 else labels
+    judged, (_, low, high) = torch.isfinite(own).all(1), judged_intervals(outcome, own.nan_to_num(), nodes)
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         some = chosen & judged
-        values = (hits[some].double().cpu(), low[some].cpu(), high[some].cpu())
+        values = (labels[some].double().cpu(), low[some].cpu(), high[some].cpu())
         out[name] = float(coverage(*values)) if bool(some.any()) else None
     return out
 

@@ -9,13 +9,14 @@ from calirare.training.fitted import (
     FoldFitted,
     Progress,
     State,
+    Wrapper,
     evaluating,
     flat,
     joined,
     prefixed,
     unprefixed,
 )
-from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
+from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose, loo_loss
 
 __all__ = [
     "ARMIJO",
@@ -31,8 +32,8 @@ __all__ = [
     "Loss",
     "Progress",
     "State",
-    "choose_hops",
-    "choose_weight_decay",
+    "Wrapper",
+    "choose",
     "class_weights",
     "converge",
     "cross_entropy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,31 +12,6 @@ from torch.nn import functional as F
 
 from calirare.graph import Graph
 from calirare.training.fitted import Detector
-
-
-@runtime_checkable
-class FoldsTogether(Protocol):
-    """A detector that trains its networks without each fold side by side."""
-
-    @property
-    def folds_together(self) -> bool:
-        """Whether it does."""
-        ...
-
-    def without_folds(
-        self,
-        graph: Graph,
-        nodes: Tensor,
-        fold: Tensor,
-        sample_weights: Tensor,
-        *,
-        progress: Callable[[int], None] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the networks' parameters, and each node's logits [m, k] from the one without its fold [m].
-
-        Nodes of fold -1 train every network, and their logits are NaN.
-        """
-        ...
 
 
 def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
@@ -77,7 +52,7 @@ def cross_fitted_logits(
 ) -> Tensor:
     """Returns each labelled node's logits from a network trained without its fold.
 
-    A detector that can trains several folds side by side (`FoldsTogether`): five networks for some three trainings.
+    A detector with `folds_together` trains several folds side by side: five networks for some three trainings.
 
     Args:
         graph: the graph with labels.
@@ -103,8 +78,9 @@ def cross_fitted_logits(
     fold = torch.where(fold < n_folds, fold, -1)
     # The class weights of all labels: leaving a fold out must not change what the loss means.
     weights = class_weights(targets, graph.n_classes)[targets]
-    if n_folds > 1 and isinstance(detector, FoldsTogether) and detector.folds_together:
-        return detector.without_folds(graph, nodes, fold, weights, progress=progress)[1]
+    if n_folds > 1 and getattr(detector, "folds_together", False):
+        networks: Any = detector
+        return networks.without_folds(graph, nodes, fold, weights, progress=progress)[1]
     out = torch.full((nodes.numel(), graph.n_classes), torch.nan, device=graph.device)
     for k in range(n_folds):
         held, kept = fold == k, fold != k

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from calirare.curvature import Linearisation
-from calirare.graph import Graph
+from calirare.graph import Graph, check_nodes
 
 Progress = Callable[[int, int], None]  # done, of how many
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, facts as JSON holds them
@@ -27,6 +28,7 @@ class Fitted(abc.ABC):
         columns: what it reads of a node (`models.HopColumns`), of an average what its first member of columns reads;
             None where it reads no columns. As a dataclass's field it is a `field()`, or None would be its default.
         kinds: every kind of detector by its class's name.
+        in_files: whether a file can hold this kind.
     """
 
     nodes: Tensor
@@ -34,6 +36,7 @@ class Fitted(abc.ABC):
     sample_weights: Tensor
     columns: Any = None
     kinds: ClassVar[dict[str, type[Fitted]]] = {}
+    in_files: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Enters a kind of detector under its name, by which a file says what it holds."""
@@ -95,14 +98,6 @@ class Fitted(abc.ABC):
         return self.logits_at_labels()
 
     @abc.abstractmethod
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
-        """Returns where it is to be evaluated: at some nodes of a graph, int64 [n], or at all."""
-
-    @abc.abstractmethod
-    def logits_at(self, field: Any) -> Tensor:
-        """Returns the logits of an evaluation field's nodes, [n_v, k], without gradient."""
-
-    @abc.abstractmethod
     def logits_at_labels(self) -> Tensor:
         """Returns the logits of the labelled nodes, [m, k], without gradient."""
 
@@ -111,9 +106,27 @@ class Fitted(abc.ABC):
         del graph
         return [nodes]
 
-    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
-        """Returns an evaluation field for logits alone, which may be made with less."""
-        return self.evaluation_field(graph, nodes)
+    def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
+        """Returns the logits of nodes that are evaluated together (None: all), [n, k], without gradient.
+
+        With `folds` a detector that has folds returns those by each fold's model too, [K, n, k].
+        """
+        raise NotImplementedError(f"a {type(self).__name__} is not evaluated in parts")
+
+    def evaluate(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, folds: bool = False, progress: Progress | None = None
+    ) -> tuple[Tensor, ...]:
+        """Returns what `evaluate_part` returns, of all parts; arguments as of `logits_of`."""
+        if graph is None and self.needs_graph:
+            raise ValueError(f"graph must be given with a {type(self).__name__}, got None")
+        if graph is not None and nodes is not None:
+            check_nodes("logits_of", nodes, graph.n_nodes)
+        parts, found = self.parts_of(graph, nodes), list[tuple[Tensor, ...]]()
+        for part in parts:
+            found.append(self.evaluate_part(graph, part, folds=folds))
+            if progress is not None and len(parts) > 1:
+                progress(len(found), len(parts))
+        return tuple(joined(list(each)) for each in zip(*found, strict=True))
 
     def logits_of(
         self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
@@ -124,21 +137,31 @@ class Fitted(abc.ABC):
             graph: the graph; None only where the detector knows its inputs.
             nodes: int64 [n]; None: all.
             progress: called with the number of parts done, and of all, where there are several.
+
+        Raises:
+            ValueError: there is no graph, or no such node.
         """
-        parts, out = self.parts_of(graph, nodes), list[Tensor]()
-        for part in parts:
-            out.append(self.logits_at(self.scoring_field(graph, part)))
-            if progress is not None and len(parts) > 1:
-                progress(len(out), len(parts))
-        return joined(out)
+        return self.evaluate(graph, nodes, progress=progress)[0]
 
     def state(self) -> State:
         """Returns all that `from_state` makes it of again: tensors by name, and facts as JSON holds them.
 
         Raises:
-            NotImplementedError: it cannot be told in tensors, as a module of the user's own.
+            NotImplementedError: it cannot be written as tensors, as a module of the user's own.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be written to a file")
+        tensors, facts = dict[str, Tensor](), dict[str, Any]()
+        for name in _stored(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                tensors[name] = value.contiguous()
+            elif hasattr(value, "state"):
+                own, facts[name] = value.state()
+                tensors |= prefixed(name, own)
+                if isinstance(value, Fitted):
+                    facts[name] = {"kind": type(value).__name__, "fit": facts[name]}
+            else:
+                facts[name] = value
+        return tensors, facts
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -147,8 +170,16 @@ class Fitted(abc.ABC):
         Raises:
             LookupError: something is missing, or no file holds this kind.
         """
-        del tensors, facts
-        raise LookupError(f"no file holds a {cls.__name__}")
+        made, kinds = dict[str, Any](), get_type_hints(cls)
+        for name in _stored(cls):
+            own = unprefixed(name, tensors)
+            if isinstance(kinds[name], type) and issubclass(kinds[name], Fitted):
+                made[name] = cls.kinds[facts[name]["kind"]].from_state(own, facts[name]["fit"])
+            elif hasattr(kinds[name], "from_state"):
+                made[name] = kinds[name].from_state(own, facts[name])
+            else:
+                made[name] = tensors[name] if kinds[name] is Tensor else kinds[name](facts[name])
+        return cls(**made)
 
     def on_cpu(self) -> Fitted:
         """Returns the detector on the CPU, without what it can work out again; where no file holds it, itself."""
@@ -192,17 +223,39 @@ class FoldFitted(Fitted):
         del graph
         return self
 
-    @abc.abstractmethod
-    def logits_without_folds(self, field: Any) -> Tensor:
-        """Returns the logits of an evaluation field's nodes by each fold's model, [K, n_v, k]."""
-
     def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns the logits of some nodes, or of all, [n, k], and those by each fold's model, [K, n, k]."""
-        pairs = []
-        for part in self.parts_of(graph, nodes):
-            field = self.scoring_field(graph, part)
-            pairs.append((self.logits_at(field), self.logits_without_folds(field)))
-        return joined([own for own, _ in pairs]), joined([without for _, without in pairs])
+        own, without = self.evaluate(graph, nodes, folds=True)
+        return own, without
+
+
+class Wrapper(FoldFitted):
+    """A detector with folds that is made of another one, `inner`, and has its labels."""
+
+    @property
+    @abc.abstractmethod
+    def inner(self) -> Fitted:
+        """The other one."""
+
+    @property
+    def nodes(self) -> Tensor:  # type: ignore[override]  # the other's own
+        """The labelled nodes, int64 [m]."""
+        return self.inner.nodes
+
+    @property
+    def targets(self) -> Tensor:  # type: ignore[override]
+        """Their classes, int64 [m]."""
+        return self.inner.targets
+
+    @property
+    def sample_weights(self) -> Tensor:  # type: ignore[override]
+        """Weight of each one's loss, [m]."""
+        return self.inner.sample_weights
+
+    @property
+    def columns(self) -> Any:
+        """See `Fitted`."""
+        return self.inner.columns
 
 
 class FittedNetwork(Fitted):
@@ -223,6 +276,23 @@ class FittedNetwork(Fitted):
     def closed_form(self) -> Self:
         """See `Fitted.closed_form`."""
         return self
+
+    @abc.abstractmethod
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """Returns where it is to be evaluated: at some nodes of a graph, int64 [n], or at all."""
+
+    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """Returns an evaluation field for logits only, which may be made with less."""
+        return self.evaluation_field(graph, nodes)
+
+    @abc.abstractmethod
+    def logits_at(self, field: Any) -> Tensor:
+        """Returns the logits of an evaluation field's nodes, [n_v, k], without gradient."""
+
+    def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
+        """See `Fitted.evaluate_part`."""
+        del folds
+        return (self.logits_at(self.scoring_field(graph, nodes)),)
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -284,6 +354,17 @@ class FittedNetwork(Fitted):
     @abc.abstractmethod
     def inputs_read(self) -> tuple[Any, ...]:
         """Returns what the network reads beside its parameters, for a checksum."""
+
+
+def _stored(kind: type[Fitted]) -> list[str]:
+    """Returns the names of a detector's attributes that a file holds.
+
+    Raises:
+        NotImplementedError: no file holds this kind.
+    """
+    if not dataclasses.is_dataclass(kind) or not kind.in_files:
+        raise NotImplementedError(f"{kind.__name__} cannot be written to a file")
+    return [each.name for each in dataclasses.fields(kind) if not each.name.startswith("_")]
 
 
 class Detector(Protocol):

@@ -37,43 +37,17 @@ def loo_loss(logits: Tensor, labels: Tensor, target: Target = "balanced") -> flo
     return float((target_weights(labels, logits.shape[1], target) * losses).mean())
 
 
-def choose_weight_decay(loss: Callable[[float], float], candidates: Sequence[float] = WEIGHT_DECAYS) -> float:
-    """Returns the weight decay with the lowest leave-one-out loss.
+def choose(loss: Callable[[Candidate], float], candidates: Sequence[Candidate], what: str) -> Candidate:
+    """Returns the candidate with the lowest leave-one-out loss.
 
     Args:
-        loss: trains a network with a weight decay and gives its `loo_loss`.
-        candidates: weight decays to try, in this order; of equal losses the first wins.
-
-    Returns:
-        One of the candidates.
+        loss: trains a network with a candidate and gives its `loo_loss`.
+        candidates: such as `WEIGHT_DECAYS`, tried in this order; of equal losses the first wins.
+        what: they are, for messages.
 
     Raises:
-        ValueError: there is no candidate.
         InputError: no loss is finite.
     """
-    return _lowest(loss, candidates, "weight decay")
-
-
-def choose_hops(loss: Callable[[int], float], candidates: Sequence[int] = HOPS) -> int:
-    """Returns the number of hops with the lowest leave-one-out loss.
-
-    Args:
-        loss: trains a network on features propagated so often and gives its `loo_loss`.
-        candidates: numbers of hops to try, in this order; of equal losses the first wins.
-
-    Returns:
-        One of the candidates.
-
-    Raises:
-        ValueError: there is no candidate.
-        InputError: no loss is finite.
-    """
-    return _lowest(loss, candidates, "hops")
-
-
-def _lowest(loss: Callable[[Candidate], float], candidates: Sequence[Candidate], what: str) -> Candidate:
-    if not candidates:
-        raise ValueError(f"choose_{what.replace(' ', '_')}: candidates must not be empty")
     losses = {candidate: loss(candidate) for candidate in candidates}
     finite = {candidate: value for candidate, value in losses.items() if math.isfinite(value)}
     if not finite:

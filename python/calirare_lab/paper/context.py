@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare.graph import Graph, Split
 from calirare.leave_one_out import OwnLogits
 from calirare.models import GCN, GcnFit, GcnTraining, fit
-from calirare.training import choose_hops, choose_weight_decay, cross_fitted_logits, loo_loss
+from calirare.training import choose, cross_fitted_logits, loo_loss
 from calirare_lab.baselines import OfficialSettings, train_official
 from calirare_lab.paper.protocol import Place
 
@@ -100,17 +100,17 @@ class Context:
         return self._official[key]
 
     def weight_decay(self, training: GcnTraining, candidates: tuple[float, ...]) -> float:
-        """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose_weight_decay`)."""
+        """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose`)."""
         key = (training, candidates)
         if key not in self._decays:
-            self._decays[key] = choose_weight_decay(
-                lambda decay: self._loss(dataclasses.replace(training, weight_decay=decay)), candidates
+            self._decays[key] = choose(
+                lambda decay: self._loss(dataclasses.replace(training, weight_decay=decay)), candidates, "weight decay"
             )
         return self._decays[key]
 
     def hops(self, training: GcnTraining, candidates: tuple[int, ...]) -> int:
-        """Returns the number of hops with the lowest leave-one-out loss on the validation nodes (`choose_hops`)."""
-        return choose_hops(lambda hops: self._loss(dataclasses.replace(training, hops=hops)), candidates)
+        """Returns the number of hops with the lowest leave-one-out loss on the validation nodes (`choose`)."""
+        return choose(lambda hops: self._loss(dataclasses.replace(training, hops=hops)), candidates, "hops")
 
     def _loss(self, training: GcnTraining) -> float:
         """Returns the leave-one-out loss on the validation nodes of the first network."""

@@ -12,7 +12,7 @@ import calirare
 from calirare.calibration import LabelClustering, exchangeable
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, Split
-from calirare.pipeline import no_sample
+from calirare.pipeline import label_checks
 from tests.helpers.command import rough_runs
 
 pytestmark = pytest.mark.slow
@@ -99,8 +99,8 @@ def test_a_run_says_so_and_is_trusted_less():
 
 @pytest.mark.parametrize("model", ["hops", "trees"])
 def test_labels_of_the_nodes_with_most_neighbours_are_no_random_sample(model, monkeypatch):
-    monkeypatch.setattr(no_sample, "exchangeable", lambda *scores, **rest: None)  # whatever the scores tell
-    monkeypatch.setattr(no_sample, "_together", lambda *where: LabelClustering(0, 0, 0, 0))
+    monkeypatch.setattr(label_checks, "exchangeable", lambda *scores, **rest: None)  # whatever the scores tell
+    monkeypatch.setattr(label_checks, "_together", lambda *where: LabelClustering(0, 0, 0, 0))
     degrees = every().adjacency.indptr.diff().numpy()
     hubs = np.argsort(-degrees, kind="stable")[:300]
     with rough_runs():

@@ -174,7 +174,7 @@ def test_the_main_job_takes_folds_where_the_closed_form_does_not_fit(monkeypatch
     fold, own = outcome.fit.fold, outcome.fit.own_logits
     assert outcome.jackknife.own_loo_logits.shape == own.shape
     assert torch.allclose(outcome.jackknife.own_loo_logits.diff(dim=1).double(), own.diff(dim=1), atol=1e-4)
-    some = outcome.fit.logits_without_folds(outcome.fit.evaluation_field(outcome.mapped, outcome.fit.nodes))
+    some = outcome.fit.all_logits_of(outcome.mapped, outcome.fit.nodes)[1]
     assert torch.allclose(some[fold, torch.arange(len(fold))].double(), own, atol=1e-4)
     assert len(outcome.explain(top=1)) == 1
     closed = calirare.train(graph, model="gcn", epochs=30, folds=0)

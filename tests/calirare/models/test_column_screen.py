@@ -10,7 +10,6 @@ from scipy.stats import mannwhitneyu
 
 from calirare.models import TreesTraining, column_screen
 from calirare.models.column_screen import screened
-from calirare.models.tree_growth import joined
 from tests.calirare.models.test_trees import grown_on
 
 RNG = np.random.default_rng
@@ -28,11 +27,6 @@ def table(seed: int = 0, m: int = 60, d: int = 40) -> tuple[np.ndarray, np.ndarr
     columns[:, 7] += 2 * targets
     columns[:, 3] = np.exp(5 * (columns[:, 3] - 2 * targets))  # by rank as telling as the other, by its mean not
     return columns, targets
-
-
-def test_few_columns_are_all_kept() -> None:
-    columns, targets = table()
-    assert screened(columns, targets, [np.arange(60)]) == [None]
 
 
 def test_columns_are_kept_by_wilcoxons_statistic(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,17 +52,6 @@ def test_of_many_classes_each_has_its_columns(monkeypatch: pytest.MonkeyPatch) -
     assert np.flatnonzero(kept).tolist() == [5, 11, 30]
 
 
-def test_a_constant_column_and_a_part_of_one_class_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide(monkeypatch, above=20, kept=39)
-    columns, targets = table()
-    columns[:, 12] = 1
-    whole, of_one = screened(columns, targets, [np.arange(60), np.flatnonzero(targets == 0)])
-    assert whole is not None
-    assert of_one is not None
-    assert np.flatnonzero(~whole).tolist() == [12]
-    assert of_one.sum() == 39  # the first, as none tells more than another
-
-
 @pytest.mark.parametrize("kind", ["boosting", "extra"])
 def test_trees_split_kept_columns_alone(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     wide(monkeypatch, above=20, kept=4)
@@ -87,21 +70,9 @@ def test_a_label_does_not_choose_the_columns_of_its_own_logit(monkeypatch: pytes
     wide(monkeypatch, above=20, kept=4)
     columns, targets = table()
     fold = np.arange(60) % 5
-    training = TreesTraining(rounds=6, patience=0, balanced=False)
+    training = TreesTraining(rounds=6, patience=0)
     before = grown_on(training, columns, targets, 2, fold=fold).own_logits[10]
     other = targets.copy()
     other[fold == fold[10]] = 1 - other[fold == fold[10]]
     after = grown_on(training, columns, other, 2, fold=fold).own_logits[10]
     np.testing.assert_array_equal(before, after)
-
-
-def test_what_rounding_may_have_parted_is_joined_as_of_one_column() -> None:
-    rng = RNG(2)
-    third = np.float32(1 / 3)
-    near = rng.choice([third, third * np.float32(1 + 2e-7), np.float32(0.5), np.float32(0), np.float32(2)], (90, 20))
-    columns = np.concatenate([near * rng.normal(size=20), rng.normal(size=(90, 20)), rng.integers(0, 4, (90, 5))], 1)
-    columns = columns.astype(np.float32)
-    labels = TreesTraining().labels_of(columns, np.repeat([0, 1], 45), 2)
-    expected = np.stack([joined(column) for column in columns.T], 1)
-    np.testing.assert_array_equal(labels.joined, expected)
-    assert (labels.joined != columns).any()

@@ -32,16 +32,6 @@ def test_columns_of_a_path_are_those_worked_out_by_hand():
     assert_identical(raw.x, torch.tensor(want))
 
 
-def test_without_hops_nothing_of_a_neighbour_is_read():
-    graph = path_of_three()
-    edgeless = dataclasses.replace(
-        graph, adjacency=Csr.from_coo(*(torch.zeros(0, dtype=torch.int64),) * 2, None, (4, 4))
-    )
-    columns = HopColumns.fit(graph, 0)
-    assert_identical(columns.of(graph).x, columns.of(edgeless).x)
-    assert columns.of(graph).n_features == 1
-
-
 def test_weights_of_edges_weigh_the_neighbours():
     a = Csr.from_coo(torch.tensor([0, 1, 0, 2]), torch.tensor([1, 0, 2, 0]), torch.tensor([3.0, 3.0, 1.0, 1.0]), (3, 3))
     raw = _raw(Graph(a, torch.tensor([[0.0], [4.0], [8.0]])), 1)
@@ -77,26 +67,12 @@ def many_words() -> Graph:
     return dataclasses.replace(graph, x=Csr.from_coo(rows, cols, words[rows, cols], (150, 300)))
 
 
-def test_many_sparse_words_become_directions():
-    sparse = many_words()
-    columns = HopColumns.fit(sparse, 1)
-    assert columns.own is not None
-    assert columns.of(sparse).x.shape == (150, 2 * 129 + 1)
-
-
 def test_columns_of_another_reach_take_the_same_directions():
     sparse = many_words()
     far = HopColumns.fit(sparse, 2)
     near = HopColumns.fit(sparse, 0, like=far)
     assert near.own is far.own
     assert_identical(near.of(sparse).x, HopColumns.fit(sparse, 0).of(sparse).x)
-
-
-def test_columns_kept_from_fitting_are_those_made_anew():
-    sparse = many_words()
-    columns = HopColumns.fit(sparse, 1)
-    again = dataclasses.replace(sparse, name="again", trusted=True)
-    assert_identical(columns.of(sparse).x, columns.of(again).x)
 
 
 @pytest.mark.parametrize("hops", [0, 2])

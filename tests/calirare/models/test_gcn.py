@@ -127,13 +127,6 @@ def test_another_feature_width_is_refused():
         GCN(7, 2)(rare_task())
 
 
-def test_the_model_tells_its_sizes():
-    model = GCN(6, 3, hidden=5, n_layers=3)
-    assert (model.n_features, model.n_classes, model.hidden, model.n_layers) == (6, 3, 5, 3)
-    assert [tuple(w.shape) for w, _ in model.layers()] == [(6, 5), (5, 5), (5, 3)]
-    assert GCN(6, 2, n_layers=1).hidden == 0
-
-
 def test_weights_and_adjacency_are_float32_whatever_torchs_default_is() -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

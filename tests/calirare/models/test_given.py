@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import runpy
 from pathlib import Path
 
 import pytest
 import torch
 import torch_geometric.loader
-import torch_geometric.nn
 
 import calirare
 from calirare._util.errors import InputError
@@ -166,48 +164,22 @@ def test_refuses_what_does_not_fit(graph, logits, folds):
             make()
 
 
-HAS_SAMPLER = torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["GraphSAGE", "GCN"])
-def test_the_example_hands_over_a_network_trained_by_batches(network, tmp_path, monkeypatch):
-    """PyTorch Geometric's loader, network and batches; the search for neighbours is its own in plain torch.
-
-    A few epochs say what many do, and the trainings for each fold are the same of both networks.
-    """
+def test_the_example_hands_over_a_network_trained_by_batches(tmp_path, monkeypatch):
+    """PyTorch Geometric's loader, network and batches; the search for neighbours is its own in plain torch."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", every_neighbour)
-    monkeypatch.setattr(torch_geometric.nn, "GraphSAGE", getattr(torch_geometric.nn, network))
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.count("range(20)") == 1
-    once, folds = text.replace("range(20)", "range(6)").split("# %%\n# Few labels")
     names: dict = {}
     with rough_runs():
-        exec(compile(once, str(EXAMPLE), "exec"), names)
+        exec(compile(text.replace("range(20)", "range(6)"), str(EXAMPLE), "exec"), names)  # few epochs say the same
     outcome = names["outcome"]
-    runs = [outcome]
-    if network == "GraphSAGE":  # of the last layers of a GCN batches know too few edges
-        whole = names["model"](names["x"], names["edge_index"])
-        assert float((whole - outcome.logits).detach().abs().max()) < 1e-4
-        with rough_runs():
-            exec(compile(f"# {folds}", str(EXAMPLE), "exec"), names)
-        runs.append(names["crossed"])
-    for run in runs:
+    whole = names["model"](names["x"], names["edge_index"])
+    assert float((whole - outcome.logits).detach().abs().max()) < 1e-4
+    for run in (outcome, names["crossed"]):
         found = run.metrics["detection"]["population"]
         assert found["auprc_lower"] > 3 * found["prevalence"]
         assert run.metrics["population_check"]["verdict"] != "do not trust"
     assert outcome.metrics["decision"]["alerts"] == 200
     assert len(calirare.load("sage").to_frame()) == 4000
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without:UserWarning")
-def test_the_example_by_its_own_loader(tmp_path, monkeypatch):
-    """As it stands; without pyg-lib it ends with a sentence that names it."""
-    monkeypatch.chdir(tmp_path)
-    if HAS_SAMPLER:
-        assert runpy.run_path(str(EXAMPLE))["crossed"].metrics["population_check"]["verdict"] != "do not trust"
-        return
-    with pytest.raises(ImportError, match="requires either 'pyg-lib' or 'torch-sparse'"):
-        runpy.run_path(str(EXAMPLE))

@@ -91,7 +91,7 @@ def test_models_without_a_fold_have_not_seen_it(mixture, graph):
     kept = network.fold != 1
     alone = detector.fit(graph, nodes[kept], sample_weights=network.sample_weights[kept])
     z, own = alone.logits_of(graph), alone.logits_of(graph, nodes[~kept]).double()
-    assert float((network.without[1](network.evaluation_field(graph)).detach() - z).norm() / z.norm()) < 1e-4
+    assert float((network.without[1](network.network.evaluation_field(graph)).detach() - z).norm() / z.norm()) < 1e-4
     assert float((network.own_logits[~kept] - own).norm() / own.norm()) < 1e-4
 
 
@@ -103,30 +103,23 @@ def test_converged_folds_are_minima_without_their_labels(graph):
     alone, _ = detector.fit_to_convergence(
         graph, fitted.nodes[kept], sample_weights=fitted.sample_weights[kept] / fitted.sample_weights[kept].mean()
     )
-    z = folded.without[2](folded.evaluation_field(graph)).detach()
+    z = folded.without[2](folded.network.evaluation_field(graph)).detach()
     scaled = fitted.copy(sample_weights=fitted.sample_weights * kept * (kept.numel() / kept.sum()))
     scaled.move_to(torch.cat([p.detach().flatten() for layer in folded.without[2].layers() for p in layer]))
     assert scaled.gradient_norm() < 1e-3
     assert float(torch.corrcoef(torch.stack([z[:, 1], alone.logits_of(graph)[:, 1]]))[0, 1]) > 0.999
 
 
-def test_members_share_their_folds(mixture):
-    first, second = (member.fitted.fold for member in mixture.members)
-    assert torch.equal(first, second)
-
-
 def test_a_state_gives_the_same_mixture_again(mixture, graph):
     again = Mixture.from_state(*mixture.state())
-    field = mixture.evaluation_field(graph)
-    assert_identical(again.logits_of(graph), mixture.logits_of(graph))
-    assert_identical(again.logits_without_folds(again.evaluation_field(graph)), mixture.logits_without_folds(field))
+    for got, want in zip(again.all_logits_of(graph), mixture.all_logits_of(graph), strict=True):
+        assert_identical(got, want)
     assert_identical(again.own_logits, mixture.own_logits)
     assert isinstance(again.members[1].fitted, FoldedNetwork)
 
 
 def test_changes_by_folds_are_differences_of_logits(mixture, graph):
-    field = mixture.evaluation_field(graph)
-    z, without = mixture.logits_at(field), mixture.logits_without_folds(field)
+    z, without = mixture.all_logits_of(graph)
     logits, result = from_folds(mixture, graph)
     assert_identical(logits, z)
     for k in range(3):
@@ -139,7 +132,7 @@ def test_intervals_are_quantiles_over_the_models_without_each_label_s_fold(mixtu
     got = jackknife(mixture, graph, coverage=0.8)
     own = torch.softmax(mixture.own_logits, 1)[:, 1]
     residuals = (mixture.targets.double() - own).abs()
-    p = torch.softmax(mixture.logits_without_folds(mixture.evaluation_field(graph)), 2)[:, :, 1]
+    p = torch.softmax(mixture.all_logits_of(graph)[1], 2)[:, :, 1]
     scores = p[mixture.fold].T  # [n, m]
     low = np.quantile((scores - residuals).numpy(), 0.1, axis=1, method="linear")
     high = np.quantile((scores + residuals).numpy(), 0.9, axis=1, method="linear")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
-from torch.nn import functional as F
 
 import calirare
 from calirare import Settings
 from calirare.leave_one_out import ALO, Retrain, leave_one_out
-from calirare.models import GCN, HopColumns, MlpFit, MlpTraining
-from calirare.training import fold_of
+from calirare.models import GCN, MlpFit, MlpTraining
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
@@ -60,40 +56,11 @@ def test_a_state_gives_the_same_network_again():
     assert again.losses == fitted.losses
 
 
-def test_given_columns_are_read():
-    graph = rare_task()
-    columns = HopColumns.fit(graph, 0)
-    fitted = MlpTraining(epochs=2, columns=columns).fit(graph, graph.split.train)
-    assert fitted.columns is columns
-    assert fitted.hops == 0
-
-
-def test_another_graph_is_read_through_the_same_columns():
-    fitted, graph = fitted_and_graph()
-    other = dataclasses.replace(graph, x=graph.x * 2, trusted=True)
-    z = fitted.model(fitted.columns.of(other)).detach()
-    assert_identical(fitted.logits_of(other), z)
-
-
 def test_a_network_without_propagation_still_wants_positive_sizes():
     with pytest.raises(ValueError, match="hops must be at least 0"):
         GCN(3, hops=-1)
     with pytest.raises(ValueError, match="hops must be at least 0"):
         MlpTraining(hops=-1)
-
-
-def test_folds_spread_classes_evenly():
-    targets = torch.tensor([1] * 10 + [0] * 40)
-    fold = fold_of(targets, 5, 0)
-    assert torch.bincount(fold[targets == 1]).tolist() == [2] * 5
-    assert float(F.one_hot(fold).sum(0).float().std()) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["hops", "trees", "forest"])
-def test_columns_reach_two_hops_where_nothing_is_said(model):
-    outcome = calirare.train(rare_task(), model=model, **({"epochs": 3, "folds": 0} if model == "hops" else {}))
-    assert outcome.fit.columns.hops == 2
 
 
 def test_hops_that_are_asked_for_are_taken():

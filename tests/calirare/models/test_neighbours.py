@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
 
 import pytest
@@ -99,11 +98,6 @@ def test_weights_are_the_minimum_of_the_penalised_loss() -> None:
         assert float(penalised(wrong, own, labels)) > float(penalised(weights, own, labels)) + 1
 
 
-def test_without_labels_a_node_is_left_to_itself() -> None:
-    weights = pool_weights(torch.zeros(HOPS + 1, 0, 3, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
-    assert weights.tolist() == [1.0, 0.0, 0.0, 0.0]
-
-
 def test_of_a_label_neighbours_speak_by_the_model_without_it() -> None:
     pool, graph = pool_of_trees()
     every, without = pool.all_logits_of(graph)
@@ -131,11 +125,8 @@ def test_some_nodes_have_what_all_have() -> None:
     every, without = pool.all_logits_of(graph)
     assert_identical(pool.logits_of(graph, some), every[some])
     assert_identical(pool.all_logits_of(graph, some)[1], without[:, some])
-    field = pool.evaluation_field(graph, some)
-    assert_identical(pool.logits_at(field), every[some])
-    assert_identical(pool.logits_without_folds(field), without[:, some])
     with pytest.raises(ValueError, match="graph must be given"):
-        pool.evaluation_field(None)
+        pool.logits_of(None)
 
 
 @pytest.mark.parametrize("kind", ["network", "mixture"])
@@ -160,12 +151,6 @@ def test_a_graph_on_disk_gets_the_logits_of_the_one_in_memory(kind: str, tmp_pat
     assert {f"neighbours {hop}" for hop in (1, 2, 3)} < stages
     alone = logits_on_disk(detector.alone, GraphOnDisk.open(tmp_path / "g"))
     assert float((alone - wanted).abs().max()) > 0.01
-
-
-def test_what_is_not_scored_by_blocks_says_why() -> None:
-    pool, graph = pool_of_trees(2)
-    alone = dataclasses.replace(pool, base=object())
-    assert "no graph convolution" in streams_of(alone, FeatureMap.fit(graph, "standardize"))
 
 
 def test_shares_are_those_of_the_loss_that_was_trained_with() -> None:

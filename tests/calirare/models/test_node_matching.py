@@ -13,7 +13,7 @@ import calirare
 from calirare._util.blocks import BlockFiles
 from calirare.datasets import synthetic_rare
 from calirare.graph import GraphOnDisk
-from calirare.models import LabelPropagationFit, Mixture, NeighbourPool, logits_on_disk, node_matching, streams_of
+from calirare.models import LabelPropagationFit, NeighbourPool, logits_on_disk, node_matching, streams_of
 from calirare.models.node_matching import match_nodes
 from calirare.run import Scorer
 from tests.helpers.command import rough_runs
@@ -35,11 +35,6 @@ def trained():
 def p_rare(graph):
     notes = []
     return trained().predict(graph, notes.append).p_rare.to_numpy(), [n for n in notes if "names" in n]
-
-
-def test_labels_nearby_count_in_this_run():
-    assert isinstance(trained().fit, Mixture)
-    assert trained().fit.weight_of("spreading") > node_matching.LEAST
 
 
 def test_strangers_of_the_same_names_are_scored_as_strangers():
@@ -89,29 +84,6 @@ def test_what_cannot_be_told_is_said(why, monkeypatch):
     assert "600 of 600 nodes are taken for the run's, whose names they have" in notes[0]
 
 
-def test_many_labels_are_asked_about_a_part(monkeypatch):
-    run = trained()  # before calls are watched, whichever test is first
-    monkeypatch.setattr(node_matching, "MOST", 30)
-    asked = []
-    real = Mixture.logits_of
-
-    def spy(self, graph, nodes=None, **rest):
-        asked.append(nodes)
-        return real(self, graph, nodes, **rest)
-
-    monkeypatch.setattr(Mixture, "logits_of", spy)
-    assert match_nodes(run.fit, run.mapped, lambda note: None) is run.fit
-    y = run.graph.y[asked[0]]
-    assert (torch.bincount(y) <= 30).all()
-    assert (torch.bincount(y) >= 15).all()
-
-
-def test_nobody_is_known_to_who_knows_nobody():
-    alone = trained().fit.without_label_memory()
-    spread = next(m.fitted for m in alone.members if isinstance(m.fitted, LabelPropagationFit))
-    assert spread.logits_of(trained().mapped).isnan().all()
-
-
 def by_blocks(folder):
     """Logits of a graph on disk, and what is said of names."""
     detector, notes = streams_of(trained().fit, trained().feature_map.elsewhere()), []
@@ -130,12 +102,6 @@ def test_strangers_on_disk_are_scored_as_strangers(tmp_path):
     assert torch.equal(scores["same"][0], scores["other"][0])
     assert [len(scores[name][1]) for name in ("same", "other", "own")] == [1, 0, 0]
     assert "600 of 600 nodes have names of the run's nodes but are taken for others" in scores["same"][1][0]
-
-
-def test_what_cannot_be_told_on_disk_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(node_matching, "FEWEST", 10_000)
-    trained().graph.to_folder(tmp_path / "own")
-    assert "600 of 600 nodes are taken for the run's" in by_blocks(tmp_path / "own")[1][0]
 
 
 def test_a_pool_over_neighbours_asks_its_detector():

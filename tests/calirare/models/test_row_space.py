@@ -37,15 +37,6 @@ def double(detector, graph):
     return detector.start(graph, graph.split.train).as_dtype(graph, torch.float64)
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_few_columns_are_left_as_they_are(which):
-    detector, graph = detectors()[which]
-    start = detector.start(graph, graph.split.train)
-    space = RowSpace.of(start)
-    assert space.fitted is start
-    assert torch.equal(space.lifted(start.theta), start.theta)
-
-
 def test_many_rows_are_left_as_they_are(monkeypatch):
     narrow(monkeypatch)
     detector, graph = detectors()[0]
@@ -91,7 +82,7 @@ def test_the_minimum_of_a_linear_model_is_that_of_the_wide_one(which, monkeypatc
     again = fold_converged(detector, graph, wide, 4)
     bound = 2 * 1e-4 / detector.weight_decay * as_dense(wide.field.features).norm(dim=1).max()
     assert float((again.own_logits - folds.own_logits).abs().max()) <= float(bound)
-    z = again.logits_without_folds(again.evaluation_field(graph, graph.split.train))
+    z = again.all_logits_of(graph, graph.split.train)[1]
     assert_within_logits(z, again)
 
 
@@ -115,7 +106,7 @@ def test_networks_trained_in_the_space_say_the_same_as_wide_ones(which, monkeypa
     assert fitted.losses[-1] < fitted.losses[0] / 2
     folds = train_folds(detector, graph, graph.split.train, fitted.sample_weights, 4)
     folded = folds.around(fitted)
-    assert_within_logits(folded.logits_without_folds(folded.evaluation_field(graph, graph.split.train)), folded)
+    assert_within_logits(folded.all_logits_of(graph, graph.split.train)[1], folded)
     w = fitted.model.weights[0].detach().double()
     x = as_dense(fitted.field.features).double()
     outside = w - x.T @ torch.linalg.lstsq(x.T, w).solution

@@ -13,8 +13,7 @@ from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare.features import FeatureMap
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import FoldedNetwork, GcnTraining, HopColumns, MlpTraining, logits_on_disk, streams_of
-from calirare.models import passes as passes_module
+from calirare.models import GcnTraining, HopColumns, MlpTraining, logits_on_disk, streams_of
 from calirare.models import streaming as module
 from calirare.models.columns import _raw
 from calirare_ext import Csr
@@ -95,13 +94,6 @@ def test_logits_are_those_of_the_graph_in_memory(training, change, tmp_path):
     torch.testing.assert_close(found.double(), wanted, rtol=2e-5, atol=2e-5)
 
 
-def test_rows_begin_with_a_line_of_the_cache():
-    for width in (1, 2, 16, 48):
-        rows = module.room(7, width)
-        assert rows.shape == (7, width)
-        assert rows.data_ptr() % 64 == 0
-
-
 def test_a_loop_that_is_kept_weighs_what_it_weighs(tmp_path):
     graph = with_loop(rare_task(seed=2))
     fit, features, _ = fitted(NETWORKS["gcn"], graph)
@@ -124,40 +116,7 @@ def test_gaps_are_filled_as_the_map_fills_them(tmp_path):
     torch.testing.assert_close(logits_on_disk(passes, on_disk(gappy, tmp_path)), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_columns_with_other_maps_are_mapped_row_by_row(tmp_path):
-    graph = rare_task(seed=2)
-    x = graph.x.clone()
-    x[:, 0] = x[:, 0].mul(3).exp()  # skewed: ranks
-    skewed = dataclasses.replace(graph, x=x, trusted=True)
-    fit, features, ready = fitted(NETWORKS["gcn"], skewed, "auto")
-    assert features.curved()
-    passes = streams_of(fit, features)
-    torch.testing.assert_close(
-        logits_on_disk(passes, on_disk(skewed, tmp_path)), fit.logits_of(ready), rtol=1e-4, atol=1e-5
-    )
-
-
-def test_sparse_features_are_read_by_rows(tmp_path):
-    dense = rare_task(seed=2)
-    sparse = dataclasses.replace(dense, x=Csr.from_dense(dense.x.relu()), trusted=True)
-    fit, features, ready = fitted(NETWORKS["gcn"], sparse, "auto")
-    found = logits_on_disk(streams_of(fit, features), on_disk(sparse, tmp_path))
-    torch.testing.assert_close(found, fit.logits_of(ready), rtol=1e-4, atol=1e-5)
-
-
-def test_folds_are_left_aside(tmp_path):
-    graph = rare_task(seed=2)
-    fit, features, _ = fitted(NETWORKS["gcn"], graph)
-    folded = FoldedNetwork(fit, (), torch.zeros(fit.nodes.numel(), dtype=torch.int64), fit.label_logits.double())
-    a, b = (
-        logits_on_disk(streams_of(each, features), on_disk(graph, tmp_path / name))
-        for each, name in ((fit, "a"), (folded, "b"))
-    )
-    assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("hops", [0, 1, 2, 3])
-@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize(("hops", "n_layers"), [(0, 2), (1, 1), (3, 2)])
 def test_columns_of_neighbours_may_have_other_maps(hops, n_layers, tmp_path):
     graph = rare_task(seed=2)
     x = graph.x.clone()
@@ -167,41 +126,11 @@ def test_columns_of_neighbours_may_have_other_maps(hops, n_layers, tmp_path):
     features = FeatureMap.fit(graph, "standardize")
     ready = features.own(graph)
     columns = HopColumns.fit(ready, hops)
-    assert columns.scaled.curved()
     fit = MlpTraining(epochs=8, n_layers=n_layers, hops=hops, columns=columns).fit(ready, ready.split.train)
     passes = streams_of(fit, features)
     assert not isinstance(passes, str), passes
     found = logits_on_disk(passes, on_disk(graph, tmp_path))
     torch.testing.assert_close(found.float(), fit.logits_of(ready), rtol=1e-4, atol=1e-4)
-
-
-def test_other_detectors_say_why_not():
-    assert "no graph convolution" in streams_of(object(), FeatureMap.fit(rare_task(seed=2), "standardize"))
-
-
-def test_it_goes_on_where_it_was_stopped_with_the_same_bits(tmp_path, monkeypatch):
-    graph = rare_task(seed=2)
-    fit, features, _ = fitted(NETWORKS["gcn"], graph)
-    passes, disk = streams_of(fit, features), on_disk(graph, tmp_path)
-    wanted = logits_on_disk(passes, disk)
-    files, made = BlockFiles(tmp_path / "blocks"), list[int]()
-
-    class StoppedError(Exception):
-        pass
-
-    def stop_in_the_last_pass(stage, done, total):
-        if stage == "pass 2" and done == 3:
-            raise StoppedError
-
-    with pytest.raises(StoppedError):
-        logits_on_disk(passes, disk, files, stop_in_the_last_pass)
-    assert files.count("pass1") == 8
-    assert files.count("pass2") == 3
-    real = passes_module.propagate
-    monkeypatch.setattr(passes_module, "propagate", lambda a, x: made.append(a.n_rows) or real(a, x))
-    again = logits_on_disk(passes, disk, files)
-    assert torch.equal(again, wanted)
-    assert len(made) == 5  # blocks of the last pass alone
 
 
 def test_blocks_of_another_network_or_graph_are_not_taken(tmp_path):
@@ -245,11 +174,3 @@ def test_an_index_out_of_range_and_a_number_that_is_none_are_refused(tmp_path):
     dataclasses.replace(graph, x=x, trusted=True).to_folder(tmp_path / "h")
     with pytest.raises(InputError, match=r"node 41|infinite"):
         logits_on_disk(passes, GraphOnDisk.open(tmp_path / "h"))
-
-
-def test_an_empty_graph_has_no_logits(tmp_path):
-    graph = rare_task(seed=2)
-    fit, features, _ = fitted(NETWORKS["gcn"], graph)
-    none = Csr(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), 0)
-    empty = Graph(none, graph.x[:0], trusted=True)
-    assert logits_on_disk(streams_of(fit, features), on_disk(empty, tmp_path)).shape == (0, 2)

@@ -160,14 +160,6 @@ def test_it_goes_on_where_it_was_stopped_with_the_same_bits(made_of, stage, done
     assert len(made) == again  # of 32: 8 blocks, two hops of two parts of the columns
 
 
-def test_blocks_of_other_trees_are_not_taken(tmp_path):
-    graph = rare_task(seed=2)
-    disk, files = on_disk(graph, tmp_path), BlockFiles(tmp_path / "blocks")
-    first, second = (logits_on_disk(streams_of(*trees(graph, rounds=r)), disk, files) for r in (2, 6))
-    assert not torch.allclose(first, second)
-    assert_identical(second, logits_on_disk(streams_of(*trees(graph, rounds=6)), disk))
-
-
 def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path, monkeypatch):
     graph = rare_task(seed=2)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
@@ -175,15 +167,6 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path, monkey
     with pytest.raises(InputError, match=r"0\.00 GB are needed for columns of all nodes"):
         logits_on_disk(streams_of(*trees(graph)), on_disk(graph, tmp_path), BlockFiles(tmp_path / "blocks"))
     assert not list(tmp_path.glob("blocks/*.npy"))
-
-
-def test_a_number_that_is_none_is_refused_with_its_node(tmp_path):
-    graph = rare_task(seed=2)
-    fit, features = trees(graph)
-    x = graph.x.clone()
-    x[41, 2] = torch.inf
-    with pytest.raises(InputError, match=r"node 41|infinite"):
-        logits_on_disk(streams_of(fit, features), on_disk(dataclasses.replace(graph, x=x, trusted=True), tmp_path))
 
 
 def test_relations_and_other_detectors_say_why_not():

@@ -79,7 +79,7 @@ def test_without_it_no_node_is_left_open_and_no_column_is_there(outcome):
     assert plain.abstain is None
     with pytest.raises(InputError, match=r"setting abstain must be in \(0, 1\), got 1"):
         Settings.of(abstain=1.0)
-    with pytest.raises(InputError, match=r"\(abstain\) need two classes, method jackknife and map prior"):
+    with pytest.raises(InputError, match=r"\(abstain\) need method jackknife and map prior"):
         Settings.of(abstain=0.9, map="platt")
 
 

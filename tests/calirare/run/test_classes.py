@@ -479,13 +479,6 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
         Verdicts(tmp_path / "said.sqlite", saved.fingerprint, ("a", "b", "c"))
 
 
-def test_the_queue_of_a_class_that_was_not_made_rare_is_refused(graph, tmp_path) -> None:
-    calirare.train(graph, model="gcn", epochs=5, folds=0).save(tmp_path / "run")
-    said = call("review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite")
-    assert said.code == 2
-    assert "the run has 3 classes of which none was made rare" in said.err
-
-
 @pytest.mark.parametrize("names", [("007", "10", "0100"), ("null", "x", "unsure")])
 def test_names_of_classes_that_look_like_something_else_stay_names(graph, names, tmp_path) -> None:
     y = graph.y.clone()

@@ -116,18 +116,8 @@ def test_maps_without_a_known_uncertainty_have_the_default_alone(settings):
     assert f"makes {said['alerts']} alerts" in said["sentence"]
     if "method" in settings and settings["method"] == "uncalibrated":
         assert table["p_rare"].equals(table["p_balanced"])
-    with pytest.raises(InputError, match=r"\(decide\) need two classes, method jackknife and map prior, got m"):
+    with pytest.raises(InputError, match=r"\(decide\) need method jackknife and map prior, got m"):
         Settings.of(**quick, decide="balanced")
-
-
-def test_more_classes_have_the_default_alone():
-    graph = rare_task(n_classes=3)
-    outcome = calirare.train(graph, **QUICK)
-    table = outcome.to_frame()
-    assert np.array_equal(table["alert"], (table["p_rare"] >= 0.5).astype(int))
-    assert np.abs(table["p_rare"] - outcome.probabilities("population")[:, 1].numpy()).max() < 1e-6
-    with pytest.raises(InputError, match="got 3 classes"):
-        calirare.train(graph, **QUICK, decide="budget")
 
 
 def test_what_another_rule_takes_is_noted():

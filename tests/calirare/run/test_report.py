@@ -12,7 +12,6 @@ import torch
 import calirare
 from calirare import Influence
 from calirare import metrics as measures
-from calirare.page.content import lead
 from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, report, wrong_in_the_large
 from tests.helpers.tasks import rare_task
 
@@ -119,20 +118,6 @@ def test_unlabelled_test_nodes_do_not_report():
     split = dataclasses.replace(graph.split, test=graph.split.test[30:])
     other = calirare.Graph(graph.adjacency, graph.x, y, split=split)
     assert report(calirare.train(other, preset="paper", epochs=5, folds=0))["n_judged"] == 70
-
-
-def test_more_than_two_classes_are_judged_by_the_predicted_one():
-    graph = rare_task(n_classes=3)
-    outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
-    metrics = report(outcome)
-    test = graph.split.test
-    right = (outcome.probabilities("balanced")[test].argmax(1) == graph.y[test]).double()
-    low, high = outcome.jackknife.lower[test], outcome.jackknife.upper[test]
-    held = ((low <= right) & (right <= high)).double()
-    assert metrics["interval_coverage"]["all"] == pytest.approx(float(held.mean()), rel=1e-6, abs=0)
-    share = float((graph.y == 1).double().mean())
-    assert metrics["graph"]["rare_share"] == pytest.approx(share, rel=1e-12, abs=0)
-    assert f"of whose labels {share:.2%} are class 1" in lead(metrics)[0]
 
 
 def test_a_newton_step_to_a_saddle_is_not_trusted():

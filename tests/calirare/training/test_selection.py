@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.training.selection import choose_hops, choose_weight_decay, loo_loss
+from calirare.training.selection import choose, loo_loss
 
 LABELS = torch.tensor([0, 0, 0, 1])
 
@@ -24,19 +24,11 @@ def test_the_lowest_leave_one_out_loss_wins_and_ties_go_to_the_first() -> None:
         asked.append(decay)
         return {0.1: 0.5, 0.2: 0.25, 0.3: 0.25, 0.4: 1.0}[decay]
 
-    assert choose_weight_decay(loss, (0.1, 0.2, 0.3, 0.4)) == 0.2
+    assert choose(loss, (0.1, 0.2, 0.3, 0.4), "weight decay") == 0.2
     assert asked == [0.1, 0.2, 0.3, 0.4]
 
 
 def test_a_loss_that_is_no_number_is_never_chosen() -> None:
-    assert choose_weight_decay(lambda decay: float("nan") if decay == 0.1 else 7.0, (0.1, 0.2)) == 0.2
-    with pytest.raises(InputError, match=r"no leave-one-out loss is finite.* lower the learning rate"):
-        choose_weight_decay(lambda decay: float("inf"), (0.1,))
-    with pytest.raises(ValueError, match="choose_weight_decay: candidates must not be empty"):
-        choose_weight_decay(lambda decay: 0.0, ())
-
-
-def test_hops_are_chosen_in_the_same_way() -> None:
-    assert choose_hops(lambda hops: abs(hops - 2.5)) == 2
-    with pytest.raises(InputError, match="hops auto: no leave-one-out loss is finite"):
-        choose_hops(lambda hops: float("nan"))
+    assert choose(lambda decay: float("nan") if decay == 0.1 else 7.0, (0.1, 0.2), "weight decay") == 0.2
+    with pytest.raises(InputError, match=r"hops auto: no leave-one-out loss is finite.* lower the learning rate"):
+        choose(lambda hops: float("inf"), (1, 2), "hops")

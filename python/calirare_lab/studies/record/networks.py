@@ -100,7 +100,7 @@ def held_out(network: Network, graph: Graph, trained: Trained, folds: int) -> He
     if isinstance(network, GcnTraining):
         assert isinstance(trained, GcnFit)
         found = train_folds(network, graph, nodes, torch.ones(nodes.numel()), folds).around(trained)
-        every = found.logits_without_folds(found.evaluation_field(graph))
+        every = found.all_logits_of(graph)[1]
         return HeldOut(found.fold, found.own_logits, every.double())
     fold = fold_of(trained.targets, folds, network.seed)
     every = torch.stack([fit(network, graph, nodes[fold != k]).logits_of(graph).double() for k in range(folds)])
