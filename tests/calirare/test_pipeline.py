@@ -13,7 +13,7 @@ import yaml
 import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
-from calirare.calibration.sharpness import sharpened
+from calirare.calibration.affine import sharpened
 from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.intervals import jackknife

@@ -1,11 +1,17 @@
 """Calibrators: fitted on logits and labels, logits in, probabilities out."""
 
-from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
+from calirare.calibration.affine import (
+    AffineCalibrator,
+    JackknifeCalibrator,
+    class_conditional_sharpness,
+    platt_scaling,
+    sharpened,
+    temperature_scaling,
+)
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.label_shift import Prevalence, estimated_prevalence, prevalence_by_map
-from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.positive_only import (
     SCAR,
@@ -41,7 +47,6 @@ from calirare.calibration.selection_bias import (
     exchangeable,
     unseen_values,
 )
-from calirare.calibration.sharpness import class_conditional_sharpness, sharpened
 from calirare.calibration.target_leakage import LEAKS, Leakage, find_leakage
 
 __all__ = [

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from calirare._util.errors import InputError
-from calirare.calibration.affine import platt_scaling, temperature_scaling
+from calirare.calibration.affine import JackknifeCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
-from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.positive_only import PositiveOnlyCalibrator
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 

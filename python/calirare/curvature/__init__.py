@@ -1,5 +1,6 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
+from calirare.curvature.exact_hessian import HessianRange, safe_damping, spectrum_ends
 from calirare.curvature.field_matching import match_rows
 from calirare.curvature.gcn import (
     GcnLinearisation,
@@ -28,10 +29,8 @@ from calirare.curvature.linearisation import (
     logit_differences,
     with_class_zero,
 )
-from calirare.curvature.lowrank import HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer
-from calirare.curvature.spectrum import safe_damping, spectrum_ends
 
 __all__ = [
     "FORWARDS",

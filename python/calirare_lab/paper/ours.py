@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import AffineCalibrator, Target, sharpened
-from calirare.calibration.leave_one_out import FALLBACK_PRIOR, MIN_RARE
+from calirare.calibration.affine import FALLBACK_PRIOR, MIN_RARE
 from calirare.models import GcnTraining
 from calirare.training import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper.context import Context

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare.curvature import GgnInverse, HessianRange, linearise, safe_damping, spectrum_ends
-from calirare.curvature.lowrank import residual_factors
+from calirare.curvature.exact_hessian import residual_factors
 from calirare.leave_one_out import Influence, Newton
 from calirare_ext import Csr, ReceptiveField, hessian_product, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
