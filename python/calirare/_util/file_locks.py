@@ -58,13 +58,14 @@ def is_left_lock(path: Path) -> bool:
     """Returns whether a file is what a killed process left of a `locked` place."""
     if not re.fullmatch(r"\..+\.lock", path.name) or not path.is_file():
         return False
-    with suppress(OSError), _opened(path) as number:
+    with suppress(OSError), opened(path) as number:
         return _lock(number, fcntl.LOCK_SH)  # those that look do not lock each other out
     return True
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def opened(path: Path) -> Iterator[int]:
+    """Opens a file or folder without waiting, to lock it, and gives its descriptor."""
     number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         yield number
@@ -129,7 +130,7 @@ def _owner(path: Path) -> str:
 def _remove_abandoned(paths: Iterable[Path], remove: Callable[[Path], object]) -> None:
     """Removes those of the paths that no process holds."""
     for path in list(paths):
-        with suppress(OSError), _opened(path) as number:
+        with suppress(OSError), opened(path) as number:
             if _lock(number):
                 remove(path)
 

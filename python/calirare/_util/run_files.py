@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from calirare._util.errors import InputError
+from calirare._util.file_locks import opened
 from calirare._util.files import parse_json, read_text, sync
 from calirare_ext import __version__
 
@@ -83,13 +83,10 @@ def _values(folder: Path) -> dict[str, Any] | None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Waits until no other process changes the list of a folder."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder) as number:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(number, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(number)
 
 
 def changed_file(folder: Path, names: Iterable[str] | None = None) -> str | None:

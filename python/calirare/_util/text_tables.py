@@ -65,26 +65,11 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
         InputError: a row has more cells than the header, two columns have one name, or the text is not in UTF-8.
         ValueError, OSError, EOFError: the file cannot be read; pandas and gzip say why.
     """
-    try:
-        return _read_text(path, as_text)
-    except UnicodeDecodeError as error:
-        with path.open("rb") as file:
-            begin = file.read(len(ZIP))
-        how = next(
-            (how for magic, how in NO_TEXT.items() if begin.startswith(magic)),
-            "save it as UTF-8 (in a spreadsheet: CSV UTF-8)",
-        )
-        raise InputError(
-            f"{path}: a table must be text in UTF-8, which byte {error.object[error.start]:#x} is not: {how}"
-        ) from error
-
-
-def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
-    """Returns the table; see `read_text`."""
     import pandas as pd
 
-    options = {"sep": _separator(path), "index_col": False, "keep_default_na": False, "skipinitialspace": True}
+    options: dict[str, Any] = {"index_col": False, "keep_default_na": False, "skipinitialspace": True}
     try:
+        options["sep"] = _separator(path)
         # Read as a row among others, the header bounds the cells of the first row too, and keeps repeated names.
         header = pd.read_csv(path, header=None, nrows=2, dtype=object, **options).iloc[0]
         names = [str(name) or f"Unnamed: {i}" for i, name in enumerate(header)]
@@ -101,6 +86,16 @@ def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
         raise InputError(
             f"{path}: a row must have a cell for each of the {wanted} columns of the header, got {got} cells in line "
             f"{line}: remove the separators too many, or put text that contains one in quotes"
+        ) from error
+    except UnicodeDecodeError as error:
+        with path.open("rb") as file:
+            begin = file.read(len(ZIP))
+        how = next(
+            (how for magic, how in NO_TEXT.items() if begin.startswith(magic)),
+            "save it as UTF-8 (in a spreadsheet: CSV UTF-8)",
+        )
+        raise InputError(
+            f"{path}: a table must be text in UTF-8, which byte {error.object[error.start]:#x} is not: {how}"
         ) from error
     if _is_row(names, table):
         raise InputError(
