@@ -31,12 +31,12 @@ def class_words(name: str) -> str:
 
 
 def of_two_classes(names: tuple[str, ...], share: float, *, rare: bool) -> str:
-    """Returns what goes behind "2 classes": which one is rare, or where nobody said so the shares of both.
+    """Returns what goes behind "2 classes": which one is rare, or if none is named the proportions of both.
 
     Args:
         names: of the classes, two.
         share: of class 1 among the labels.
-        rare: whether class 1 was said to be the rare one.
+        rare: whether class 1 was named as the rare one.
     """
     if rare and share < 1:
         return f", {names[1]!r} is rare with {100 * share:.2f} %"

@@ -121,7 +121,7 @@ def _check_header(file: Any, size: int, where: str) -> None:
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Returns shape, order and type of an array in `.npy`, after the magic bytes of which two tell the version."""
+    """Returns shape, order and type of an array in `.npy`, after the magic bytes, of which two are the version."""
     major = file.read(2)[0]
     read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)

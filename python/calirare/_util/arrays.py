@@ -1,6 +1,6 @@
 """Numbers from numpy, torch or nested lists, brought into one checked form.
 
-`function` is who asks and `name` the argument it asks about, for the messages: TypeError for a wrong kind or dtype,
+`function` is the caller and `name` its argument, for the messages: TypeError for a wrong kind or dtype,
 ValueError for a wrong shape or range. `device` is where the result shall live.
 """
 
@@ -151,7 +151,7 @@ def countable_weights(weights: AnyArray) -> AnyArray:
 
 
 def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:
-    """Refuses labels and probabilities in each other's place, where their kinds tell.
+    """Refuses labels and probabilities in each other's place, where their kinds show it.
 
     That is fractions for `y_true`, floats for it and integers for `p`, or a table for it and a column for `p`.
     """
@@ -177,7 +177,7 @@ def check_count(function: str, name: str, value: int, *, least: int = 1) -> None
         raise ValueError(f"{function}: {name} must be at most {MOST:,}, got {value:,}")
 
 
-LONGEST = 160  # characters of a field: a graph says its own line
+LONGEST = 160  # characters of a field: a graph has its own line
 
 
 def brief(value: Any) -> str:

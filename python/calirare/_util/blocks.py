@@ -43,13 +43,13 @@ class BlockFiles:
 
     @contextmanager
     def resumable(self) -> Iterator[None]:
-        """Says that finished blocks are kept where what is within is stopped and there are some."""
+        """Prints that finished blocks are kept where what is within is stopped and there are some."""
         try:
             yield
         except (KeyboardInterrupt, SystemExit):
             if self.folder.is_dir():
-                said = f"calirare: finished blocks are kept in {self.folder}: the same command goes on from there"
-                print(said, file=sys.stderr)
+                note = f"calirare: finished blocks are kept in {self.folder}: the same command goes on from there"
+                print(note, file=sys.stderr)
             raise
 
     def start(self, key: str) -> bool:
@@ -73,7 +73,7 @@ class BlockFiles:
         return False
 
     def _job(self) -> str | None:
-        """Returns the key that `start` was told, None where the folder tells none."""
+        """Returns the key that `start` was given, None where the folder has none."""
         try:
             return parse_json(read_text(self.folder / KEY))["job"]
         except (OSError, ValueError, TypeError, LookupError):
@@ -95,7 +95,7 @@ class BlockFiles:
                 release(array)
         return any(self.folder.glob("*.done"))
 
-    def _is_whole(self, arrays: dict[str, Tensor | None], name: str, first: int, rows: int, said: int) -> bool:
+    def _is_whole(self, arrays: dict[str, Tensor | None], name: str, first: int, rows: int, expected: int) -> bool:
         """Returns whether rows of a matrix are those with a checksum; a matrix that cannot be read is removed."""
         if name not in arrays:
             try:
@@ -106,7 +106,7 @@ class BlockFiles:
         array = arrays[name]
         if array is None or not 0 <= first < first + rows <= len(array):
             return False
-        return checksum(array[first : first + rows]) == said
+        return checksum(array[first : first + rows]) == expected
 
     def remove(self) -> None:
         """Removes the folder where it holds blocks; a folder of anything else stays.

@@ -1,4 +1,4 @@
-"""What a job says while it runs: progress bars on a terminal, plain lines when piped, and a log."""
+"""Progress of a job: bars on a terminal, plain lines when piped, and a log."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Screen(Console):
 class Reporter:
     """Shows stages and keeps the lines for `log.txt`. Everything goes to stderr; results go to stdout.
 
-    It hears of the parts of stages too (`calirare._util.steps`): on a terminal each has a bar while it lasts, elsewhere
+    It shows the parts of stages too (`calirare._util.steps`): on a terminal each has a bar while it lasts, elsewhere
     lines if it lasts long.
 
     Attributes:
-        lines: what was said, each with the seconds since the start.
+        lines: what was shown or logged, each with the seconds since the start.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Reporter:
             self._progress.update(self._tasks[stage], completed=done, total=total)
 
     def _line(self, stage: str, done: int, total: int) -> None:
-        """Says how far a stage is at every fourth of it, and after a silence; on a terminal in the log alone."""
+        """Shows how far a stage is at every fourth of it, and after a silence; on a terminal only in the log."""
         step = done * PLAIN_STEPS // max(total, 1)
         now = time.perf_counter()
         if step > self._shown.get(stage, 0) or now - self._last > PLAIN_SECONDS:

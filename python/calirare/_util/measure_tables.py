@@ -6,7 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
-KNOWN_OR_DRAWN = "known or drawn"  # nodes that a run with positive labels alone is judged on: P(known) is all they tell
+KNOWN_OR_DRAWN = (
+    "known or drawn"  # nodes that a run with positive labels alone is judged on: only P(known) can be judged
+)
 
 
 def detection_table(found: dict[str, Any], title: str = "") -> Table:

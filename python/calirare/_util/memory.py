@@ -49,9 +49,9 @@ def check_memory(needed: int, limit: int | None, device: torch.device, remedy: s
     """
     allowed = int(SAFE_SHARE * free_bytes(device)) if limit is None else limit
     if needed > allowed:
-        said = f"about {needed / 1e9:.2f} GB are needed and {allowed / 1e9:.2f} GB are allowed"
+        needs = f"about {needed / 1e9:.2f} GB are needed and {allowed / 1e9:.2f} GB are allowed"
         of, more = ("", "allow more memory") if limit is not None else (", a share of what is free", "free some memory")
-        raise InputError(f"leave_one_out: {said}{of}: {remedy}, or {more}")
+        raise InputError(f"leave_one_out: {needs}{of}: {remedy}, or {more}")
 
 
 def bytes_left() -> int:

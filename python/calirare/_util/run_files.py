@@ -113,7 +113,7 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
     listed, names = listed_files(folder), tuple(names)
     if listed is None:
         raise InputError(
-            f"run {folder}: {LIST} is missing or damaged, so nothing tells whether the run is whole: take a copy of "
+            f"run {folder}: {LIST} is missing or damaged, so whether the run is whole is unknown: take a copy of "
             "the whole folder, or train again"
         )
     name = changed_file(folder, names)
@@ -137,13 +137,13 @@ def other_metrics(folder: Path, error: Exception) -> InputError:
     """Returns what to say of a metrics.json as the run wrote it, in which something is not as it is written today."""
     found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
     return InputError(
-        f"run {folder}: metrics.json is damaged or of another version of calirare{_version_told(folder)} ({found}): "
+        f"run {folder}: metrics.json is damaged or of another version of calirare{_other_version(folder)} ({found}): "
         "train the run again with its config.yaml"
     )
 
 
-def _version_told(folder: Path) -> str:
-    """Returns the other version that metrics.json says it is of, or nothing."""
+def _other_version(folder: Path) -> str:
+    """Returns the other version that metrics.json names, or nothing."""
     try:
         version = parse_json(read_text(folder / "metrics.json")).get("version")
     except (OSError, ValueError, AttributeError):

@@ -66,7 +66,7 @@ _LEVEL, _UPRIGHT, _BOXES = "\u2500\u2501\u2550\u2574\u2576\u2578\u257a", "\u2502
 
 
 def plain(letter: str) -> str:
-    """Returns what stands for a letter: lines of tables are drawn with - | +, others are told by their number."""
+    """Returns what stands for a letter: lines of tables are drawn with - | +, others are given by their number."""
     if letter in _LEVEL:
         return "-"
     if letter in _UPRIGHT:

@@ -1,4 +1,4 @@
-"""How far long work is, for whoever listens: a loop tells it without knowing who that is."""
+"""Progress of long work: loops report steps, a listener of the caller shows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def step_listener(listener: Listener) -> Iterator[None]:
-    """Hears of the steps of a block's work, on this thread."""
+    """Passes the steps of a block's work to a listener, on this thread."""
     token = _listener.set(listener)
     try:
         yield
@@ -27,7 +27,7 @@ def step_listener(listener: Listener) -> Iterator[None]:
 
 
 def report_step(stage: str, done: int, total: int) -> None:
-    """Says how many steps of a stage are done; 0 begins it, all of them end it."""
+    """Reports how many steps of a stage are done; 0 begins it, all of them end it."""
     listener = _listener.get()
     if listener is not None:
         listener(stage, done, total)
@@ -35,7 +35,7 @@ def report_step(stage: str, done: int, total: int) -> None:
 
 @contextmanager
 def one_step(stage: str) -> Iterator[None]:
-    """Tells of a block's work as a stage of one step."""
+    """Reports a block's work as a stage of one step."""
     report_step(stage, 0, 1)
     yield
     report_step(stage, 1, 1)

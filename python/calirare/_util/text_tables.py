@@ -26,7 +26,7 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SEPARATORS = (",", ";", "\t", "|")
 BLANKS = r"\s+"
 MOST_LINES = 100  # of a row
-MOST_ROWS = 200  # of a table that are held against its first line
+MOST_ROWS = 200  # of a table that are compared with its first line
 USUAL = {"node", "id", "label", "y", "class", "split", "source", "target", "src", "dst", "from", "to", "weight"}
 WHOLE, DECIMAL, DATE, TEXT = "whole number", "decimal", "date", "text"
 LOOKS = {WHOLE: r"[-+]?\d+", DECIMAL: r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?", DATE: r"\d{4}-\d\d-\d\d.*"}
@@ -108,7 +108,7 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
 def _is_row(names: Sequence[str], table: Any) -> bool:
     """Returns whether what should name the columns is a row of cells, as those below it.
 
-    A name tells nothing where it is a whole number that does not stand below it, or text above text that is another in
+    A name is neutral where it is a whole number that does not stand below it, or text above text that is another in
     every row. Otherwise it is like a cell (a date or a number with decimals above such, or it stands again below), or
     not; a word above numbers, a usual name and numbers that count or ascend are names.
     """

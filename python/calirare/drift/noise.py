@@ -63,7 +63,7 @@ class Noise:
 
         Args:
             n: values that make the range, > 0.
-            m: values that are held against it, > 0.
+            m: values compared with it, > 0.
             effect: design effect, >= 1.
         """
         return 2 * effect * self.nats / math.log1p(n / m)
@@ -73,7 +73,7 @@ class Noise:
 
         Args:
             n: values seen, > 0.
-            m: values asked about, > 0.
+            m: values looked at, > 0.
             effect: design effect, >= 1.
             single: how many of the categories were seen once.
         """

@@ -158,7 +158,7 @@ def _in_one_pass(
 ) -> tuple[Predictions, BinStatistics] | None:
     """Checks and counts class probabilities on the CPU together; None where no row may be counted unseen.
 
-    That is where a derivative is wanted, the task or the device is another, or a row is refused: `read` says which.
+    That is where a derivative is wanted, the task or the device is another, or a row is refused (by `read`).
     """
     scores = to_tensor(function, "p", p)
     y = to_tensor(function, "y_true", y_true)

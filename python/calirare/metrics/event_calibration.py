@@ -95,10 +95,10 @@ def equal_mass_noise_floor(
 def calibration_in_the_large(
     y_true: Array, p: Array, *, level: float = 0.95, weights: Array | None = None
 ) -> InTheLarge:
-    """Mean probability over observed share: is the event predicted as often as it happens?
+    """Mean probability over observed frequency: is the event predicted as often as it happens?
 
-    The interval asks which shares of the population the observed count allows: that of Clopper and Pearson (1934), with
-    Kish's effective number of samples where there are weights. It takes the samples as independent.
+    The interval holds the proportions that the observed count allows: that of Clopper and Pearson (1934), with Kish's
+    effective number of samples where there are weights. It takes the samples as independent.
 
     Args:
         y_true: 1 where the event happened, else 0, [n]; one at least happened.

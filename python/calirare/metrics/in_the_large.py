@@ -16,7 +16,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NUMBERS = ("factor", "low", "high", "mean", "share", "events")  # of a check
 TRUSTED = (0.67, 1.5)  # a mean probability within these factors of the truth may be called right
 TINY = 1e-15
-FARTHEST = 80.0  # shift of log-odds beyond which no probability is told from 0 or 1
+FARTHEST = 80.0  # shift of log-odds beyond which every probability is 0 or 1
 
 
 class PopulationCheck(NamedTuple):
@@ -29,7 +29,7 @@ class PopulationCheck(NamedTuple):
         mean: weighted mean probability.
         share: weighted share of the event.
         events: how many labels have the event.
-        doubt: what else speaks against nodes without a label, in words; empty where nothing does.
+        doubt: what else makes nodes without a label doubtful, in words; empty where nothing does.
         at_best: the verdict that this leaves.
     """
 
@@ -44,7 +44,7 @@ class PopulationCheck(NamedTuple):
 
     @staticmethod
     def no_numbers() -> dict[str, None]:
-        """Returns what `numbers` is where no label can tell."""
+        """Returns `numbers` where no label allows a check."""
         return dict.fromkeys(NUMBERS)
 
     def numbers(self) -> dict[str, float]:
@@ -64,8 +64,8 @@ class PopulationCheck(NamedTuple):
     @property
     def verdict(self) -> str:
         """How far probabilities may be trusted on the whole: "trust", "caution" or "do not trust"."""
-        told = "trust" if self.trusted else "do not trust" if self.wrong else "caution"
-        return max(told, self.at_best, key=VERDICTS.index)
+        verdict = "trust" if self.trusted else "do not trust" if self.wrong else "caution"
+        return max(verdict, self.at_best, key=VERDICTS.index)
 
     @property
     def sentence(self) -> str:
@@ -74,9 +74,8 @@ class PopulationCheck(NamedTuple):
 
     @property
     def _of_labels(self) -> str:
-        times = (
-            f"mean P(rare) is {_said(self.factor)} times the observed share ({_said(self.low)} to {_said(self.high)})"
-        )
+        factor, low, high = map(_shown, (self.factor, self.low, self.high))
+        times = f"mean P(rare) is {factor} times the observed share ({low} to {high})"
         if self.wrong and not self.trusted:
             side = "too high" if self.low > 1 else "too low"
             return f"{times}, {side}: not to be read as a probability"
@@ -96,8 +95,8 @@ def population_check(
     binomial with the right mean and variance, so few events are treated exactly and sharp probabilities as the
     information they are. With weights, mean and variance are those of the weighted sum, in units of variance over mean.
 
-    Give labels that the network has not learnt from. A map fitted with a free bias on these same labels has factor 1 by
-    construction: then only the interval tells something, how much the labels leave open.
+    Give labels outside the training set. A calibrator fitted with a free bias on these same labels has factor 1 by
+    construction: then only the interval is informative: how much the labels leave open.
 
     Args:
         y_true: 1 where the event happened, else 0, [n].
@@ -163,5 +162,5 @@ def _crossing(gap: Callable[[float], float]) -> float:
     return FARTHEST if abs(ends[1]) < abs(ends[0]) else -FARTHEST
 
 
-def _said(factor: float) -> str:
+def _shown(factor: float) -> str:
     return f"{factor:#.2g}" if factor < 9.95 else f"{factor:.0f}"

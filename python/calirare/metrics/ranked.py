@@ -28,12 +28,12 @@ class Ranking:
 
     @cached_property
     def found(self) -> np.ndarray:
-        """Weight of the positives down to each cell, itself included, [C]."""
+        """Weight of the positives down to and with each cell, [C]."""
         return np.cumsum(self.positive)
 
     @cached_property
     def looked_at(self) -> np.ndarray:
-        """Weight of all samples down to each cell, itself included, [C]."""
+        """Weight of all samples down to and with each cell, [C]."""
         return np.cumsum(self.positive + self.negative)
 
     @property
@@ -156,11 +156,11 @@ def worth_of(weights: np.ndarray | None, n: int) -> float:
 
 
 def share_interval(value: float, draws: np.ndarray, level: float, n: float, trials: float) -> tuple[float, float]:
-    """Returns the ends of a share's interval: Student's on the scale of log-odds, with the spread of resamples.
+    """Returns the ends of a proportion's interval: Student's on the scale of log-odds, with the spread of resamples.
 
     logit(v) -/+ t sqrt(n / (n - 1)) sd / (v (1 - v)), with t of n - 1 degrees of freedom. Percentiles of resamples are
     too narrow where few samples decide and the measure is skewed: of AUROC .9 from ten positives, intervals of 95 %
-    held the truth in 79 % of 400 simulated data sets by percentiles and in 90 % so. Where the share is 0 or 1 its
+    held the truth in 79 % of 400 simulated data sets by percentiles and in 90 % so. Where the proportion is 0 or 1 its
     log-odds say nothing: then the wider of the resamples' range and the binomial interval of `trials`.
 
     Args:

@@ -235,7 +235,7 @@ def rare_report(
     seed: int = 0,
     weights: Array | None = None,
 ) -> dict[str, float | None]:
-    """Is P(class) right: everything that is asked of one class's probability.
+    """All measures of calibration of one class's probability.
 
     Args:
         y_true: int [n]; class `cls` must occur.

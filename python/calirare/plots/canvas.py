@@ -1,7 +1,7 @@
 """The page a picture is drawn on, and the file it ends in.
 
 Drawn with matplotlib's object-oriented interface: no global state, no display, and the same input gives the same bytes
-(with the same matplotlib). The colours are Okabe and Ito's, told apart by colour-blind readers and, by lightness and by
+(with the same matplotlib). The colours are Okabe and Ito's, distinct for colour-blind readers and, by lightness and by
 marker, in greyscale. The suffix of the path chooses the format: png, pdf or svg.
 """
 
@@ -85,7 +85,7 @@ def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:
     Args:
         figure: what is drawn.
         path: where to write, the suffix says what.
-        marks: what a PNG file tells whoever points at it, see `calirare.plots.marks`.
+        marks: points with numbers that a PNG file holds, see `calirare.plots.marks`.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Colour, line and marker of each curve, told apart in greyscale too; more curves than this cannot be read.
+# Colour, line and marker of each curve, distinct in greyscale too; more curves than this cannot be read.
 STYLES = ((DARK, "-", "D"), (LIGHT, "--", "o"), (GAP, "-.", "s"))
 
 
@@ -107,7 +107,7 @@ def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str
 
 
 def _marks(axes: Axes, curve: PrecisionRecall, data: Predictions) -> Marks:
-    """Returns what places of a curve tell whoever points at them, evenly spaced in the recall."""
+    """Returns the points of a curve with their numbers, evenly spaced in the recall."""
     rises = np.flatnonzero(np.diff(curve.recall, prepend=0.0) > 0)
     chosen = rises[evenly(curve.recall[rises])]
     p = np.sort(data.probabilities.numpy())
@@ -127,7 +127,7 @@ def _threshold(p: float) -> str:
 
 
 def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:
-    """Draws where p >= threshold is an alert; without an alert there is no point, and the legend says so."""
+    """Draws where p >= threshold is an alert; without an alert there is no point, which is noted in the legend."""
     colour, _, marker = style
     weights = np.ones(len(data.labels)) if data.weights is None else data.weights.numpy()
     alert, rare = data.probabilities.numpy() >= threshold, data.labels.numpy() == 1
@@ -138,8 +138,8 @@ def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style
     hits = weights[alert & rare].sum()
     recall, precision = hits / weights[rare].sum(), hits / weights[alert].sum()
     alerts = amount(int(alert.sum()), "alert")
-    said = f"P from {threshold:.4g} on: {alerts}, precision {precision:.2f}, recall {recall:.2f}"
-    axes.plot([recall], [precision], label=said, zorder=5, clip_on=False, **look)
+    label = f"P from {threshold:.4g} on: {alerts}, precision {precision:.2f}, recall {recall:.2f}"
+    axes.plot([recall], [precision], label=label, zorder=5, clip_on=False, **look)
 
 
 LEAST = 1e-3  # stands for none where axes are logarithmic
@@ -182,8 +182,8 @@ def budget_diagram(
         axes.plot(curve.alerts, np.maximum(found, LEAST), color=GAP, linestyle="-.", linewidth=1.4, label="observed")
     if chosen:
         hits = float(np.interp(chosen, curve.alerts, curve.expected)) if hits is None else hits
-        said = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} hits expected"
-        axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=said, zorder=5)
+        label = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} hits expected"
+        axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=label, zorder=5)
     axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")
     axes.plot(curve.alerts, curve.alerts * total / n, color=GREY, linestyle=":", label="alerts drawn at random")
     canvas.number_axes(axes, ",.6g")
@@ -196,7 +196,7 @@ def budget_diagram(
 
 
 def _budget_marks(axes: Axes, curve: BudgetCurve, rare: np.ndarray | None) -> Marks:
-    """Returns what budgets tell whoever points at them, evenly spaced on the logarithmic axis."""
+    """Returns points of the budget curve with their numbers, evenly spaced on the logarithmic axis."""
     chosen = evenly(np.log(curve.alerts))
     found = None if rare is None else curve.observed(rare)
     words = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL.PngImagePlugin import PngInfo
 
 KEY = "calirare marks 1"  # of the chunk, with the number of its format
-MOST = 25  # points of a curve that can be told apart by whoever points at them
+MOST = 25  # points of a curve that can be pointed at one by one
 CROWDED = 3  # times as narrow as on the average a point's strip may be
 PANELS, POINTS, LETTERS = 40, 100, 1000  # more than any picture of ours has: a file may be another's
 PLACES = 4  # decimals of a share of a picture that is some 2,000 pixels wide

@@ -50,7 +50,7 @@ def neighbourhood_diagram(
     of: str = "rare",
     rest: str = "rest",
 ) -> Path:
-    """Draws a node among neighbours; what speaks for it is a full line, what speaks against it a dashed one.
+    """Draws a node among neighbours; edges that raise its log-odds are full lines, those that lower it dashed.
 
     Args:
         middle: the node.

@@ -136,7 +136,7 @@ def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int
 
 
 def _marks(axes: Axes, bins: _Bins, low: float, level: float, event: str) -> Marks:
-    """Returns what each bin tells whoever points at it."""
+    """Returns the bins with their numbers."""
     ends = binomial_interval(bins.share * bins.worth, bins.worth, level)
     event, words = shortened(event), []
     for i, count in enumerate(bins.samples):
@@ -184,6 +184,6 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)
     large = bins.large
     axes.plot([large.mean_p], [large.share], label="all samples", **canvas.point(GAP, "D", 8, zorder=5))
-    said = f"mean P / share = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
+    ratio = f"mean P / share = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
     errors = f"n = {bins.n:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
-    axes.set_title(f"{bins.title}\n{errors}\n{said}", fontsize=9)
+    axes.set_title(f"{bins.title}\n{errors}\n{ratio}", fontsize=9)

@@ -40,7 +40,7 @@ class Panel(NamedTuple):
 def confidence_panel(
     title: str, y_true: Array, p: Array, *, cls: int | None = None, weights: Array | None = None
 ) -> Panel:
-    """Returns a panel that asks whether the predicted class is right as often as its probability says.
+    """Returns a panel that compares the accuracy of the predicted class with its probability.
 
     `y_true` is int [n], `p` [n, C] with rows that sum to one, or [n] = P(class 1); `cls` keeps only samples of this
     true class (the view of `metrics.class_ace`). ValueError for a wrong shape or range, or where no sample has that
@@ -61,7 +61,7 @@ def class_panels(
     class_names: Sequence[str] | None = None,
     weights: Array | None = None,
 ) -> list[Panel]:
-    """Returns one panel per class, or label: does the class occur as often as its probability says?
+    """Returns one panel per class, or label, that compares its frequency with its probability.
 
     Takes what `metrics.ece` does ([n] = P(class 1): one panel, for class 1). The titles are `class_names`, or "class
     0", ..; ValueError where their number is wrong, too.
@@ -196,7 +196,7 @@ def _band(bins: BinStatistics, trials: np.ndarray, level: float) -> list[np.ndar
 def _marks(
     axes: Axes, title: str, bins: BinStatistics, band: list[np.ndarray], labels: tuple[str, str, float]
 ) -> Marks:
-    """Returns what each bin tells whoever points at it."""
+    """Returns the bins with their numbers."""
     count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
     filled, n_bins = np.flatnonzero(count), len(count)
     x_label, y_label, level = labels
