@@ -125,13 +125,6 @@ def test_what_does_not_fit_is_named(data, what, message):
         Graph.from_data(data)
 
 
-def test_a_one_column_edge_attr_is_the_weight(data):
-    data["account", "uses", "device"].edge_attr = torch.arange(1.0, 6.0)[:, None]
-    graph = Graph.from_data(data)
-    assert sorted(set(graph.adjacency.values.tolist())) == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert graph.notes == ()
-
-
 def test_several_columns_of_edges_are_left_out_with_a_note(data):
     data["account", "uses", "device"].edge_attr = torch.ones(5, 3)
     graph = Graph.from_data(data)
@@ -153,13 +146,6 @@ def test_transposed_adjacencies_are_edges(data):
     uses.adj_t = uses.adj_t.T
     del data["account", "pays", "merchant"].edge_index
     with pytest.raises(InputError, match="must have edge_index or adj_t of 'pays', but both are missing"):
-        Graph.from_data(data)
-
-
-def test_weights_fit_type_by_type_and_not_in_sum(data):
-    data["account", "uses", "device"].edge_weight = torch.ones(2)
-    data["account", "pays", "merchant"].edge_weight = torch.ones(5)
-    with pytest.raises(InputError, match="edge_weight of 'uses' must be one weight per edge, 5, got"):
         Graph.from_data(data)
 
 
