@@ -15,9 +15,11 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.metrics import confidence_statistics, ece, nll
+from calirare.models import GcnTraining
+from calirare_ext import Csr
 from calirare_lab.baselines import LossAndAccuracy
 from calirare_lab.studies import record
-from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, runner
+from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
 from calirare_lab.studies.record.measures import debiased_ece
 from calirare_lab.studies.record.protocol import random_shares, stratified_folds
 from tests.helpers.command import few_candidates
@@ -178,3 +180,27 @@ def test_what_a_protocol_does_not_have_is_refused(
     with pytest.raises(InputError, match=r"study gats: .* must be"):
         record.run(GATS_PROTOCOL, tmp_path / "x.jsonl", datasets, kinds, tracks, seeds, print)
     assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_the_largest_component_keeps_its_edges_features_and_labels() -> None:
+    a = torch.zeros(6, 6)
+    for i, j in ((1, 3), (3, 5), (0, 2)):
+        a[i, j] = a[j, i] = 1
+    x = torch.arange(12.0).view(6, 2)
+    graph = random_graph(6, 2, adjacency=Csr.from_dense(a), x=x, y=torch.tensor([0, 1, 0, 0, 1, 1]))
+    kept = data.largest_component(graph)
+    assert torch.equal(kept.adjacency.to_dense(), a[[1, 3, 5]][:, [1, 3, 5]])
+    assert torch.equal(kept.x, x[[1, 3, 5]])
+    assert kept.y is not None
+    assert kept.y.tolist() == [1, 0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [GcnTraining(epochs=30)])
+def test_a_stopped_network_is_that_of_its_epoch(network: networks.Network) -> None:
+    graph = _graph(GATS_PROTOCOL)
+    assert graph.split is not None
+    stopped, epoch = networks.fit_stopped(network, graph)
+    assert 1 <= epoch <= 30
+    again = networks.fit(dataclasses.replace(network, epochs=epoch), graph, graph.split.train)
+    assert torch.allclose(stopped.logits_of(graph), again.logits_of(graph), atol=1e-5)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -117,3 +118,42 @@ def test_bad_input_is_one_sentence(table, tmp_path, arguments, message):
         )
     assert "\n" not in str(error.value)
     assert not out.exists()
+
+
+def test_evaluate_names_what_it_met(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "p.csv"
+    with path.open("w") as file:
+        file.write("y_a,y_b,p_a,p_b\n")
+        for _ in range(30):
+            file.write(f"{int(rng.random() < 0.5)},0,{rng.random():.3f},0.25\n")
+    text = call("evaluate", path, "--floors", "0")
+    assert "note: constant scores: b" in text
+    assert "note: absent labels: b" in text
+
+
+def predictions(path, digits: int | None = None, sep: str = ",") -> None:
+    """Writes a table of calibrated probabilities, rounded to so many digits."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    f = rng.beta(1, 2, (400, 2))
+    y = (rng.random(f.shape) < f).astype(int)
+    columns = {f"{kind}_{name}": part[:, j] for kind, part in (("y", y), ("p", f)) for j, name in enumerate("ab")}
+    frame = pd.DataFrame(columns)
+    (frame if digits is None else frame.round(digits)).to_csv(path, index=False, sep=sep)
+
+
+@pytest.mark.slow
+def test_evaluate_says_what_ties_do(tmp_path):
+    predictions(tmp_path / "raw.csv")
+    predictions(tmp_path / "rounded.csv", digits=1)
+    out = tmp_path / "e.json"
+    options = ("--floors", "2", "--out", out)
+    assert "tied" not in call("evaluate", tmp_path / "raw.csv", *options)
+    text = call("evaluate", tmp_path / "rounded.csv", "--overwrite", *options)
+    note = next(line for line in text.splitlines() if line.startswith("note: tied scores: 99.8% of the rows"))
+    found = re.search(r"copula ([\d.]+), copula threshold ([\d.]+);", note)
+    assert found is not None
+    report = json.loads(out.read_text())["report"]
+    assert float(found[1]) < 0.8 * report["copula"]

@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from calirare._util.errors import InputError
 from calirare_lab.studies.cli import app
+from calirare_multilabel.cli import app as multilabel_app
+from calirare_multilabel.data import load_multilabel
+from tests.helpers.multilabel import write_images
 
 
 def call(*arguments: object, of=app) -> str:
@@ -75,3 +78,15 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, arguments, message):
     with pytest.raises(InputError, match=message) as error:
         call(*arguments)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_images_and_graphs_are_written_and_trained_on(tmp_path):
+    table = write_images(tmp_path / "images")
+    call("images", tmp_path / "images", "--labels", table, "--size", "8", "--out", tmp_path / "images.npz")
+    assert load_multilabel(tmp_path / "images.npz").x.shape == (60, 3, 8, 8)
+    quick = ("--epochs", "1", "--hidden", "8", "--floors", "0", "--loss", "bce", "--batch-size", "48")
+    call("train", "--dataset", tmp_path / "images.npz", "--out", tmp_path / "run", *quick, of=multilabel_app)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["data"]["label_names"] == ["red", "blue"]
+    call("graph", "--nodes", "80", "--labels", "2", "--out", tmp_path / "graph.npz")
+    assert load_multilabel(tmp_path / "graph.npz").adjacency.n_cols == 80
