@@ -9,7 +9,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -na
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .DEFAULT_GOAL := setup
 
-.PHONY: setup demo check test fast-tests all-tests release-tests test-portable fuzz sanitize kill lint format docs options bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests release-tests test-portable fuzz sanitize kill lint format docs options wheel bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
 # lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
@@ -106,6 +106,14 @@ docs: setup $(VENV)/.docs
 	MPLBACKEND=Agg $(BIN)/python -m sphinx -q -E -a -W --keep-going -c docs/site docs build/docs/html
 	$(BIN)/python docs/site/check_links.py build/docs/html
 
+# A CPU wheel for this Python and torch, and a source archive, in dist/; the wheel is tried in a fresh environment.
+$(VENV)/.wheel: $(VENV)/.dependencies .ci/lock-wheel.txt
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r .ci/lock-wheel.txt
+	touch $@
+
+wheel: setup $(VENV)/.wheel
+	.ci/wheel $(BIN)/python $(TORCH)
+
 # Every CPU benchmark at quick settings, at most 15 minutes; writes benchmarks/results.
 bench: setup
 	$(BIN)/python benchmarks/run.py
@@ -115,4 +123,4 @@ gpu:
 	benchmarks/gpu.sh
 
 clean:
-	rm -rf build docs/api docs/gallery $(VENV)/.built calirare_ext/_C*.so
+	rm -rf build dist docs/api docs/gallery $(VENV)/.built calirare_ext/_C*.so

@@ -15,7 +15,7 @@ SIMPLE = "application/vnd.pypi.simple.v1+json"
 TAGS = r"-(py3|py2\.py3|cp311|cp312|cp313|cp314|cp3\d+-abi3)[-.]"
 SYSTEMS = r"(any|manylinux.*(x86_64|aarch64)|macosx.*(arm64|x86_64|universal2))"
 WHEEL = re.compile(rf"{TAGS}.*{SYSTEMS}\.whl$")
-FILES = ("lock.txt", "lock-docs.txt")
+FILES = ("lock.txt", "lock-docs.txt", "lock-wheel.txt")
 
 
 def checksums(pin: str) -> list[str]:
