@@ -193,7 +193,7 @@ def test_threads_that_ask_the_same_run_get_its_answers():
 
 
 def test_of_fewer_than_no_labels_nothing_is_told(explainer):
-    with pytest.raises(InputError, match="labels, how many are told of, must be at least 0, got -1"):
+    with pytest.raises(InputError, match="labels, how many are shown, must be at least 0, got -1"):
         explained(explainer, [0], None, None, -1, None)
 
 
