@@ -166,3 +166,12 @@ def test_logits_that_the_map_takes_out_of_their_range_stay_certain(name: str, dt
     assert p.dtype == dtype
     assert p.argmax(1).tolist() == [0, 1]
     assert float(p.amax(1).min()) > 0.9
+
+
+def test_settings_may_be_numbers_of_numpy_and_others_are_named(tmp_path) -> None:
+    fitted = AffineCalibrator(with_bias=np.bool_(True), target=np.float32(0.5), prior=np.float32(0.25)).fit(*problem())  # type: ignore[arg-type]
+    assert load_calibrator(save_calibrator(fitted, tmp_path / "map.json")).state() == fitted.state()
+    odd = AffineCalibrator(with_bias=False, prior=torch.tensor(0.5)).fit(*problem())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="save_calibrator: a setting must be a number, a string or None, got Tensor"):
+        save_calibrator(odd, tmp_path / "other.json")
+    assert not (tmp_path / "other.json").exists()
