@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -179,6 +180,18 @@ def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.startswith("calirare: memory ran out, and what was there before is unchanged: ")
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "what is printed cannot be written, the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "r/a.html"), "r/a.html: Permission denied: see who may"),
+    ],
+)
+def test_a_fault_of_the_system_says_where(error, words, monkeypatch, capsys):
+    ends_with(error, monkeypatch)
+    assert words in capsys.readouterr().err
 
 
 def test_names_that_the_locale_cannot_read_are_read_as_terminals_write_them():

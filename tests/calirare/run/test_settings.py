@@ -217,6 +217,19 @@ def test_what_is_no_yaml_is_refused(content, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_an_empty_file_holds_nothing_and_a_list_is_refused(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("# nothing\n")
+    assert read_yaml(path) == {}
+    path.write_text("- epochs\n")
+    with pytest.raises(InputError, match="must hold names and values"):
+        read_yaml(path)
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_yaml(tmp_path / "none.yaml")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_yaml(tmp_path)
+
+
 def test_a_preset_lies_beneath_everything_else_that_is_said():
     paper = Settings.of(preset="paper")
     assert (paper.training.model, paper.calibration.target) == ("gcn", "balanced")

@@ -29,13 +29,3 @@ def test_each_binned_error_is_printed_with_its_floor_behind_it(tmp_path, columns
         assert list(report.before) == names
         assert report.before["mce_noise_floor"] != report.values["mce_noise_floor"]
         assert report.values["mce_noise_floor"] == metrics.noise_floor(metrics.mce, p, n_draws=3).mean
-
-
-@pytest.mark.slow
-def test_chance_alone_reads_near_the_floor(tmp_path):
-    rng = np.random.default_rng(2)
-    p = rng.beta(0.5, 1.5, 2000)
-    pd.DataFrame({"y": (rng.random(2000) < p).astype(int), "p": p}).to_csv(tmp_path / "preds.csv", index=False)
-    values = evaluate_table(tmp_path / "preds.csv", n_draws=20).values
-    for name in NAMES:
-        assert 0.5 < values[name] / values[f"{name}_noise_floor"] < 2
