@@ -34,7 +34,7 @@ from torch import Tensor
 
 import calirare
 from calirare.datasets import synthetic_rare
-from calirare.explain import explainable, probability
+from calirare.explain import difference, explainable
 from calirare.explain.label_propagation import ExplainablePropagation
 from calirare.graph import Graph, Split, random_split, scipy_of_csr
 from calirare.leave_one_out import Retrain, leave_one_out
@@ -117,8 +117,8 @@ def of_network(fitted: GcnFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     """Returns how label effects agree with retraining: of the network trained on to a minimum, as retraining starts."""
     minimum, _ = converge(fitted, graph, tolerance=1e-6, max_steps=600)
     model = explainable(minimum, graph)
-    base = model.log_odds(nodes)
-    change = model.without_each_label(nodes) - base
+    base = difference(model.logits(nodes))
+    change = difference(model.without_each_label(nodes)) - base
     places = chosen_labels((torch.sigmoid(base) - torch.sigmoid(base + change)).T, seed)
     spent, truth = seconds(lambda: leave_one_out(minimum, graph, Retrain(max_steps=200), nodes=nodes, chosen=places))
     return compared(base, change[places], truth.change[:, 0].T) | {"retrain_s_per_label": spent / len(places)}
@@ -142,8 +142,8 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     every = torch.arange(fitted.nodes.numel())
     whole = [grown(fitted.nodes, fitted.sample_weights, number) for number in range(SEEDS)]
     models = [explainable(each, graph) for each in whole]
-    base = torch.stack([model.log_odds(nodes) for model in models])
-    change = torch.stack([model.without_each_label(nodes) for model in models]).mean(0) - base.mean(0)
+    base = torch.stack([difference(model.logits(nodes)) for model in models])
+    change = torch.stack([difference(model.without_each_label(nodes)) for model in models]).mean(0) - base.mean(0)
     p = torch.sigmoid(base.mean(0))
     places = chosen_labels((p - torch.sigmoid(base.mean(0) + change)).T, seed)
     truth = []
@@ -159,8 +159,8 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
 def of_spreading(fitted: LabelPropagationFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, Any]:
     """Returns the same of labels that are spread anew without each, reach and prior as they were; of nodes reached."""
     model, step = ExplainablePropagation(fitted, graph), scipy_of_csr(propagation_step(graph)).astype(np.float64)
-    base = model.log_odds(nodes)
-    change = model.without_each_label(nodes) - base
+    base = difference(model.logits(nodes))
+    change = difference(model.without_each_label(nodes)) - base
     lost = torch.sigmoid(base) - torch.sigmoid(base + change)
     places, truth = chosen_labels(lost.nan_to_num(nan=0.0).T, seed), []
     for place in places:
@@ -176,10 +176,6 @@ def of_spreading(fitted: LabelPropagationFit, graph: Graph, nodes: Tensor, seed:
     if not found[finite].numel():
         return {"correlation_log_odds": None, "correlation": None}  # no label reaches any of these nodes
     return compared(base.expand_as(found)[finite], found[finite], wanted[finite])
-
-
-def difference(logits: Tensor) -> Tensor:
-    return logits[:, 1].double() - logits[:, 0].double()
 
 
 def without(graph: Graph, nodes: Tensor) -> Graph:
@@ -206,7 +202,7 @@ def deletion(graph: Graph, model: str, seed: int) -> dict[str, Any]:
         others = torch.randperm(effects.numel(), generator=torch.Generator().manual_seed(seed + int(node)))[:N_DELETED]
         p = float(explainer.p_rare(node[None]))
         foreseen = explainer.model.without_labels(node[None], [strongest])
-        said = float(probability(foreseen, explainer.context.mapping)[0, 0])
+        said = float(explainer.context.probabilities(foreseen)[0, 0, 1])
         after = {}
         for name, places in (("strongest", strongest), ("random", others)):
             other = calirare.train(

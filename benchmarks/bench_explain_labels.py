@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import calirare
-from calirare.explain import explainable
+from calirare.explain import difference, explainable
 from calirare.graph import Graph
 from calirare.leave_one_out import Retrain, leave_one_out
 from calirare.models import GcnFit
@@ -47,7 +47,7 @@ def at_minimum(graph: Graph, model: str, seed: int) -> tuple[GcnFit, Graph, Tens
     assert isinstance(outcome.fit, GcnFit)
     fitted, _ = converge(outcome.fit.as_dtype(mapped, torch.float64), mapped, tolerance=1e-8, max_steps=2000)
     asked = (graph.y < 0).nonzero().flatten()
-    z = explainable(fitted, mapped).log_odds(asked)
+    z = difference(explainable(fitted, mapped).logits(asked))
     return fitted, mapped, asked[z.argsort(descending=True)[:N_NODES]]
 
 
@@ -90,7 +90,7 @@ def compare(name: str, model: str) -> dict[str, Any]:
 
     def ours() -> Tensor:
         model = explainable(fitted, graph)
-        return model.without_each_label(nodes) - model.log_odds(nodes)
+        return difference(model.without_each_label(nodes)) - difference(model.logits(nodes))
 
     out: dict[str, Any] = {}
     for method, peer in {OURS: ours, **peers.all()}.items():
@@ -101,7 +101,9 @@ def compare(name: str, model: str) -> dict[str, Any]:
         out[method] = {key: value if np.isfinite(value) else None for key, value in told.items()}
         print(name, model, method, out[method], flush=True)
     seconds, foreseen = timed(
-        lambda: explainable(fitted, graph).without_labels(nodes, [half.nonzero().flatten() for half in gone]),
+        lambda: difference(
+            explainable(fitted, graph).without_labels(nodes, [half.nonzero().flatten() for half in gone])
+        ),
         lambda: fitted.__dict__.pop("_linearised", None),
     )
     out[AS_SETS] = {"datamodelling_score": _agreement(foreseen, said), "correlation": None, "seconds": seconds}

@@ -33,6 +33,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 import calirare
+from calirare.explain import difference
 
 NAME = "explain_peers"
 REAL = "cora", "otc"
@@ -60,7 +61,7 @@ class Ours:
 
     def _every(self, field: Field, _: int) -> Tensor:
         node = field.nodes[:1]
-        return self.model.log_odds(node) - self.model.without_edges(int(node), field.edges)
+        return difference(self.model.logits(node)) - difference(self.model.without_edges(int(node), field.edges))
 
     def _told(self, field: Field, _: int) -> Tensor:
         """Returns the effects of the node's own edges, which `explain` tells; 0 of those between others."""
@@ -69,7 +70,7 @@ class Ours:
         others = field.edges[own].sum(1) - node
         out = torch.zeros(len(own), dtype=torch.float64)
         ends = torch.stack([node.expand(len(others)), others], 1)
-        out[own] = self.model.log_odds(node) - self.model.without_edges(int(node), ends)
+        out[own] = difference(self.model.logits(node)) - difference(self.model.without_edges(int(node), ends))
         return out
 
 
@@ -84,7 +85,7 @@ def chosen(judge: Judge, drawn: Draw, y: Tensor) -> list[Field]:
     explainer = judge.outcome.explainer
     assert drawn.seen.y is not None
     asked = ((y == 1) & (drawn.seen.y < 0)).nonzero().flatten()
-    right = (explainer.p_rare(asked) >= explainer.context.threshold) & (explainer.model.log_odds(asked) > 0)
+    right = (explainer.p_rare(asked) >= explainer.context.threshold) & (difference(explainer.model.logits(asked)) > 0)
     alerts = asked[right].numpy()
     fields = (judge.field(int(node)) for node in np.random.default_rng(SEED).permutation(alerts))
     enough = (field for field in fields if len(field.ends) >= LEAST)

@@ -15,7 +15,7 @@ from detection.columns import scipy_of
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from calirare.explain import probability
+from calirare.explain import two_columns
 from calirare.graph import Graph, normalize_features
 from calirare.models import GcnFit
 from calirare.run import Outcome
@@ -95,7 +95,8 @@ class Judge:
     def p_rare(self, field: Field, kept: Tensor) -> Tensor:
         """Returns P(rare) of the node with some of the edges alone (bool [s, e]), float64 [s]."""
         step = max(1, NUMBERS // (2 * len(field.ends) * self.y.shape[1] + 1))
-        return probability(torch.cat([self.log_odds(field, some) for some in kept.split(step)]), self.mapping)
+        odds = torch.cat([self.log_odds(field, some) for some in kept.split(step)]).double()
+        return odds.sigmoid() if self.mapping is None else self.mapping.transform(two_columns(odds))[:, 1]
 
     def log_odds(self, field: Field, kept: Tensor, *, masked: bool = False) -> Tensor:
         """Returns the log-odds of the node with some of the edges alone (bool [s, e]), float64 [s].

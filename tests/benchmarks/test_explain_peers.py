@@ -52,7 +52,7 @@ def test_the_judge_says_what_the_run_says_of_the_graph_without_these_edges(bench
     assert (judge.log_odds(field, kept) - truth).abs().max() <= FLOAT32 * (1 + truth.abs().max())
     assert truth[1:].sub(truth[0]).abs().min() > 100 * FLOAT32, "no edge counts: nothing is tested"
     model, single = outcome.explainer.model, ~torch.eye(len(field.ends), dtype=torch.bool)
-    ours = model.without_edges(node, field.edges) - model.log_odds(torch.tensor([node]))
+    ours = difference(model.without_edges(node, field.edges)) - difference(model.logits(torch.tensor([node])))
     judged = judge.log_odds(field, single) - judge.log_odds(field, kept[:1])
     assert (judged - ours).abs().max() <= FLOAT64 * (1 + truth.abs().max())
 

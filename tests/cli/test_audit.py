@@ -102,8 +102,8 @@ def test_long_names_of_next_labels_stay_apart_and_no_note_is_of_edges(quick_run)
 
 def test_next_labels_by_uncertainty_and_wrong_words(quick_run):
     saved = load(quick_run)
-    doubt = abs(saved.next_labels(30, by="uncertainty").p_rare - 0.5)
-    every = abs(saved.next_labels(30, by="value").p_rare - 0.5)
+    doubt = abs(saved.next_labels(30, by="uncertainty").p - 0.5)
+    every = abs(saved.next_labels(30, by="value").p - 0.5)
     assert (doubt[1:] >= doubt[:-1]).all()
     assert doubt.max() <= every.max()
     refused = ("--next", "100000"), ("--by", "value"), ("--next", "3", "--by", "luck")
@@ -137,7 +137,7 @@ def test_values_are_about_those_that_all_nodes_without_a_label_would_tell(quick_
     values = label_values(explainer, torch.from_numpy(some.nodes), nodes_to_decide(explainer.context.graph)[0])
     np.testing.assert_allclose(some.value.sum(), values.fall.sum(), rtol=0.3)
     assert np.corrcoef(some.value, values.fall.sum(1))[0, 1] > 0.8
-    own = values.p_rare * (1 - values.p_rare)
+    own = values.p[:, 1] * values.p[:, 0]
     assert (some.value >= own.numpy() - 1e-12).all(), "its own error is gone"
     assert some.more.sum() <= 1.3 * exact.more.sum()
     assert exact.more.sum() <= exact.total

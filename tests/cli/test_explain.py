@@ -68,7 +68,7 @@ def test_alerts_are_picked_by_the_runs_table_and_without_it_by_the_detector(run,
     def said():
         explainer = calirare.load(copy).explainer()
         names = [each.name for each in calirare.load(copy).explain(top=5, explainer=explainer)]
-        return names, explainer.p_stored(every).numpy(), explainer.p_rare(every).numpy()
+        return names, explainer.stored_probabilities(every)[:, 1].numpy(), explainer.p_rare(every).numpy()
 
     names, stored, made = said()
     assert np.array_equal(stored, table["p_rare"])

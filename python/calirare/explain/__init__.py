@@ -1,8 +1,7 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
-from calirare.explain.class_explainer import ClassExplainer
 from calirare.explain.context import ExplanationContext, Group
-from calirare.explain.explainable_model import ExplainableModel, Shares, difference, log_odds_of, probability
+from calirare.explain.explainable_model import ExplainableModel, Shares, difference, log_odds_of, two_columns
 from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (
     EdgeEffect,
@@ -18,11 +17,10 @@ from calirare.explain.label_acquisition import LabelValues, label_values, taken_
 from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.out_of_fold import OutOfFold
 from calirare.explain.picture import draw, picture_name
-from calirare.explain.registry import explainable, explainable_logits
+from calirare.explain.registry import explainable
 from calirare.explain.text import tables_of, text_of
 
 __all__ = [
-    "ClassExplainer",
     "EdgeEffect",
     "ExplainableModel",
     "Explainer",
@@ -41,14 +39,13 @@ __all__ = [
     "difference",
     "draw",
     "explainable",
-    "explainable_logits",
     "label_values",
     "log_odds_of",
     "nodes_named",
     "picture_name",
-    "probability",
     "tables_of",
     "taken_together",
     "text_of",
+    "two_columns",
     "written",
 ]

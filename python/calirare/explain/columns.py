@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
-from calirare.explain.explainable_model import ExplainableModel, Kept, Shares, said
+from calirare.explain.explainable_model import ExplainableModel, Kept, Shares
 from calirare.graph import Graph
 from calirare.models import ColumnFit, LearnedColumns
 
@@ -34,9 +34,9 @@ class ExplainableColumns(ExplainableModel):
         self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
         self.fitted, self.graph = fitted.reading(self._without_edges.columns), graph
 
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `ExplainableModel.log_odds`."""
-        return self._kept.of(nodes, lambda some: said(self.fitted.logits_of(self.graph, some)))
+    def logits(self, nodes: Tensor) -> Tensor:
+        """See `ExplainableModel.logits`."""
+        return self._kept.of(nodes, lambda some: self.fitted.logits_of(self.graph, some).double())
 
     def prepare(self, nodes: Tensor) -> None:
         """See `ExplainableModel.prepare`."""
@@ -46,7 +46,7 @@ class ExplainableColumns(ExplainableModel):
         """See `ExplainableModel.without_edges`."""
         rows = self._without_edges.with_and_without(node, ends).cpu().numpy()
         both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
-        z = said(torch.from_numpy(self.fitted.row_logits(both)))
+        z = torch.from_numpy(self.fitted.row_logits(both)).double()
         return z[0] + z[2:] - z[1]
 
     def _columns(self, nodes: Tensor) -> NumpyArray:
@@ -64,12 +64,7 @@ class RefittedColumns(ExplainableColumns):
     """
 
     fitted: LearnedColumns
-    notes = (LEARNED, NO_SHARES)
-
-    @property
-    def expensive(self) -> bool:
-        """See `ExplainableModel.expensive`."""
-        return True
+    notes, expensive = (LEARNED, NO_SHARES), True
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.without_each_label`."""
@@ -79,13 +74,13 @@ class RefittedColumns(ExplainableColumns):
         """See `ExplainableModel.without_labels`."""
         rows = self._columns(nodes)
         each = [self.fitted.learned_without(places.cpu().numpy())(rows) for places in sets]
-        return said(torch.from_numpy(np.array(each, dtype=np.float64).reshape(len(each), len(rows), self.fitted.k)))
+        return torch.from_numpy(np.array(each, dtype=np.float64).reshape(len(each), len(rows), self.fitted.k))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `ExplainableModel.with_each_label`: the detector learns again with each."""
         rows, others = self._columns(nodes), self._columns(more)
-        each = [[self.fitted.learned_with(other[None], y)(rows) for other in others] for y in (0, 1)]
-        return said(torch.from_numpy(np.array(each, dtype=np.float64)))
+        each = [[self.fitted.learned_with(other[None], y)(rows) for other in others] for y in range(self.fitted.k)]
+        return torch.from_numpy(np.array(each, dtype=np.float64))
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `ExplainableModel.shares`: not known of every detector."""

@@ -1,4 +1,4 @@
-"""What is explained, and how it is spoken of."""
+"""What is explained: graph, labels, classes and calibrator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator
+from calirare.explain.explainable_model import probabilities
 from calirare.explain.words import neighbours
 from calirare.graph import Column, Graph, names_in_words
 
@@ -29,7 +30,7 @@ Group: TypeAlias = str | Mapping[Any, Any]  # a column of the node table, or the
 
 @dataclass(frozen=True, eq=False)
 class ExplanationContext:
-    """What is explained, and how it is spoken of.
+    """What is explained.
 
     Attributes:
         graph: with the user's names.
@@ -37,10 +38,9 @@ class ExplanationContext:
         targets: their classes, int64 [m].
         class_names: names of both classes, or of all.
         mapping: of P(rare) for the population, or of P of every class; None: there is no map.
-        threshold: P(rare) from which a node is an alert; infinite where there are no alerts.
+        threshold: P(rare) from which a node is an alert; None: many classes, without alerts.
         columns: names of the features as the detector reads them; None: as the graph has them.
         positive_only: rare nodes alone have labels; the others of the labelled nodes were drawn to stand for the rest.
-        of: the class that is explained; of two classes the rare one, 1.
     """
 
     graph: Graph
@@ -48,10 +48,22 @@ class ExplanationContext:
     targets: Tensor
     class_names: tuple[str, ...]
     mapping: Calibrator | None
-    threshold: float
+    threshold: float | None
     columns: tuple[str, ...] | None = None
     positive_only: bool = False
-    of: int = 1
+
+    @property
+    def many(self) -> bool:
+        """Whether classes are taken as they are; else class 1 is a rare one, with alerts."""
+        return self.threshold is None
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Returns calibrated probabilities of logits, float64 [.., k]."""
+        return probabilities(logits, self.mapping)
+
+    def chosen(self, p: Tensor, of: int) -> Tensor:
+        """Returns of which probabilities [.., k] a class is chosen: rare for an alert, or else the likeliest."""
+        return p.argmax(-1) == of if self.threshold is None else p[..., of] >= self.threshold
 
     @cached_property
     def _places(self) -> dict[int, int]:
@@ -70,13 +82,13 @@ class ExplanationContext:
         target = int(self.targets[place])
         return DRAWN if self.positive_only and target == 0 else self.class_names[target]
 
-    def labels_beyond(self, node: int, but: int) -> str:
+    def labels_beyond(self, node: int, but: int, of: int = 1) -> str:
         """Returns in words what labels the neighbours of a node have, but one of them."""
         around = neighbours(self.graph.adjacency, node).to(self.labelled.device)
         at = torch.isin(self.labelled, around[around != but])
-        n_rare, rare = int((self.targets[at] == self.of).sum()), self.class_names[self.of]
+        n_rare, rare = int((self.targets[at] == of).sum()), self.class_names[of]
         n = n_rare if self.positive_only else int(at.sum())
-        return f"{n_rare} of {n} {'rare' if len(self.class_names) == 2 else rare}" if n else "no label"
+        return f"{n_rare} of {n} {rare if self.many else 'rare'}" if n else "no label"
 
     def types_of_edges(self, node: int, others: Tensor) -> dict[int, tuple[str, ...]]:
         """Returns by neighbour the types of the edge to it, see `EdgeEffect`; nothing where edges have no types."""

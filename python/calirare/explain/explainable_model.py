@@ -1,7 +1,6 @@
-"""What an explanation asks of a detector: what it says of nodes, and what it would say without something.
+"""What an explanation needs of a detector: the logits of nodes, and what they would be without or with something.
 
-Of two classes that is their log-odds, one number for each node. Of k > 2 classes it is their logits up to a constant of
-each node: what is [.., n] below is [.., n, k] then (`said`).
+Logits are known up to a constant of each node, whatever the number of classes k >= 2.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """What each column adds to the log-odds of some nodes; log-odds = base + sum over the columns.
+    """What each column adds to q numbers of some nodes, such as their logits; numbers = base + sum over the columns.
 
     Attributes:
-        base: log-odds of the node that is compared with, float64 [n]; of k > 2 classes their logits, [n, k].
+        base: numbers of the node that is compared with, float64 [n, q].
         names: of the columns, f of them.
-        values: float64 [n, f]; of more classes [n, f, k].
+        values: float64 [n, f, q].
     """
 
     base: Tensor
@@ -36,7 +35,7 @@ class Shares:
 
 
 class Kept(Generic[Made]):
-    """What was made of the last few sets of nodes, which several questions about the same nodes ask for."""
+    """What was made of the last few sets of nodes, which several questions about the same nodes need."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, ...], Made] = {}
@@ -54,67 +53,59 @@ class Kept(Generic[Made]):
 
 
 class ExplainableModel(abc.ABC):
-    """One detector on one graph, of a rare class and the rest, or of more classes.
+    """One detector of k classes on one graph.
 
     Attributes:
         notes: sentences that say what is held fixed, or is approximate.
+        expensive: whether each node costs a system of equations, or a new fit, without a label.
     """
 
     notes: tuple[str, ...] = ()
-
-    @property
-    def expensive(self) -> bool:
-        """Whether each node that is asked about without a label costs a system of equations."""
-        return False
-
-    @abc.abstractmethod
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """Returns log P(rare) / P(rest) of nodes (int64 [n]), uncalibrated, float64 [n]; or logits [n, k]."""
+    expensive: bool = False
 
     def prepare(self, nodes: Tensor) -> None:
-        """Is told which nodes (int64 [n]) will be asked about, a few at a time, so that it may prepare for all."""
+        """Prepares for questions about these nodes (int64 [n]), which will come a few at a time."""
         del nodes
 
     @abc.abstractmethod
+    def logits(self, nodes: Tensor) -> Tensor:
+        """Returns the uncalibrated logits of nodes (int64 [n]), float64 [n, k]; NaN where there are none."""
+
+    @abc.abstractmethod
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """Returns the log-odds of nodes without each of the m labels, float64 [m, n]."""
+        """Returns the logits of nodes without each of the m labels, float64 [m, n, k]."""
 
     @abc.abstractmethod
     def shares(self, nodes: Tensor) -> Shares | None:
-        """Returns what each column adds to the log-odds of nodes; None where that is not known exactly."""
+        """Returns what each column adds to the logits of nodes; None where that is not known exactly."""
 
     @abc.abstractmethod
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
-        """Returns the log-odds of a node without each of b edges (int64 [b, 2], no self loops), float64 [b]."""
+        """Returns the logits of a node without each of b edges (int64 [b, 2], no self loops), float64 [b, k]."""
 
     @abc.abstractmethod
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
-        """Returns the log-odds of nodes without each of s sets of labels (their places, int64), float64 [s, n]."""
+        """Returns the logits of nodes without each of s sets of labels (their places, int64), float64 [s, n, k]."""
 
     @abc.abstractmethod
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """Returns the log-odds of nodes if one of c nodes without a label (`more`) had one, float64 [2, c, n].
+        """Returns the logits of nodes if one of c nodes without a label (`more`) had one, float64 [k, c, n, k].
 
-        The first half is of labels of the rest, the second of rare ones; a label weighs what those of its class do.
+        The first index is the new label; it weighs what labels of its class weigh on average.
         """
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """Returns the log-odds of nodes if c nodes without a label all had one, y int64 [c], float64 [n].
+        """Returns the logits of nodes if c nodes without a label all had one, y int64 [c], float64 [n, k].
 
-        Where a detector does not know better, what each label alone would change is added up.
+        Where a detector does not know better, the changes by single labels are added up.
         """
-        base, each = self.log_odds(nodes), self.with_each_label(nodes, more)
+        base, each = self.logits(nodes), self.with_each_label(nodes, more)
         return base + (each[y, torch.arange(len(y))] - base).sum(0)
 
 
 def difference(logits: Tensor) -> Tensor:
-    """Returns the log-odds of class 1 of logits [n, 2], float64 [n]."""
-    return logits[:, 1].double() - logits[:, 0].double()
-
-
-def said(logits: Tensor) -> Tensor:
-    """Returns what a model says by logits [.., k], float64: log-odds [..] of two classes, of more the logits."""
-    return logits.double() if logits.shape[-1] > 2 else logits[..., 1].double() - logits[..., 0].double()
+    """Returns the log-odds of class 1 of logits [.., 2], float64 [..]."""
+    return logits[..., 1].double() - logits[..., 0].double()
 
 
 def two_columns(log_odds: Tensor) -> Tensor:
@@ -122,12 +113,21 @@ def two_columns(log_odds: Tensor) -> Tensor:
     return torch.stack([torch.zeros_like(log_odds), log_odds], -1)
 
 
-def probability(log_odds: Tensor, mapping: Calibrator | None) -> Tensor:
-    """Returns P(rare) of uncalibrated log-odds [..] under a calibration map; None: there is no map. float64 [..]."""
-    if mapping is None:
-        return torch.sigmoid(log_odds.double())
-    flat = two_columns(log_odds.double().flatten())
-    return mapping.transform(flat)[:, 1].reshape(log_odds.shape)
+def probabilities(logits: Tensor, mapping: Calibrator | None) -> Tensor:
+    """Returns probabilities [.., k] of logits [.., k] under a calibrator; None: there is none. float64."""
+    flat = logits.double().reshape(-1, logits.shape[-1])
+    p = flat.softmax(1) if mapping is None or not len(flat) else mapping.transform(flat)
+    return p.reshape(logits.shape)
+
+
+def class_log_odds(p: Tensor, of: int) -> Tensor:
+    """Returns log P(class) - log(sum of the others) of probabilities [.., k], finite, float64 [..].
+
+    What is left of 1 is added up of the others: of a class that is next to certain no digit is lost.
+    """
+    others = torch.cat([p[..., :of], p[..., of + 1 :]], -1).sum(-1)
+    tiny = torch.finfo(torch.float64).tiny
+    return p[..., of].clamp(min=tiny).log() - others.clamp(min=tiny).log()
 
 
 def log_odds_of(p: Tensor) -> Tensor:

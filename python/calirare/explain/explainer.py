@@ -1,13 +1,11 @@
-"""Explains nodes of a graph: P(rare) through the calibration map, with and without labels, edges and features."""
+"""Explains nodes of a graph: P(rare), or P of a class, with and without labels, edges and features."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,43 +13,35 @@ from torch import Tensor
 from calirare._util.steps import counted
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.context import ExplanationContext, Group
-from calirare.explain.explainable_model import ExplainableModel, Shares, log_odds_of, probability
+from calirare.explain.explainable_model import ExplainableModel, Shares, class_log_odds, difference, two_columns
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
 from calirare.explain.label_reasons import LabelReasons
-from calirare.explain.shares import stretched
+from calirare.explain.shares import passed_on, stretched
 from calirare.explain.words import Values, neighbours
 
-SHOWN = 10  # labels of a node that are told of
+SHOWN = 10  # labels of a node that are reported
 TOGETHER = 16  # nodes
 MANY_COLUMNS = 1_000  # of which most add nothing to a node
-EVERY = 50_000  # nodes of a graph whose P(rare) is made of all at once
+EVERY = 50_000  # nodes of a graph whose probabilities are made of all at once
 
 
 class Explainer:
     """Explains nodes; what it needs of the labels is made when it is built, and kept.
 
-    Threads that ask the same one are answered one after the other: a model keeps what it has worked out.
+    Threads that use the same one take turns: a model keeps what it has worked out.
 
     Args:
         model: the detector on the graph.
         context: what is explained.
-        stored: reads P(rare) of every node as the run stored it, float64 [n], or returns None.
-        labels: makes what labels say of nodes, by model and context.
-        lock: held by the thread that asks; of explainers that share a model the same.
+        stored: of a rare class reads P(rare) of every node as the run stored it, float64 [n], or returns None.
     """
 
     def __init__(
-        self,
-        model: ExplainableModel,
-        context: ExplanationContext,
-        stored: Callable[[], Tensor | None] = lambda: None,
-        labels: Callable[[Any, ExplanationContext], LabelReasons] = LabelReasons,
-        lock: AbstractContextManager[Any] | None = None,
+        self, model: ExplainableModel, context: ExplanationContext, stored: Callable[[], Tensor | None] = lambda: None
     ) -> None:
-        self.lock = threading.RLock() if lock is None else lock
-        self.model, self.context, self._stored = model, context, stored
-        self._asked = False  # whether what all explanations share was made
-        self.labels, self.values = labels(model, context), Values(context.graph, context.columns)
+        self.model, self.context, self._stored, self.lock = model, context, stored, threading.RLock()
+        self._used = False  # whether what all explanations share was made
+        self.labels, self.values = LabelReasons(model, context), Values(context.graph, context.columns)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -59,113 +49,138 @@ class Explainer:
         return self.model.notes
 
     @plain_torch()
+    def probabilities(self, nodes: Tensor) -> Tensor:
+        """Returns P of every class of nodes (int64 [n]), calibrated, float64 [n, k]."""
+        with self.lock, threads_for(self.context.graph.n_edges if nodes.numel() > EVERY else 0):
+            return self.context.probabilities(self.model.logits(nodes))
+
+    def stored_probabilities(self, nodes: Tensor) -> Tensor:
+        """Returns the same as it was stored, where it was: for nodes that are many, or not explained themselves."""
+        return self.probabilities(nodes) if self._of_all is None else self._of_all[nodes]
+
     def p_rare(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
-        with self.lock, threads_for(self.context.graph.n_edges if nodes.numel() > EVERY else 0):
-            return probability(self.model.log_odds(nodes), self.context.mapping)
-
-    def p_stored(self, nodes: Tensor) -> Tensor:
-        """Returns the same as it was stored, where it was: for nodes that are many, or not explained themselves."""
-        return self.p_rare(nodes) if self._p_of_all is None else self._p_of_all[nodes]
+        return self.probabilities(nodes)[:, 1]
 
     @plain_torch()
-    def label_effects(self, nodes: Tensor) -> Tensor:
-        """Returns P(rare) with each label minus P(rare) without it, float64 [n, m]."""
+    def label_effects(self, nodes: Tensor, of: int = 1) -> Tensor:
+        """Returns P(class) with each label minus P(class) without it, float64 [n, m]."""
         with self.lock:
-            return self.labels.effects(nodes, self.p_rare(nodes))
+            return self.labels.effects(nodes, of, self.probabilities(nodes)[:, of])
 
     @plain_torch()
     def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
-        """Returns the neighbours of a node, int64 [b], and its P(rare) without the edge to each, float64 [b]."""
+        """Returns the neighbours of a node, int64 [b], and P of every class without the edge to each, [b, k]."""
         others = neighbours(self.context.graph.adjacency, node)
         ends = torch.stack([torch.full_like(others, node), others], 1)
         with self.lock:
-            after = self.model.without_edges(node, ends) if others.numel() else others.double()
-        return others, probability(after, self.context.mapping)
+            if not others.numel():
+                return others, torch.zeros(0, len(self.context.class_names), dtype=torch.float64)
+            return others, self.context.probabilities(self.model.without_edges(node, ends))
 
     @plain_torch()
-    def feature_shares(self, nodes: Tensor) -> Shares | None:
-        """Returns what each column adds to the log-odds of P(rare) of nodes (int64 [n]); None where it is not known."""
+    def feature_shares(self, nodes: Tensor, of: int = 1) -> Shares | None:
+        """Returns what each column adds to the log-odds of P(class) of nodes; None where it is not known."""
         with self.lock:
             own = self.model.shares(nodes)
         if own is None:
             return None
-        base, p = probability(own.base, self.context.mapping), self.p_rare(nodes)
-        return stretched(own, log_odds_of(base), log_odds_of(p))
+        if own.base.shape[1] == 2:  # only their difference counts
+            own = Shares(two_columns(difference(own.base)), own.names, two_columns(difference(own.values)))
+        found = passed_on(own, lambda logits: class_log_odds(self.context.probabilities(logits), of)[..., None])
+        found = stretched(found, found.base, class_log_odds(self.probabilities(nodes), of)[:, None])
+        return Shares(found.base[:, 0], found.names, found.values[:, :, 0])
 
     @plain_torch()
-    def explain(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Explanations:
-        """Returns why each of some nodes has its P(rare).
+    def explain(
+        self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None, of: int | None = None
+    ) -> Explanations:
+        """Returns why each of some nodes has its P(rare), or P(class).
 
         Args:
             nodes: int64 [n].
-            shown: labels of each that are told of.
+            shown: labels of each that are reported.
             group: a column by whose values labels are left out together, see `ExplanationContext.groups`.
+            of: with many classes the class, in [0, k); None: of each node its likeliest.
 
         Raises:
             InputError: there is no such column, or it has too many values.
         """
         with self.lock:
-            each = tuple(counted("reasons", self.each_of(nodes, shown, group), nodes.numel()))
-        return Explanations(each, self.notes)
+            each = counted("reasons", self._each(nodes, shown, group, of), nodes.numel())
+            found = {explanation.node: explanation for explanation in each}
+        return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)
 
-    def each_of(self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None) -> Iterator[Explanation]:
-        """Yields the same, one after the other, to the thread that holds the lock."""
+    def _each(self, nodes: Tensor, shown: int, group: Group | None, of: int | None) -> Iterator[Explanation]:
+        """Yields the same, one after the other, class by class."""
         groups = {} if group is None else self.context.groups(group)
         if nodes.numel() > TOGETHER:
             self.model.prepare(nodes)
-        for part in nodes.split(TOGETHER):
-            with threads_for(0 if self._asked else self.context.graph.n_edges):  # many small steps, once large ones
-                yield from self._explain(part, shown, groups)
-            self._asked = True
+        if of is None and self.context.many:
+            with threads_for(self.context.graph.n_edges):
+                classes = self.probabilities(nodes).argmax(1)
+        else:
+            classes = torch.full_like(nodes, 1 if of is None else of)
+        for c in classes.unique().tolist():
+            for part in nodes[classes == c].split(TOGETHER):
+                with threads_for(0 if self._used else self.context.graph.n_edges):  # many small steps, once large ones
+                    yield from self._explain(part, c, shown, groups)
+                self._used = True
 
-    def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> Iterator[Explanation]:
-        context, p = self.context, self.p_rare(nodes)
-        effects = self.labels.effects(nodes, p)
-        alerts = self.labels.decided(nodes, p).nonzero().flatten()
-        needed = dict(zip(alerts.tolist(), self.labels.needed(nodes[alerts], effects[alerts]), strict=True))
-        grouped = self.labels.groups(nodes, p, groups) if groups else [()] * nodes.numel()
-        shares, p_around = self.feature_shares(nodes), self._around(nodes)
-        log_odds = log_odds_of(p).tolist()
+    def _explain(self, nodes: Tensor, of: int, shown: int, groups: dict[str, Tensor]) -> Iterator[Explanation]:
+        context, every = self.context, self.probabilities(nodes)
+        p, log_odds = every[:, of], class_log_odds(every, of).tolist()
+        effects = self.labels.effects(nodes, of, p)
+        chosen = context.chosen(every, of).nonzero().flatten()
+        needed = dict(zip(chosen.tolist(), self.labels.needed(nodes[chosen], of, effects[chosen]), strict=True))
+        grouped = self.labels.groups(nodes, of, p, groups) if groups else [()] * nodes.numel()
+        shares, p_around = self.feature_shares(nodes, of), self._around(nodes, of)
         for i, node in enumerate(nodes.tolist()):
             yield Explanation(
                 node=node,
                 name=context.graph.node_name(node),
                 p=float(p[i]),
-                threshold=context.threshold,
+                threshold=torch.inf if context.threshold is None else context.threshold,
                 log_odds=log_odds[i],
                 label=context.label_of(node),
                 labels=self.labels.strongest(node, float(p[i]), effects[i], shown),
                 needed=needed.get(i),
-                edges=self._edges(node, float(p[i]), log_odds[i], p_around),
+                edges=self._edges(node, of, float(p[i]), log_odds[i], p_around),
                 features=() if shares is None else self._features(node, shares, i),
                 base=None if shares is None else float(shares.base[i]),
                 groups=grouped[i],
-                of=context.class_names[context.of],
+                of=context.class_names[of],
+                probabilities=dict(zip(context.class_names, every[i].tolist(), strict=True)) if context.many else None,
             )
 
-    def _around(self, nodes: Tensor) -> dict[int, float]:
-        """Returns P(rare) of every neighbour of some nodes."""
+    def _around(self, nodes: Tensor, of: int) -> dict[int, float]:
+        """Returns P(class) of every neighbour of some nodes."""
         around = torch.unique(torch.cat([neighbours(self.context.graph.adjacency, node) for node in nodes.tolist()]))
-        return dict(zip(around.tolist(), self.p_stored(around).tolist(), strict=True)) if around.numel() else {}
+        if not around.numel():
+            return {}
+        return dict(zip(around.tolist(), self.stored_probabilities(around)[:, of].tolist(), strict=True))
 
     @cached_property
-    def _p_of_all(self) -> Tensor | None:
-        """P(rare) of every node, which many explanations show of neighbours; None: of a large graph, not stored."""
-        stored, n = self._stored(), self.context.graph.n_nodes
-        return self.p_rare(torch.arange(n)) if stored is None and n <= EVERY else stored
+    def _of_all(self) -> Tensor | None:
+        """P of every class of every node, which explanations show of neighbours; None: of a large graph, not stored."""
+        stored, n = None if self.context.many else self._stored(), self.context.graph.n_nodes
+        if stored is not None:
+            return torch.stack([1 - stored, stored], 1)
+        return self.probabilities(torch.arange(n)) if n <= EVERY else None
 
-    def _edges(self, node: int, p: float, log_odds: float, p_around: dict[int, float]) -> tuple[EdgeEffect, ...]:
+    def _edges(
+        self, node: int, of: int, p: float, log_odds: float, p_around: dict[int, float]
+    ) -> tuple[EdgeEffect, ...]:
         """Returns every edge of a node, by what it adds to the log-odds."""
-        context, (others, without) = self.context, self.edge_effects(node)
-        added, out = log_odds - log_odds_of(without), list[EdgeEffect]()
+        context, (others, after) = self.context, self.edge_effects(node)
+        without, added, out = after[:, of], log_odds - class_log_odds(after, of), list[EdgeEffect]()
         types = context.types_of_edges(node, others)
         order = torch.argsort(added.abs(), descending=True, stable=True)
         for other, less, worth in zip(*(each[order].tolist() for each in (others, without, added)), strict=True):
             name, label = context.graph.node_name(other), context.label_of(other)
             effect = EdgeEffect(other, name, label, p_around[other], p - less, less, worth)
             if context.graph.scored is not None and not bool(context.graph.scored[other]):
-                effect = replace(effect, p_rare=None, beyond=context.labels_beyond(other, node))
+                effect = replace(effect, p_rare=None, beyond=context.labels_beyond(other, node, of))
             out.append(replace(effect, types=types[other]) if types else effect)
         return tuple(out)
 

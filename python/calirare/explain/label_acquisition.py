@@ -1,14 +1,16 @@
-"""What a label at a node that has none would teach of other nodes, before anybody looks at it.
+"""What a label at a node that has none would tell about other nodes, before anybody looks at it.
 
-The total expected error of nodes is the sum of p_v (1 - p_v), the squared error that P(rare) expects of itself. Beliefs
-that are right are the mean of what they will become, p_v = (1 - p_c) p_v|0 + p_c p_v|1 with p_v|y for P(rare) of node v
-once c has label y, and then the error of v is expected to fall by the variance of what it becomes,
+The total expected error of nodes is the sum of sum_j p_vj (1 - p_vj) / 2, half the squared error that probabilities
+expect of themselves; of two classes p (1 - p). Beliefs that are right are the mean of what they will become,
+p_vj = q p_vj|j + (1 - q) p_vj|not j, with q = p_cj the probability that c is of class j, p_vj|j what p_vj becomes if it
+is, and p_vj|not j the mean of what it becomes by the other labels. Then the error of class j at v is expected to fall
+by the variance of what p_vj becomes,
 
-    p_c (1 - p_c) (p_v|1 - p_v|0)^2 = (p_v|1 - p_v) (p_v - p_v|0) <= p_v (1 - p_v).
+    q (1 - q) (p_vj|j - p_vj|not j)^2 = (p_vj|j - p_vj) (p_vj - p_vj|not j) <= p_vj (1 - p_vj).
 
 One step of a detector (`ExplainableModel.with_each_label`) is not right to that degree: a rare label where none was
 expected moves it far, the other label hardly. The product on the right, 0 where its factors differ in sign, trusts
-neither alone, and is cut at its bound. The error of c itself is gone.
+neither, and is cut at its bound. The error of c itself is gone.
 """
 
 from __future__ import annotations
@@ -19,53 +21,61 @@ import torch
 from torch import Tensor
 
 from calirare._util.steps import progress
-from calirare.explain.explainable_model import probability
 from calirare.explain.explainer import Explainer
 
-BLOCK = 1_000_000  # labels times nodes that are worked on together
+BLOCK = 1_000_000  # numbers of labels, nodes and pairs of classes that are worked on together
 
 
 @dataclass(frozen=True, eq=False)
 class LabelValues:
-    """What labels at c nodes would teach of n others.
+    """What labels at c nodes would tell about n others.
 
     Attributes:
-        p_rare: of the c nodes, float64 [c].
-        moved: P(rare) of each of the others with a rare label less with one of the rest, float64 [c, n].
+        p: of the classes of the c nodes, float64 [c, k].
+        moved: how far the labels can move a probability of each of the others, the most of any class, float64 [c, n].
         fall: expected fall of the error of each of the others, float64 [c, n].
     """
 
-    p_rare: Tensor
+    p: Tensor
     moved: Tensor
     fall: Tensor
 
 
 def label_values(explainer: Explainer, more: Tensor, nodes: Tensor) -> LabelValues:
-    """Returns what labels would teach.
+    """Returns what labels would tell.
 
     Args:
         explainer: of the run.
         more: nodes without a label, int64 [c].
-        nodes: of which they would teach, int64 [n].
+        nodes: the others, int64 [n].
+
+    Cost: k^2 c n numbers, `BLOCK` of them at a time.
     """
-    p, step = explainer.p_rare(more), max(1, BLOCK // max(nodes.numel(), 1))
-    mapping, now = explainer.context.mapping, explainer.p_rare(nodes)
-    bound = now * (1 - now)
+    p, now = explainer.probabilities(more), explainer.probabilities(nodes)
+    k, bound = p.shape[1], now * (1 - now)
+    step = max(1, BLOCK // max(nodes.numel() * k * k // 4, 1))
     moved, fall = (p.new_empty(more.numel(), nodes.numel()) for _ in range(2))
     for rows in progress("labels worth getting", torch.arange(more.numel(), device=more.device).split(step)):
         with explainer.lock:
-            rest, rare = probability(explainer.model.with_each_label(nodes, more[rows]), mapping)
-        moved[rows] = rare - rest
-        fall[rows] = torch.minimum(((rare - now) * (now - rest)).clamp(min=0), bound)
-    own = more[:, None] == nodes
-    return LabelValues(p, moved, torch.where(own, bound, fall))
+            after = explainer.context.probabilities(explainer.model.with_each_label(nodes, more[rows]))  # [k, c, n, k]
+        moved[rows] = (after.amax(0) - after.amin(0)).amax(-1)
+        own = after.diagonal(dim1=0, dim2=3)  # of each class by its own label, [c, n, k]
+        weights = p[rows, None].clamp(min=torch.finfo(torch.float64).tiny) * ~torch.eye(
+            k, dtype=torch.bool
+        )  # [c, j, y]
+        weights = weights / weights.sum(2, keepdim=True)  # of label y where it is not class j
+        others = torch.einsum("cjy,ycnj->cnj", weights, after)
+        falls = torch.minimum(((own - now) * (now - others)).clamp(min=0), bound)
+        fall[rows] = falls.sum(-1) / 2
+    same = more[:, None] == nodes
+    return LabelValues(p, moved, torch.where(same, bound.sum(-1) / 2, fall))
 
 
 def taken_together(fall: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Returns k labels that together teach most, and what each brings beyond those before it.
+    """Returns k labels that together are worth most, and what each brings beyond those before it.
 
-    Of each node the label that teaches most of it counts (facility location): labels that say the same of the same
-    nodes are not asked twice. Greedy, which reaches at least 1 - 1/e of the best (Nemhauser, Wolsey and Fisher 1978).
+    Of each node the label that tells most about it counts (facility location): labels that tell the same about the same
+    nodes do not count twice. Greedy, which reaches at least 1 - 1/e of the best (Nemhauser, Wolsey and Fisher 1978).
 
     Args:
         fall: of each label and node, >= 0, float64 [c, n].

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from calirare.explain.bidirectional_walk import BidirectionalWalk
-from calirare.explain.explainable_model import ExplainableModel, Kept, Shares, said
+from calirare.explain.explainable_model import ExplainableModel, Kept, Shares
 from calirare.explain.network_shares import made
 from calirare.graph import Graph, default_names
 from calirare.models import STEPS, LabelPropagationFit, propagation_step
@@ -41,9 +41,9 @@ class ExplainablePropagation(ExplainableModel):
         few = nodes.numel() * self.fitted.nodes.numel() <= EXPECTED
         self._expected = dict(zip(nodes.tolist(), self._made(nodes), strict=True)) if few else {}
 
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `ExplainableModel.log_odds`; NaN where no label reaches."""
-        return said(self.fitted.logits_of(self.graph, nodes))
+    def logits(self, nodes: Tensor) -> Tensor:
+        """See `ExplainableModel.logits`; NaN where no label reaches."""
+        return self.fitted.logits_of(self.graph, nodes).double()
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.without_each_label`."""
@@ -58,9 +58,9 @@ class ExplainablePropagation(ExplainableModel):
         """See `ExplainableModel.with_each_label`."""
         fitted, reached = self.fitted, self._reached_from(nodes, more).T
         out = []
-        for label in (0, 1):
+        for label in range(fitted.n_classes):
             weight = fitted.sample_weights[fitted.targets == label].double().mean().nan_to_num(nan=1.0)
-            change = reached.new_zeros(*reached.shape, 2)
+            change = reached.new_zeros(*reached.shape, fitted.n_classes)
             change[..., label] = weight * reached
             out.append(self._after(nodes, change))
         return torch.stack(out)
@@ -68,8 +68,8 @@ class ExplainablePropagation(ExplainableModel):
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `ExplainableModel.shares`: nothing but labels nearby."""
         names = frozenset(self.graph.feature_names or default_names(self.graph.n_features))
-        odds = self.log_odds(nodes)
-        return Shares(torch.zeros_like(odds), (made(NEARBY, names),), odds.nan_to_num(nan=0.0)[:, None])
+        z = self.logits(nodes)
+        return Shares(torch.zeros_like(z), (made(NEARBY, names),), z.nan_to_num(nan=0.0)[:, None])
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `ExplainableModel.without_edges`."""
@@ -83,13 +83,13 @@ class ExplainablePropagation(ExplainableModel):
         left, degree = whole - weight[:, None] * sent[others].double(), total - weight
         left = torch.where(left > ROUNDING * whole, left, 0.0)
         scale = torch.where(degree > ROUNDING * total, fitted.reach * degree.clamp(min=0).rsqrt(), 0.0)
-        return said(fitted.logits(left * scale[:, None]))
+        return fitted.logits(left * scale[:, None]).double()
 
     def _after(self, nodes: Tensor, change: Tensor) -> Tensor:
-        """Returns what is said of nodes when what reaches them changes by [.., n, k]."""
+        """Returns the logits of nodes when what reaches them changes by [.., n, k]."""
         whole = self.fitted.reached_in(self.graph, nodes)[:, -1]
         after = whole + change
-        return said(self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0)))
+        return self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0)).double()
 
     def _of_classes(self, parts: Tensor) -> Tensor:
         """Returns each label's part of what reaches nodes, [n, m], in its class's column, [m, n, k]."""

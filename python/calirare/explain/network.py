@@ -1,4 +1,4 @@
-"""One network as a model: labels in closed form."""
+"""One network: labels are left out in closed form."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.explain.class_labels import ClassLabels, class_labels
 from calirare.explain.column_edges import SharedColumns
-from calirare.explain.explainable_model import FEW, ExplainableModel, Kept, Shares, said
+from calirare.explain.explainable_model import FEW, ExplainableModel, Kept, Shares
 from calirare.explain.network_edges import ConvolutionEdges
-from calirare.explain.network_labels import NetworkLabels, network_labels
+from calirare.explain.network_labels import network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
@@ -52,8 +51,8 @@ class ExplainableNetwork(ExplainableModel):
         notes: tuple[str, ...] = (),
     ) -> None:
         self.fitted, self.graph, self.columns = fitted, graph, None
-        make = network_labels if fitted.n_classes == 2 else class_labels
-        self.labels: NetworkLabels | ClassLabels = make(fitted, damping or fitted.weight_decay)
+        self.labels = network_labels(fitted, damping or fitted.weight_decay)
+        self.expensive = self.labels.expensive
         self._kept, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
         if fitted.columns is not None:
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
@@ -61,9 +60,9 @@ class ExplainableNetwork(ExplainableModel):
         deep = () if closed_form_shares(fitted) else (TOO_DEEP,)
         self.notes = (FIRST_ORDER, *notes, *deep)
 
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `ExplainableModel.log_odds`."""
-        return self._kept.of(nodes, lambda some: said(self._logits(some)))
+    def logits(self, nodes: Tensor) -> Tensor:
+        """See `ExplainableModel.logits`."""
+        return self._kept.of(nodes, lambda some: self._logits(some).double())
 
     def prepare(self, nodes: Tensor) -> None:
         """See `ExplainableModel.prepare`."""
@@ -81,34 +80,23 @@ class ExplainableNetwork(ExplainableModel):
         """Returns what the network reads at nodes."""
         return self._fields.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some))
 
-    @property
-    def expensive(self) -> bool:
-        """See `ExplainableModel.expensive`."""
-        return isinstance(self.labels, ClassLabels) and self.labels.expensive
-
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.without_each_label`."""
-        return self.log_odds(nodes) + self.labels.change(self._field(nodes))
+        return self.logits(nodes) + self.labels.change(self._field(nodes))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `ExplainableModel.without_labels`."""
-        return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
+        return self.logits(nodes) + self.labels.change_without(self._field(nodes), sets)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `ExplainableModel.with_each_label`: weights and features stay as they are."""
         own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self._of_two.change_with(own, other, self.log_odds(more))
+        return self.logits(nodes) + self.labels.change_with(own, other, self.logits(more))
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `ExplainableModel.with_labels`: labels of like nodes do not say the same thing twice."""
+        """See `ExplainableModel.with_labels`: labels of like nodes do not count twice."""
         own, other = self._field(nodes), self._field(more)
-        return self.log_odds(nodes) + self._of_two.change_with_all(own, other, self.log_odds(more), y)
-
-    @property
-    def _of_two(self) -> NetworkLabels:
-        """The labels of a network of two classes."""
-        assert isinstance(self.labels, NetworkLabels)
-        return self.labels
+        return self.logits(nodes) + self.labels.change_with_all(own, other, self.logits(more), y)
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `ExplainableModel.shares`: integrated gradients."""
@@ -126,16 +114,13 @@ class ExplainableNetwork(ExplainableModel):
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `ExplainableModel.without_edges`."""
-        return self.log_odds(torch.tensor([node])) + self._edges(node, ends)
-
-    def _edges(self, node: int, ends: Tensor) -> Tensor:
-        """Returns how what is said of a node changes without each edge, [b]; of k > 2 classes [b, k]."""
+        base = self.logits(torch.tensor([node]))
         if self.columns is None:
-            return self._convolution.effect(node, ends)
+            return base + self._convolution.effect(node, ends)
         if not self.columns.columns.hops:
-            return torch.zeros(len(ends), *self.log_odds(torch.tensor([node])).shape[1:], dtype=torch.float64)
-        z = said(self.fitted.logits_of_columns(self.columns.with_and_without(node, ends)))
-        return z[1:] - z[0]
+            return base.repeat(len(ends), 1)
+        z = self.fitted.logits_of_columns(self.columns.with_and_without(node, ends)).double()
+        return base + z[1:] - z[0]
 
     @cached_property
     def _convolution(self) -> ConvolutionEdges:
@@ -144,7 +129,7 @@ class ExplainableNetwork(ExplainableModel):
 
 
 def explainable_folds(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> ExplainableNetwork:
-    """Returns the model of a network with folds, at the damping at which leave-one-out agrees with the folds."""
+    """Returns a network with folds, at the damping at which leave-one-out agrees with the folds."""
     agreed = agreement_of(folded.network, folded.own_logits)
     name = name or ("gcn" if folded.columns is None else "hops")
     if agreed is None or agreed.verdict == "do not trust":

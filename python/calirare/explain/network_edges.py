@@ -1,9 +1,10 @@
-"""A graph convolution without an edge: what it says of one node, for all of its edges in one pass."""
+"""A graph convolution without an edge: its logits at one node, for all edges in one pass."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from calirare.explain.incident_edge_ablation import Head, IncidentEdgeAblation
 from calirare.explain.removal import Propagator, Rows
@@ -26,9 +27,7 @@ class ConvolutionEdges:
         self.hops = fitted.model.hops
         self.layers = [(weight.detach().double(), bias.detach().double()) for weight, bias in fitted.model.layers()]
         weight, bias = self.layers[-1]
-        self.of_two = fitted.n_classes == 2
-        if self.of_two:
-            self.layers[-1] = (weight[:, 1:] - weight[:, :1], bias[1:] - bias[:1])
+        self.layers[-1] = (weight[:, 1:] - weight[:, :1], bias[1:] - bias[:1])  # class 0 is fixed
         self.propagator = Propagator(with_loops(graph.adjacency), -0.5, -0.5)
         self.x, first = propagated_features(graph, 1), self.layers[0][0]
         self.y = Rows(graph.n_nodes, first.shape[1], self._first_layer)
@@ -49,23 +48,16 @@ class ConvolutionEdges:
         return self.hops + len(self.layers) - 1
 
     def effect(self, node: int, ends: Tensor) -> Tensor:
-        """Returns how the log-odds of a node change without each edge (int64 [b, 2]), float64 [b].
-
-        Of k > 2 classes its logits, [b, k].
-        """
+        """Returns how the logits of a node change without each edge (int64 [b, 2]), class 0 fixed, float64 [b, k]."""
         if self.own is not None and bool((ends[:, 0] == node).all()):
-            parts = [own.effect(node, ends[:, 1]) for own in self.every]
-            return parts[0] if self.of_two else torch.stack(parts, 1)
+            return pad(torch.stack([own.effect(node, ends[:, 1]) for own in self.every], 1), (1, 0))
         step = max(1, BLOCK // max(self.propagator.numbers(node, self.levels) * self.y.shape[1], 1))
         ends, weights = self.propagator.with_none_removed(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
-        said = torch.cat([self._log_odds(node, some, these) for some, these in pairs])
-        return said[1:] - said[0]
-
-    def _log_odds(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
-        gone = self.propagator.removed(ends, weights)
-        last = self.propagator.reached(node, gone, self.y, self.once, self.levels, self._between)[-1]
-        return last[:, 0] + self.layers[-1][1] if self.of_two else last + self.layers[-1][1]
+        removed = (self.propagator.removed(some, these) for some, these in pairs)
+        known = (self.y, self.once, self.levels, self._between)
+        z = torch.cat([self.propagator.reached(node, gone, *known)[-1] for gone in removed])
+        return pad(z[1:] - z[0], (1, 0))
 
     def _between(self, level: int, x: Tensor) -> Tensor:
         """Returns what is propagated next: after the inputs are in place each propagation ends a layer."""

@@ -1,18 +1,20 @@
-"""What leaving labels out of a network does to the log-odds of some nodes, each label alone or a set together.
+"""What leaving labels out of a network, or adding some, does to the logits of some nodes.
 
-With J the Jacobian of the log-odds at the labels, D the curvature and e the gradient of their losses, and
-H = J^T D J + mu I the damped Gauss-Newton matrix, a Newton step of the loss without the set G of labels moves node v by
+All is in the k - 1 differences of logits to class 0. With J the Jacobian at the labels, J_v that at a node, D = C C^T
+the curvature and e = C c the gradient of their losses (`Linearisation.loss_roots`), and H = J^T D J + mu I the damped
+Gauss-Newton matrix, a Newton step of the loss without the set G of labels moves node v by
 
-    q_v[G] (I - D_G Q_GG)^-1 e_G,   q_v = J_v H^-1 J^T,   Q = J H^-1 J^T
+    J_v H^-1 J_G^T C_G (I - R_GG)^-1 c_G,   R = C^T J H^-1 J^T C
 
 (`calirare.leave_one_out.formula`, whose formula it is for sets of one). A label y more at node c, of weight a, moves it
 by
 
-    -J_v H^-1 J_c^T a (sigma(z) - y),   z = z_c - J_c H^-1 J_c^T a (sigma(z) - y),
+    -J_v H^-1 J_c^T a (p(z) - e_y),   z = z_c - J_c H^-1 J_c^T a (p(z) - e_y),
 
-the minimum of its own loss beside the quadratic of the others'. In the dual q_v = K[v, T] M^-1 with
-M = mu I + D K, in the primal H is factored: whichever matrix is smaller. Where both are large H is never made:
-conjugate gradients solve for the nodes that are asked about, and leverages are sampled.
+the minimum of its own loss beside the quadratic of the others'. In the dual, with B = mu I + C^T K C, H^-1 J^T C is
+J^T C B^-1; in the primal H is factored: whichever matrix is smaller. Where both are large H is never made: conjugate
+gradients solve for the nodes that are explained, and of each label the mean leverage, which is sampled, takes the
+place of its block.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from calirare._util.errors import NotConvergedError
 from calirare._util.torch_state import threads_for
@@ -31,115 +34,106 @@ from calirare.curvature import (
     GcnLinearisation,
     Linearisation,
     closed_form,
-    dual_system,
     gauss_newton,
     gram,
     linearise,
+    logit_differences,
+    positive_inverse,
+    symmetric_system,
 )
-from calirare.explain.proximal_label_update import pulled, pulled_together
-from calirare.leave_one_out import sampled_leverages
+from calirare.explain.proximal_label_update import resting_gradients
+from calirare.leave_one_out import primal_directions, sampled_leverages
 from calirare.models import GcnFit
 from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
 
-CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a matrix of that size is factored
+CLOSED_FORM = 6_000  # labels times k - 1, or parameters if they are fewer, up to which that matrix is factored
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
 PASS = 16_000_000  # numbers of the rows that are solved for together
-TOGETHER = 2_000  # labels of sets that are left out together
 
 
 class NetworkLabels(abc.ABC):
-    """Labels of a network of two classes, left out by one damped Gauss-Newton step with leverage correction.
+    """Labels of a network, left out by one damped Gauss-Newton step with leverage correction.
 
     Args:
         fitted: the network with its labels.
         damping: mu > 0.
+
+    Attributes:
+        expensive: whether each node costs a system of equations.
     """
+
+    expensive = False
 
     def __init__(self, fitted: GcnFit, damping: float) -> None:
         if not damping > 0:
             raise ValueError(f"NetworkLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
-        self._last: tuple[ReceptiveField, Tensor] | None = None
         self.linearised = fitted.linearisation
-        curvature, error = self.linearised.loss_terms
-        self.curvature, self.error = curvature[:, 0, 0], error[:, 0]
-
-    @property
-    @abc.abstractmethod
-    def leverages(self) -> Tensor:
-        """D_i Q_ii of each label, float64 [m]."""
-
-    @abc.abstractmethod
-    def influence(self, field: ReceptiveField) -> Tensor:
-        """Returns q of a field's nodes, float64 [n, m]."""
-
-    @abc.abstractmethod
-    def among(self, places: Tensor) -> Tensor:
-        """Returns Q among some labels, float64 [g, g]."""
-
-    def _influence_on(self, field: ReceptiveField) -> Tensor:
-        """Returns `influence`, once of the field that was asked for last."""
-        if self._last is None or self._last[0] is not field:
-            self._last = field, self.influence(field)
-        return self._last[1]
+        self.roots, self.error = self.linearised.loss_roots  # C [m, k - 1, k - 1], c [m, k - 1]
 
     def change(self, field: ReceptiveField) -> Tensor:
-        """Returns how the log-odds of a field's nodes change without each label, float64 [m, n]."""
-        return (self._influence_on(field) * (self.error / (1 - self.leverages))).T
+        """Returns how the logits of a field's nodes change without each label, class 0 fixed, float64 [m, n, k]."""
+        return pad(self._without_each(field), (1, 0))
 
     def change_without(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
-        """Returns how they change without each set of labels (places, int64), float64 [s, n]."""
-        influence = self._influence_on(field)
-        out = influence.new_empty(len(sets), influence.shape[0])
-        largest = max([1, *(places.numel() for places in sets)])
-        step = max(1, TOGETHER // largest)
-        for first in range(0, len(sets), step):
-            out[first : first + step] = self._without(influence, list(sets[first : first + step]))
-        return out
+        """Returns how they change without each set of labels (places, int64), float64 [s, n, k]."""
+        return pad(self._without_sets(field, sets), (1, 0))
 
-    def _without(self, influence: Tensor, sets: list[Tensor]) -> Tensor:
-        """Returns how log-odds change without each set, by systems padded to one size, [s, n]."""
-        some = torch.nn.utils.rnn.pad_sequence(sets, batch_first=True, padding_value=-1)
-        there, some = some >= 0, some.clamp(min=0)
-        labels, place = torch.unique(some, return_inverse=True)
-        own, curvature = self.among(labels), torch.where(there, self.curvature[some], 0.0)
-        bracket = -curvature[:, :, None] * own[place[:, :, None], place[:, None, :]]
-        bracket.masked_fill_(~there[:, None], 0.0).diagonal(dim1=1, dim2=2).add_(1.0)
-        solved = torch.linalg.solve(bracket, torch.where(there, self.error[some], 0.0))
-        return (influence[:, some] * solved).sum(2).T
+    def change_with(self, field: ReceptiveField, more: ReceptiveField, logits: Tensor) -> Tensor:
+        """Returns how the logits of a field's nodes change with a label at each of other nodes, float64 [k, c, n, k].
+
+        Args:
+            field: of the nodes.
+            more: of the nodes that would have a label, c of them.
+            logits: of these, float64 [c, k].
+
+        Returns:
+            The first index is the label, which weighs what labels of its class weigh on average.
+        """
+        parts, n_classes = [], logits.shape[1]
+        for own, z in zip(self._parts(more), logit_differences(logits).split(self._step), strict=True):
+            leverages, across = self.between(own, field)  # [c, w, w], [c, w, n, w]
+            labels = torch.arange(n_classes).repeat_interleave(len(z))[:, None]
+            every = (z.repeat(n_classes, 1)[:, None], leverages.repeat(n_classes, 1, 1))
+            pull = resting_gradients(*every, self._worth[labels], labels).view(n_classes, *z.shape)
+            parts.append(-torch.einsum("yci,cinj->ycnj", pull, across))
+        return pad(torch.cat(parts, 1), (1, 0))
+
+    def change_with_all(self, field: ReceptiveField, more: ReceptiveField, logits: Tensor, y: Tensor) -> Tensor:
+        """Returns how they change if other nodes all have a label, y int64 [c]; float64 [n, k]."""
+        own = torch.cat(list(self._jacobians(more)))
+        solved = torch.cat([self.inverse_rows(some) for some in own.split(self._step)])
+        leverages = (solved @ own.double().T)[None]
+        pull = resting_gradients(logit_differences(logits)[None], leverages, self._worth[y][None], y[None])
+        moved = -self._on((pull.view(1, -1) @ solved), field)[0]
+        return pad(moved.view(-1, self.error.shape[1]), (1, 0))
+
+    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
+        """Returns J_c H^-1 J_c^T of nodes c, float64 [c, w, w], and J_c H^-1 J_v^T of them and a field's, [c, w, n, w].
+
+        w = k - 1.
+        """
+        own, width = jacobian_at(self.fitted, more), self.error.shape[1]
+        solved = self.inverse_rows(own)
+        blocks = torch.bmm(solved.view(-1, width, own.shape[1]), own.double().view(-1, width, own.shape[1]).mT)
+        return blocks, self._on(solved, field).view(len(blocks), width, -1, width)
+
+    @abc.abstractmethod
+    def _without_each(self, field: ReceptiveField) -> Tensor:
+        """Returns the changes of differences to class 0 without each label, [m, n, k - 1]."""
+
+    @abc.abstractmethod
+    def _without_sets(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
+        """Returns them without each set of labels, [s, n, k - 1]."""
 
     @abc.abstractmethod
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """Returns rows [b, p] times H^-1, float64 [b, p]."""
 
-    def change_with(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor) -> Tensor:
-        """Returns how the log-odds of a field's nodes change with a label at each of other nodes, float64 [2, c, n].
-
-        Args:
-            field: of the nodes.
-            more: of the nodes that would have a label, c of them.
-            log_odds: of these, float64 [c].
-
-        Returns:
-            Of labels of the rest, and of rare ones; each weighs what labels of its class do on average.
-        """
-        parts = []
-        for own, z in zip(self._parts(more), log_odds.split(self._step), strict=True):
-            leverages, across = self.between(own, field)
-            pull = torch.stack([pulled(z, leverages, a, y) for y, a in enumerate(self._worth())])
-            parts.append(-pull[:, :, None] * across)
-        return torch.cat(parts, 1)
-
-    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
-        """Returns J_c H^-1 J_c^T of nodes c, float64 [c], and J_c H^-1 J_v^T of them and a field's nodes, [c, n]."""
-        own = jacobian_at(self.fitted, more)
-        solved = self.inverse_rows(own)
-        return (solved * own.double()).sum(1), self._on(solved, field)
-
     @property
     def _step(self) -> int:
         """How many nodes' rows are made together."""
-        return max(1, PASS // max(self.linearised.n_parameters, 1))
+        return max(1, PASS // max(self.linearised.n_parameters * self.error.shape[1], 1))
 
     def _parts(self, field: ReceptiveField) -> Iterator[ReceptiveField]:
         """Yields the fields of a few nodes at a time."""
@@ -152,64 +146,79 @@ class NetworkLabels(abc.ABC):
         return (jacobian_at(self.fitted, part) for part in self._parts(field))
 
     def _on(self, rows: Tensor, field: ReceptiveField) -> Tensor:
-        """Returns rows [b, p] times J^T of a field's nodes, float64 [b, n]."""
+        """Returns rows [b, p] times J^T of a field's nodes, float64 [b, n (k - 1)]."""
         return torch.cat([rows @ some.double().T for some in self._jacobians(field)], 1)
 
-    def change_with_all(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor, y: Tensor) -> Tensor:
-        """Returns how the log-odds of a field's nodes change if other nodes all have a label, float64 [n].
-
-        Args:
-            field: of the nodes.
-            more: of the nodes that would have a label, c of them.
-            log_odds: of these, float64 [c].
-            y: their labels, int64 [c].
-        """
-        own = torch.cat(list(self._jacobians(more)))
-        solved = torch.cat([self.inverse_rows(some) for some in own.split(self._step)])
-        worth = log_odds.new_tensor(self._worth())[y]
-        pull = pulled_together(log_odds, solved @ own.double().T, worth, y)
-        return -self._on((pull @ solved)[None], field)[0]
-
-    def _worth(self) -> list[float]:
-        """Returns what a label of each class weighs in the mean loss; of a class without labels the mean weight."""
+    @cached_property
+    def _worth(self) -> Tensor:
+        """What a label of each class weighs in the mean loss, [k]; of a class without labels the mean weight."""
         weights, targets = self.fitted.sample_weights.double(), self.fitted.targets
-        each = [weights[targets == y] for y in (0, 1)]
-        return [float((some if some.numel() else weights).mean()) / weights.numel() for some in each]
+        each = [weights[targets == y] for y in range(self.linearised.n_classes)]
+        return torch.stack([(some if some.numel() else weights).mean() for some in each]) / weights.numel()
+
+    def _rows(self, places: Tensor) -> Tensor:
+        """Returns where the differences of some labels stand among those of all, int64 [g (k - 1)]."""
+        width = self.error.shape[1]
+        return (places[:, None] * width + torch.arange(width)).flatten()
+
+    def _rotated(self, across: Tensor) -> Tensor:
+        """Returns rows against the labels' differences, [.., m (k - 1)], times C, [.., m, k - 1]."""
+        m, width = self.error.shape
+        return torch.einsum("...mi,mij->...mj", across.double().view(*across.shape[:-1], m, width), self.roots)
 
 
 class DualLabels(NetworkLabels):
-    """By the m x m system M = mu I + D K of the labels."""
+    """By the inverse of B, of m (k - 1) rows; changes are K[v, T] times coefficients."""
 
-    def __init__(self, fitted: GcnFit, damping: float) -> None:
-        super().__init__(fitted, damping)
-        self._across: tuple[ReceptiveField, Tensor] | None = None
+    _across: tuple[ReceptiveField, Tensor] | None = None
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """B^-1, float64 [m (k - 1), m (k - 1)]."""
         with threads_for(self.error.numel() ** 3):
-            self.inverse = torch.linalg.inv(dual_system(self.linearised.loss_terms[0], self.linearised.kernel, damping))
+            return positive_inverse(symmetric_system(self.roots, self.linearised.kernel, self.damping))
 
-    @property
-    def leverages(self) -> Tensor:
-        """1 - mu (M^-1)_ii."""
-        return 1 - self.damping * self.inverse.diagonal()
+    @cached_property
+    def coefficients(self) -> Tensor:
+        """Of each label, float64 [m (k - 1), m]."""
+        m, width = self.error.shape
+        blocks = self.inverse.view(m, width, m, width).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+        pulls = torch.linalg.solve(self.damping * blocks, self.error[:, :, None])
+        mixed = torch.bmm(self.inverse.view(m * width, m, width).transpose(0, 1), pulls)  # [m, m (k - 1), 1]
+        return self._turned(mixed[:, :, 0].T)
 
-    def influence(self, field: ReceptiveField) -> Tensor:
-        """See `NetworkLabels.influence`."""
-        kernels = self.linearised.kernels(field)
-        if kernels.across is not None:
-            across = kernels.across[:, 0, :, 0]
-        else:
-            across = jacobian_at(self.fitted, field) @ self.linearised.jacobian.T
-        return across.double() @ self.inverse
+    def _without_each(self, field: ReceptiveField) -> Tensor:
+        """See `NetworkLabels`."""
+        return self._along(field, self.coefficients)
 
-    def among(self, places: Tensor) -> Tensor:
-        """See `NetworkLabels.among`."""
-        return self.linearised.kernel[places].double() @ self.inverse[:, places]
+    def _without_sets(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
+        """See `NetworkLabels`."""
+        mixed = self.inverse.new_zeros(self.inverse.shape[0], len(sets))
+        for column, places in enumerate(sets):
+            rows = self._rows(places)
+            left = self.damping * self.inverse[rows[:, None], rows]
+            mixed[:, column] = self.inverse[:, rows] @ torch.linalg.solve(left, self.error[places].flatten())
+        return self._along(field, self._turned(mixed))
+
+    def _turned(self, mixed: Tensor) -> Tensor:
+        """Returns C times columns, [m (k - 1), c]."""
+        m, width = self.error.shape
+        return torch.bmm(self.roots, mixed.reshape(m, width, -1)).view(m * width, -1)
+
+    def _along(self, field: ReceptiveField, coefficients: Tensor) -> Tensor:
+        """Returns J_v J^T times coefficients [m (k - 1), c], float64 [c, n, k - 1]."""
+        across = self.linearised.kernels(field).across
+        if across is None:
+            rows = jacobian_at(self.fitted, field) @ self.linearised.jacobian.T
+            across = rows.view(field.nodes.numel(), -1, *self.error.shape)
+        return (across.flatten(2).double() @ coefficients).permute(2, 0, 1)
 
     def inverse_rows(self, rows: Tensor) -> Tensor:
-        """See `NetworkLabels.inverse_rows`: (I - J^T M^-1 D J) / mu, by Woodbury's identity."""
+        """See `NetworkLabels.inverse_rows`: (I - J^T C B^-1 C^T J) / mu, by Woodbury's identity."""
         labels, rows = self.fitted.field, rows.double()
-        by_label = self._on(rows, labels) @ self.inverse * self.curvature
-        out = rows.clone()
-        for some, own in zip(by_label.split(self._step, 1), self._jacobians(labels), strict=True):
+        by_label = self._turned((self._rotated(self._on(rows, labels)).flatten(1) @ self.inverse).T).T
+        out, width = rows.clone(), self.error.shape[1]
+        for some, own in zip(by_label.split(self._step * width, 1), self._jacobians(labels), strict=True):
             out.addmm_(some, own.double(), alpha=-1)
         return out.div_(self.damping)
 
@@ -217,13 +226,20 @@ class DualLabels(NetworkLabels):
         """See `NetworkLabels.between`: by Woodbury's identity from kernels, where they cost less than Jacobians."""
         if not self._by_kernels(more, field):
             return super().between(more, field)
-        labels = self.linearised.field
+        labels, width = self.linearised.field, self.error.shape[1]
         if self._across is None or self._across[0] is not field:
-            self._across = field, kernel_between(self.fitted, labels, field)
-        own, known = (kernel_between(self.fitted, more, each) for each in (more, labels))
-        by_label = known @ self.inverse * self.curvature
-        across = kernel_between(self.fitted, more, field) - by_label @ self._across[1]
-        return (own.diagonal() - (by_label * known).sum(1)) / self.damping, across / self.damping
+            self._across = field, self._kernel_between(labels, field)
+        own, known = (self._kernel_between(more, each) for each in (more, labels))
+        by_label = self._turned((self._rotated(known).flatten(1) @ self.inverse).T).T
+        across = self._kernel_between(more, field) - by_label @ self._across[1]
+        c = more.nodes.numel()
+        blocks = own.view(c, width, c, width).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+        blocks = blocks - torch.bmm(by_label.view(c, width, -1), known.view(c, width, -1).mT)
+        return blocks / self.damping, (across / self.damping).view(c, width, -1, width)
+
+    def _kernel_between(self, some: ReceptiveField, others: ReceptiveField) -> Tensor:
+        """Returns J J^T between the nodes of two fields, without a Jacobian, float64 [n (k - 1), m (k - 1)]."""
+        return kernel_between(self.fitted, some, others).flatten(2).flatten(0, 1)
 
     def _by_kernels(self, more: ReceptiveField, field: ReceptiveField) -> bool:
         """Returns whether kernels between nodes are there, and cost less than Jacobians."""
@@ -231,34 +247,49 @@ class DualLabels(NetworkLabels):
             return False
         wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
         read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
-        asked = field.nodes.numel() + labels.nodes.numel()
-        expensive = more.rows[0].numel() * read > more.nodes.numel() * asked * wide
+        wanted = field.nodes.numel() + labels.nodes.numel()
+        expensive = more.rows[0].numel() * read > more.nodes.numel() * wanted * wide
         return not expensive and isinstance(field.features, Tensor)
 
 
 class PrimalLabels(NetworkLabels):
-    """By the p x p matrix H, of fewer parameters than labels."""
+    """By the p x p matrix H, of fewer parameters than differences of labels; changes are J_v times directions."""
 
-    def __init__(self, fitted: GcnFit, damping: float) -> None:
-        super().__init__(fitted, damping)
-        self.rows = self.linearised.jacobian
-        hessian = gauss_newton(self.rows, self.linearised.loss_terms[0])
-        hessian.diagonal().add_(damping)
-        self.factor = torch.linalg.cholesky(hessian)
-        self.solved = torch.cholesky_solve(self.rows.double().T, self.factor)  # [p, m]
+    @cached_property
+    def factor(self) -> Tensor:
+        """The Cholesky factor of H, float64 [p, p]."""
+        hessian = gauss_newton(self.rows.flatten(0, 1), self.linearised.loss_terms[0])
+        hessian.diagonal().add_(self.damping)
+        return torch.linalg.cholesky(hessian)
 
-    @property
-    def leverages(self) -> Tensor:
-        """D_i J_i H^-1 J_i^T."""
-        return self.curvature * torch.einsum("ip,pi->i", self.rows.double(), self.solved)
+    @cached_property
+    def rows(self) -> Tensor:
+        """J, [m, k - 1, p]."""
+        return self.linearised.jacobian.view(*self.error.shape, -1)
 
-    def influence(self, field: ReceptiveField) -> Tensor:
-        """See `NetworkLabels.influence`."""
-        return jacobian_at(self.fitted, field).double() @ self.solved
+    @cached_property
+    def directions(self) -> Tensor:
+        """Of each label, float64 [p, m]."""
+        return primal_directions(self.linearised, self.damping)[0].T
 
-    def among(self, places: Tensor) -> Tensor:
-        """See `NetworkLabels.among`."""
-        return self.rows[places].double() @ self.solved[:, places]
+    def _without_each(self, field: ReceptiveField) -> Tensor:
+        """See `NetworkLabels`."""
+        return self._along(field, self.directions)
+
+    def _without_sets(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
+        """See `NetworkLabels`."""
+        directions = self.factor.new_zeros(self.factor.shape[0], len(sets))
+        for column, places in enumerate(sets):
+            rows = torch.einsum("gip,gij->gjp", self.rows[places].double(), self.roots[places]).flatten(0, 1)  # C^T J
+            solved = self.inverse_rows(rows).T
+            left = torch.eye(len(rows)).double() - rows @ solved
+            directions[:, column] = solved @ torch.linalg.solve(left, self.error[places].flatten())
+        return self._along(field, directions)
+
+    def _along(self, field: ReceptiveField, directions: Tensor) -> Tensor:
+        """Returns J_v times directions [p, c], float64 [c, n, k - 1]."""
+        moved = jacobian_at(self.fitted, field).double() @ directions
+        return moved.view(field.nodes.numel(), -1, directions.shape[1]).permute(2, 0, 1)
 
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """See `NetworkLabels.inverse_rows`."""
@@ -268,66 +299,87 @@ class PrimalLabels(NetworkLabels):
 class IterativeLabels(NetworkLabels):
     """By conjugate gradients, for labels and parameters too many for either matrix; leverages are sampled."""
 
+    expensive = True
+    _last: tuple[ReceptiveField, Tensor] | None = None
+
     @cached_property
-    def leverages(self) -> Tensor:
-        """Sampled, with a relative error of about 10 %."""
+    def pulls(self) -> Tensor:
+        """(I - R_ii)^-1 c_i of each label, its block of leverage taken for its mean times the identity, [m, k - 1]."""
         assert isinstance(self.linearised, GcnLinearisation)
-        return sampled_leverages(self.linearised, self.damping)
+        return self.error / (1 - sampled_leverages(self.linearised, self.damping))[:, None]
 
-    def influence(self, field: ReceptiveField) -> Tensor:
-        """See `NetworkLabels.influence`."""
-        return self._against_labels(jacobian_at(self.fitted, field))
+    def _without_each(self, field: ReceptiveField) -> Tensor:
+        """See `NetworkLabels`."""
+        return torch.einsum("nami,mi->mna", self._influence(field), self.pulls)
 
-    def among(self, places: Tensor) -> Tensor:
-        """See `NetworkLabels.among`."""
-        seeds = self.linearised.logits.new_zeros(places.numel(), self.error.numel(), 1)
-        seeds[torch.arange(places.numel()), places] = 1
-        return self._against_labels(self.linearised.vjp(seeds))[:, places]
+    def _without_sets(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
+        """See `NetworkLabels`."""
+        influence = self._influence(field)
+        out = influence.new_zeros(len(sets), *influence.shape[:2])
+        for row, places in enumerate(sets):
+            pull = torch.linalg.solve(self._left(places), self.error[places].flatten())
+            out[row] = influence[:, :, places].flatten(2) @ pull
+        return out
+
+    def _influence(self, field: ReceptiveField) -> Tensor:
+        """Returns J_v H^-1 J^T C of a field's nodes, float64 [n, k - 1, m, k - 1], once of the last field."""
+        if self._last is None or self._last[0] is not field:
+            rows = self._against_labels(jacobian_at(self.fitted, field))
+            self._last = field, rows.view(field.nodes.numel(), -1, *rows.shape[1:])
+        return self._last[1]
+
+    def _left(self, places: Tensor) -> Tensor:
+        """Returns I - R among some labels, float64 [g (k - 1), g (k - 1)]."""
+        (m, width), g = self.error.shape, places.numel()
+        seeds = self.linearised.logits.new_zeros(g, width, m, width)
+        seeds[torch.arange(g), :, places] = self.roots[places].mT.to(seeds.dtype)
+        among = self._against_labels(self.linearised.vjp(seeds.view(g * width, m, width)))
+        return torch.eye(g * width).double() - among[:, places].flatten(1)
 
     def _against_labels(self, rows: Tensor) -> Tensor:
-        """Returns R H^-1 J^T for rows R [b, p], float64 [b, m]."""
-        return self.linearised.jvp(solved(self.linearised, rows, self.damping))[:, :, 0].double()
+        """Returns X H^-1 J^T C for rows X [b, p], float64 [b, m, k - 1]."""
+        return self._rotated(self.linearised.jvp(self._solved(rows)).flatten(1))
 
     def inverse_rows(self, rows: Tensor) -> Tensor:
         """See `NetworkLabels.inverse_rows`."""
-        return solved(self.linearised, rows, self.damping).double()
+        return self._solved(rows).double()
 
+    def _solved(self, rows: Tensor) -> Tensor:
+        """Returns rows [b, p] times H^-1 by conjugate gradients, in their dtype.
 
-def solved(linearised: Linearisation[Any], rows: Tensor, damping: float) -> Tensor:
-    """Returns R H^-1 of rows R [b, p] by conjugate gradients, in their dtype.
-
-    Raises:
-        NotConvergedError: they end before the tolerance.
-    """
-    assert isinstance(linearised, GcnLinearisation)
-    found = solve_inverse_hvp(
-        linearised, rows, damping=damping, curvature="ggn", tolerance=TOLERANCE, max_iterations=MAX_STEPS
-    )
-    if bool((found.status != SolverStatus.CONVERGED).any()):
-        raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
-    return found.x
+        Raises:
+            NotConvergedError: they end before the tolerance.
+        """
+        linearised: Linearisation[Any] = self.linearised
+        assert isinstance(linearised, GcnLinearisation)
+        found = solve_inverse_hvp(
+            linearised, rows, damping=self.damping, curvature="ggn", tolerance=TOLERANCE, max_iterations=MAX_STEPS
+        )
+        if bool((found.status != SolverStatus.CONVERGED).any()):
+            raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
+        return found.x
 
 
 def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
-    """Returns the Jacobian of the log-odds at a field's nodes, [n, p]; of more classes of z_c - z_0, [n (k - 1), p]."""
-    nobody = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
-    return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], nobody).jacobian
+    """Returns the Jacobian of the differences z_c - z_0 at a field's nodes, [n (k - 1), p]."""
+    zeros = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
+    return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], zeros).jacobian
 
 
 def kernel_between(fitted: GcnFit, some: ReceptiveField, others: ReceptiveField) -> Tensor:
-    """Returns J J^T between the nodes of two fields of dense features, without a Jacobian, float64 [n, m]."""
+    """Returns J J^T between the nodes of two fields of dense features, without a Jacobian, [n, k - 1, m, k - 1]."""
     layers = [(w.detach().double(), b.detach().double()) for w, b in fitted.model.layers()]
     wide = [
         ReceptiveField(each.rows, as_dense(each.features).double(), tuple(a.to(torch.float64) for a in each.blocks))
         for each in (some, others)
     ]
-    nobody = torch.zeros(others.nodes.numel(), dtype=torch.int64, device=others.nodes.device)
-    return gram(linearise(wide[1], layers, nobody), wide[0])[:, 0, :, 0]
+    zeros = torch.zeros(others.nodes.numel(), dtype=torch.int64, device=others.nodes.device)
+    return gram(linearise(wide[1], layers, zeros), wide[0])
 
 
 def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:
     """Returns the labels of a network in the form of the smaller matrix, or in none where both are large."""
-    p, m = fitted.linearisation.n_parameters, fitted.nodes.numel()
-    if min(p, m) > CLOSED_FORM:
+    p, rows = fitted.linearisation.n_parameters, fitted.nodes.numel() * (fitted.linearisation.n_classes - 1)
+    if min(p, rows) > CLOSED_FORM:
         return IterativeLabels(fitted, damping)
-    return PrimalLabels(fitted, damping) if p < m else DualLabels(fitted, damping)
+    return PrimalLabels(fitted, damping) if p < rows else DualLabels(fitted, damping)

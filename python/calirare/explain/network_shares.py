@@ -1,4 +1,4 @@
-"""What each feature adds to the log-odds of a network, exactly: integrated gradients in closed form.
+"""What each feature adds to the logits of a network, exactly: integrated gradients in closed form.
 
 Along the straight path from average features to those of the graph, what enters a hidden unit moves on a straight line
 too, so that the integral of its gradient is a difference of two ReLUs:
@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from calirare.explain.explainable_model import Shares
 from calirare.explain.removal import numbered_anew
@@ -97,9 +98,10 @@ class NetworkShares:
             total = block @ ((seen - reach * self.start) * (slope @ weight.T))
             own = own_rows * (own_block @ slope @ weight.T)
             each.append((base, torch.cat([own, total - own], 1) if self.fitted.model.hops else own))
+        base, values = (torch.stack(parts, -1) for parts in zip(*each, strict=True))
         if len(each) == 1:
-            return Shares(each[0][0], self.names, each[0][1])
-        return Shares(torch.stack([base for base, _ in each], 1), self.names, torch.stack([own for _, own in each], 2))
+            base, values = (pad(part, (1, 0)) for part in (base, values))
+        return Shares(base, self.names, values)
 
     def _seen_by(self, nodes: Tensor, rows: Tensor) -> Tensor:
         """Returns A_hat^K between nodes and rows, in any order, float64 [n, r]; it is symmetric."""
@@ -122,7 +124,7 @@ def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:
 
 
 def _as_two_layers(layers: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Yields W_1, b_1, and above w [h] and b of class 1 less 0, or of each of more than two classes.
+    """Yields W_1, b_1, and above w [h] and b of each class, of two classes of class 1 less class 0.
 
     Of one layer the hidden unit is one that is always on.
     """

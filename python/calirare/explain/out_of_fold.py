@@ -1,4 +1,4 @@
-"""Nodes that stood for the rest in training without having a label: explained as models say that did not learn them."""
+"""Nodes sampled as negatives in training, which have no label: explained by models that were not trained on them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calirare.explain.explainable_model import ExplainableModel, Shares
+from calirare.explain.explainable_model import ExplainableModel, Shares, difference
 
-UNLEARNT = "not taken for the rest"  # what a drawn node's log-odds gain where it is left out of training
+NOT_SAMPLED = "not taken for the rest"  # what a sampled node's log-odds gain where it is left out of training
 NOTE = (
     "labels: the class 'none, drawn' is of nodes without a label that stood for the rest in training; P(rare) of such "
     "a node is by models that did not learn it"
@@ -17,58 +17,59 @@ NOTE = (
 
 
 class OutOfFold(ExplainableModel):
-    """A detector as it would speak of each drawn node had that node not been drawn.
+    """A detector of two classes, with each sampled node scored as if that node had not been sampled.
 
     What leaving it out adds to its log-odds is taken as the same whatever else is changed: an explanation starts from
-    the P(rare) that tables show, and says of labels, edges and features what the detector says.
+    the P(rare) that tables show, and effects of labels, edges and features are the detector's.
 
     Args:
         model: the detector.
         labelled: nodes it was trained on, int64 [m].
-        drawn: which of them were drawn, bool [m].
+        sampled: which of them were sampled as negatives, bool [m].
         own_log_odds: of the trained nodes by models without them, float64 [m]; None: as `model` leaves them out.
     """
 
-    def __init__(self, model: ExplainableModel, labelled: Tensor, drawn: Tensor, own_log_odds: Tensor | None) -> None:
+    def __init__(self, model: ExplainableModel, labelled: Tensor, sampled: Tensor, own_log_odds: Tensor | None) -> None:
         self.model, self.labelled, self.notes = model, labelled, (*model.notes, NOTE)
-        self.places = {int(node): place for place, node in enumerate(labelled.tolist()) if bool(drawn[place])}
+        self.places = {int(node): place for place, node in enumerate(labelled.tolist()) if bool(sampled[place])}
         self.own = own_log_odds
 
     def _shift(self, nodes: Tensor) -> Tensor:
-        """Returns what is added to the log-odds of nodes, float64 [n]: 0 of those that were not drawn."""
-        out = torch.zeros(nodes.numel(), dtype=torch.float64)
+        """Returns what is added to the logits of nodes, 0 of those that were not sampled, float64 [n, 2]."""
+        out = torch.zeros(nodes.numel(), 2, dtype=torch.float64)
         where = [i for i, node in enumerate(nodes.tolist()) if node in self.places]
         if where:
             chosen = nodes[where]
-            out[where] = self._own(chosen) - self.model.log_odds(chosen)
+            out[where, 1] = self._own(chosen) - difference(self.model.logits(chosen))
         return out
 
     def _own(self, nodes: Tensor) -> Tensor:
-        """Returns the log-odds of drawn nodes by models without them, float64 [n]."""
+        """Returns the log-odds of sampled nodes by models without them, float64 [n]."""
         places = torch.tensor([self.places[node] for node in nodes.tolist()])
         if self.own is not None:
             return self.own[places].double()
-        return self.model.without_each_label(nodes)[places, torch.arange(nodes.numel())]
+        return difference(self.model.without_each_label(nodes)[places, torch.arange(nodes.numel())])
 
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `ExplainableModel.log_odds`."""
-        return self.model.log_odds(nodes) + self._shift(nodes)
+    def logits(self, nodes: Tensor) -> Tensor:
+        """See `ExplainableModel.logits`."""
+        return self.model.logits(nodes) + self._shift(nodes)
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
-        """See `ExplainableModel.without_each_label`; a drawn node has no label of its own to be left out."""
+        """See `ExplainableModel.without_each_label`; a sampled node has no label of its own to be left out."""
         shift = self._shift(nodes)
-        out, own = self.model.without_each_label(nodes) + shift, self.model.log_odds(nodes) + shift
+        out, own = self.model.without_each_label(nodes) + shift, self.model.logits(nodes) + shift
         for i, node in enumerate(nodes.tolist()):
             if node in self.places:
                 out[self.places[node], i] = own[i]
         return out
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `ExplainableModel.shares`; that a node was not learned is a share of its own."""
+        """See `ExplainableModel.shares`; that a node was not trained on is a share of its own."""
         found = self.model.shares(nodes)
         if found is None:
             return None
-        return Shares(found.base, (*found.names, UNLEARNT), torch.cat([found.values, self._shift(nodes)[:, None]], 1))
+        values = torch.cat([found.values, self._shift(nodes)[:, None]], 1)
+        return Shares(found.base, (*found.names, NOT_SAMPLED), values)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `ExplainableModel.without_edges`."""
@@ -78,7 +79,7 @@ class OutOfFold(ExplainableModel):
         """See `ExplainableModel.without_labels`; a set that holds the node leaves it out as the detector does."""
         out, shift = self.model.without_labels(nodes, sets), self._shift(nodes)
         for i, places in enumerate(sets):
-            out[i] += torch.where(torch.isin(nodes, self.labelled[places]), 0.0, shift)
+            out[i] += torch.where(torch.isin(nodes, self.labelled[places])[:, None], 0.0, shift)
         return out
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:

@@ -69,8 +69,8 @@ class ExplainablePool(ExplainableModel):
         """See `ExplainableModel.prepare`."""
         self.model.prepare(nodes)
 
-    def log_odds(self, nodes: Tensor) -> Tensor:
-        """See `ExplainableModel.log_odds`."""
+    def logits(self, nodes: Tensor) -> Tensor:
+        """See `ExplainableModel.logits`."""
         return self._pooled[nodes]
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
@@ -222,5 +222,6 @@ class ExplainablePool(ExplainableModel):
         return Shares(together.base + off.mean(1, keepdim=True), together.names, together.values)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `ExplainableModel.with_each_label`, which is of two classes, as no pool is."""
-        raise NotImplementedError("ExplainablePool.with_each_label: a label more is told of two classes alone")
+        """See `ExplainableModel.with_each_label`; logits of the nodes nearby are held."""
+        change = self.model.with_each_label(nodes, more).log_softmax(-1) - self._every[nodes].log_softmax(-1)
+        return self._pooled[nodes] + self.pool.weights[0] * change

@@ -1,4 +1,4 @@
-"""The model of every kind of detector: the one place where a kind's own explanations are entered."""
+"""The explainable model of every kind of detector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from calirare.explain.explainable_model import ExplainableModel
 from calirare.explain.label_propagation import ExplainablePropagation
 from calirare.explain.mixture import ExplainableMixture
 from calirare.explain.network import ExplainableNetwork, explainable_folds
-from calirare.explain.one_class import TwoLogits
 from calirare.explain.pool import ExplainablePool
 from calirare.explain.trees import ExplainableTrees
 from calirare.graph import Graph
@@ -20,52 +19,26 @@ from calirare.models import Mixture, NeighbourPool, trained_here
 from calirare.training import Fitted
 
 
-def explainable(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
-    """Returns a detector on a graph as something that can be asked "what if".
+def explainable(
+    fitted: Fitted, graph: Graph, damping: float | None = None, shared: SharedColumns | None = None, name: str = ""
+) -> ExplainableModel:
+    """Returns a detector on a graph as something that can be explained.
 
     Args:
-        fitted: the detector, of two classes.
+        fitted: the detector.
         graph: as the detector takes it, with mapped features.
         damping: of the leave-one-out step of a single network; None: its weight decay.
-
-    Raises:
-        InputError: it is of another kind, or of more than two classes.
-    """
-    if fitted.n_classes != 2:
-        raise InputError(
-            f"explain: the detector must tell two classes, the rare one and the rest, got {fitted.n_classes}: train on "
-            "graph.rare(...)"
-        )
-    return _explainable(fitted, graph, damping)
-
-
-def explainable_logits(fitted: Fitted, graph: Graph, damping: float | None = None) -> ExplainableModel:
-    """Returns a detector of any number of classes as a model that says logits; arguments as of `explainable`.
+        shared: hop columns that other detectors of an average read too.
+        name: of the detector among those of an average.
 
     Raises:
         InputError: it is of another kind.
     """
     if isinstance(fitted, NeighbourPool):
-        return ExplainablePool(fitted, explainable_logits(fitted.base, graph, damping), graph)
-    model = _explainable(fitted, graph, damping)
-    return model if fitted.n_classes > 2 else TwoLogits(model)
-
-
-def _explainable(
-    fitted: Fitted, graph: Graph, damping: float | None, shared: SharedColumns | None = None, name: str = ""
-) -> ExplainableModel:
-    """Returns the model of a detector, which of two classes says log-odds, of more logits.
-
-    Args:
-        fitted: the detector.
-        graph: as the detector takes it.
-        damping: of the leave-one-out step of a single network.
-        shared: hop columns that other detectors of an average read too.
-        name: of the detector among those of an average.
-    """
+        return ExplainablePool(fitted, explainable(fitted.base, graph, damping), graph)
     shared = SharedColumns(graph) if shared is None else shared
     if isinstance(fitted, Mixture):
-        return ExplainableMixture(fitted, [_explainable(m.fitted, graph, None, shared, m.name) for m in fitted.members])
+        return ExplainableMixture(fitted, [explainable(m.fitted, graph, None, shared, m.name) for m in fitted.members])
     if not fitted.scores_graphs:
         raise InputError(
             f"explain: the run has logits that were given to it and no detector: train {trained_here()} on the same "

@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from calirare._util.array_files import NumpyArray
-from calirare.explain.explainable_model import Shares
+from calirare.explain.explainable_model import Shares, difference, two_columns
 from calirare.models import Ensemble, TreesFit
 
 EVEN = 1e-12  # a difference that counts as none
 STEPS = 16  # of a path along which logits move together
 
 
-def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], log_odds: Tensor) -> Shares:
+def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], logits: Tensor) -> Shares:
     """Returns what each column adds to the log-odds of trees: TreeSHAP (Lundberg et al. 2020), as LightGBM makes it.
 
     Of boosting the shares add up by themselves. A forest's add up to its share of the rare class, and are stretched by
@@ -26,20 +27,21 @@ def tree_shares(fitted: TreesFit, columns: NumpyArray, names: tuple[str, ...], l
         fitted: the trees.
         columns: of the nodes, float32 [n, d].
         names: of the columns.
-        log_odds: of the nodes, float64 [n]; of k > 2 classes their logits, [n, k], of a forest logarithms of shares.
+        logits: of the nodes, float64 [n, k]; of a forest logarithms of shares.
     """
     ensemble = fitted.trees.all_labels
     if fitted.n_classes > 2:
-        return _of_classes(ensemble, columns, names, log_odds)
+        return _of_classes(ensemble, columns, names, logits)
     made = np.asarray(ensemble.booster.predict(columns, pred_contrib=True, num_threads=1), dtype=np.float64)
     prior = float(ensemble.prior[1])
     if ensemble.kind == "boosting":
         base = made[:, -1] + np.log(prior) - np.log1p(-prior)
-        return Shares(torch.from_numpy(base), names, torch.from_numpy(made[:, :-1].copy()))
+        return Shares(two_columns(torch.from_numpy(base)), names, two_columns(torch.from_numpy(made[:, :-1].copy())))
     made /= ensemble.booster.num_trees()
     start = torch.from_numpy(np.clip(prior + made[:, -1], EVEN, 1 - EVEN))
-    shares = Shares(start, names, torch.from_numpy(made[:, :-1].copy()))
-    return stretched(shares, torch.logit(start), log_odds)
+    shares = Shares(start[:, None], names, torch.from_numpy(made[:, :-1].copy())[..., None])
+    odds = stretched(shares, torch.logit(start)[:, None], difference(logits)[:, None])
+    return Shares(pad(odds.base, (1, 0)), names, pad(odds.values, (1, 0)))
 
 
 def _of_classes(ensemble: Ensemble, columns: NumpyArray, names: tuple[str, ...], logits: Tensor) -> Shares:
@@ -61,8 +63,8 @@ def stretched(shares: Shares, base: Tensor, total: Tensor) -> Shares:
 
     Args:
         shares: of the old quantity.
-        base: the new quantity where it starts, [n]; of several quantities [n, k].
-        total: the new quantity of the nodes, the same.
+        base: the new quantities where they start, [n, q].
+        total: the new quantities of the nodes, the same.
     """
     moved = shares.values.sum(1)
     factor = torch.where(moved.abs() < EVEN, torch.zeros_like(moved), (total - base) / _not_zero(moved))
@@ -85,7 +87,7 @@ def added(parts: Sequence[Shares]) -> Shares:
 
 
 def completed(shares: Shares, total: Tensor) -> Shares:
-    """Returns shares that add up to a total ([n] or [n, k]) from which rounding parts them: the larger take more."""
+    """Returns shares that add up to a total [n, q] from which rounding parts them: the larger take more."""
     off, size = total - shares.base - shares.values.sum(1), shares.values.abs()
     part = size / _not_zero(size.sum(1))[:, None]
     return Shares(shares.base, shares.names, shares.values + off[:, None] * part)
@@ -111,8 +113,7 @@ def passed_on(shares: Shares, made: Callable[[Tensor], Tensor]) -> Shares:
     for step in range(STEPS):
         old, new = (start + at / STEPS * moved for at in (step, step + 1))
         for mask in (before, ~before.flip(0)):
-            said = made(torch.where(mask[:, None], new, old))  # [k + 1, n, q]
-            change = said.diff(dim=0)
+            change = made(torch.where(mask[:, None], new, old)).diff(dim=0)  # [k, n, q]
             brought.append((change if mask is before else change.flip(0)) / 2)
     total = torch.stack(brought).sum(0)  # [k, n, q]
     slopes = torch.where(moved.T[:, :, None].abs() < EVEN, 0.0, total / _not_zero(moved.T)[:, :, None])

@@ -30,131 +30,122 @@ class Leaves:
         boosted: whether trees were grown one upon the other; else they are averaged.
         of_labels: leaf of each label in each tree, int64 [T, m].
         bags: labels each tree was grown on, bool [T, m]; of a forest all of them.
-        values: of each tree's leaves, as stored, T arrays. Of boosting with k > 2 classes each round has k trees, one
-            after the other; of a forest they are those of one class.
-        targets: 0 or 1, float64 [m]; of a forest with k > 2 classes 1 of the trees' own class.
+        values: of each tree's leaves, as stored, T arrays; of boosting with k > 2 classes each round has k trees, one
+            after the other.
+        classes: of the labels, int64 [m].
         weights: of the labels' losses, of mean 1, float64 [m].
         pseudo: labels added to each class where the prior is taken.
         penalty: lambda of the leaf values.
         rate: learning rate; 1 of a forest.
-        classes: of boosting with k > 2 classes the labels', int64 [m]; else None.
         n_classes: k.
+        of: the class whose trees these are; of boosting with k > 2 classes they are of all.
     """
 
     boosted: bool
     of_labels: NumpyArray
     bags: NumpyArray
     values: tuple[NumpyArray, ...]
-    targets: NumpyArray
+    classes: NumpyArray
     weights: NumpyArray
     pseudo: float
     penalty: float
     rate: float
-    classes: NumpyArray | None = None
     n_classes: int = 2
+    of: int = 1
 
     @classmethod
-    def of(cls, fitted: TreesFit, columns: NumpyArray, c: int | None = None) -> Leaves:
+    def from_trees(cls, fitted: TreesFit, columns: NumpyArray, of: int = 1) -> Leaves:
         """Returns the leaves of trees that were grown on all labels.
 
         Args:
             fitted: the trees.
             columns: of the labelled nodes, float32 [m, d].
-            c: of a forest with k > 2 classes: the class whose trees are meant.
+            of: of a forest the class whose trees are meant.
         """
-        ensemble, k = fitted.trees.all_labels, fitted.n_classes
-        boosted, targets = ensemble.kind == "boosting", fitted.targets.cpu()
-        weights, at = fitted.sample_weights.double().cpu().numpy(), leaves_of(fitted, columns)
-        n_trees, together = len(at), k if boosted and k > 2 else 1
-        every = np.ones((n_trees, columns.shape[0]), dtype=bool)
+        ensemble, weights = fitted.trees.all_labels, fitted.sample_weights.double().cpu().numpy()
+        boosted, at = ensemble.kind == "boosting", leaves_of(fitted, columns)
         found = cls(
             boosted,
             at,
-            every,
-            ensemble.leaf_values(1 if c is None else c),
-            (targets == (1 if c is None else c)).double().numpy(),
+            np.ones((len(at), columns.shape[0]), dtype=bool),
+            ensemble.leaf_values(of),
+            fitted.targets.cpu().numpy(),
             weights / weights.mean(),
             TREE_PSEUDO,
             parameter(ensemble.text, "lambda_l2") if boosted else TREE_SHRINKAGE,
             parameter(ensemble.text, "learning_rate") if boosted else 1.0,
-            targets.numpy() if together > 1 else None,
-            k,
+            fitted.n_classes,
+            of,
         )
         if not boosted:
             return found
-        draws = max(n_trees // together, fitted.trees.rounds)
+        rounds = len(at) // found.per_round
         seed, fraction = int(parameter(ensemble.text, "bagging_seed")), parameter(ensemble.text, "bagging_fraction")
-        drawn = bags(columns.shape[0], draws, seed, fraction)
-        if draws > n_trees // together:
-            return replace(found, bags=found._of_their_rounds(drawn))
-        return replace(found, bags=np.repeat(drawn, together, 0))
+        drawn = bags(columns.shape[0], max(rounds, fitted.trees.rounds), seed, fraction)
+        taken = drawn if len(drawn) == rounds else found._of_their_rounds(drawn)
+        return replace(found, bags=np.repeat(taken, found.per_round, 0))
 
     def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
-        """Returns the bag of each tree, of those left the first that makes its leaf values.
+        """Returns the bag of each round, of those left the first that makes its trees' leaf values.
 
-        Where none does, the bags are of another version of LightGBM: then the first ones, one for each tree.
+        Where none does, the bags are of another version of LightGBM: then the first ones, one for each round.
         """
-        if self.classes is not None:
-            return self._of_their_rounds_by_class(drawn)
-        prior = self.prior(self.weights)
-        said, taken = np.full(self.weights.size, np.log(prior) - np.log1p(-prior)), [-1]
-        for later, (places, stored) in enumerate(zip(self.of_labels, self.values, strict=True), 1 - self.n_trees):
-            left = range(taken[-1] + 1, len(drawn) + later)  # a tree without a split is of the first round
-            fits = left if stored.size == 1 else (k for k in left if self._makes(drawn[k], places, stored, said))
-            found = next(iter(fits), None)
-            if found is None:
-                return drawn[: self.n_trees]
-            taken.append(found)
-            said += stored[places]
-        return drawn[taken[1:]]
-
-    def _of_their_rounds_by_class(self, drawn: NumpyArray) -> NumpyArray:
-        """Does the same of rounds of k trees, one for each class."""
-        k, n_rounds = self.n_classes, self.n_trees // self.n_classes
-        said, taken = np.repeat(np.log(self.shares(self.weights))[None], self.weights.size, 0), [-1]
+        q, n_rounds = self.per_round, self.n_trees // self.per_round
+        scores, taken = np.repeat(self.start(self.weights)[None], self.weights.size, 0), [-1]
         for t in range(n_rounds):
-            trees = range(t * k, (t + 1) * k)
-            terms = self.terms(said)
-            split = [i for i in trees if self.values[i].size > 1]
+            terms, trees = self.terms(scores), range(t * q, (t + 1) * q)
+            split = [i for i in trees if self.values[i].size > 1]  # a tree without a split is of the first round
             left = range(taken[-1] + 1, len(drawn) - n_rounds + t + 1)
-
-            def makes(bag: NumpyArray, split: list[int] = split, terms: Terms = terms) -> bool:
-                return all(np.abs(self.made(i, bag, terms) - self.values[i]).max() <= REPRODUCED for i in split)
-
-            found = next((r for r in left if makes(drawn[r])), None)
+            found = next((r for r in left if self._makes(split, drawn[r], terms)), None)
             if found is None:
-                return np.repeat(drawn[:n_rounds], k, 0)
+                return drawn[:n_rounds]
             taken.append(found)
             for c, i in enumerate(trees):
-                said[:, c] += self.values[i][self.of_labels[i]]
-        return np.repeat(drawn[taken[1:]], k, 0)
+                scores[:, c] += self.values[i][self.of_labels[i]]
+        return drawn[taken[1:]]
 
-    def terms(self, said: NumpyArray) -> Terms:
-        """Returns gradient and curvature of each label's loss by the logits [.., m, k], as LightGBM takes them."""
-        assert self.classes is not None
-        p = np.exp(said - said.max(-1, keepdims=True))
+    def _makes(self, trees: list[int], bag: NumpyArray, terms: Terms) -> bool:
+        """Returns whether a bag of labels makes the leaf values of trees of a round, of terms [m, q]."""
+        for i in trees:
+            c, places, size = i % self.per_round, self.of_labels[i][bag], self.values[i].size
+            sums = [np.bincount(places, self.weights[bag] * part[bag, c], size) for part in terms]
+            made = -self.rate * sums[0] / (sums[1] + self.penalty)
+            if np.abs(made - self.values[i]).max() > REPRODUCED:
+                return False
+        return True
+
+    def terms(self, scores: NumpyArray, classes: NumpyArray | None = None) -> Terms:
+        """Returns gradient and curvature of labels' losses by their scores [.., m, q], as LightGBM takes them.
+
+        Args:
+            scores: of the labels by the trees so far; of two classes the log-odds.
+            classes: of other labels, int64 [m]; None: of these.
+        """
+        classes = self.classes if classes is None else classes
+        if self.per_round == 1:
+            p = 1 / (1 + np.exp(-scores))
+            return p - (classes == self.of)[:, None], p * (1 - p)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
-        return p - np.eye(self.n_classes)[self.classes], self.n_classes / (self.n_classes - 1) * p * (1 - p)
+        return p - np.eye(self.n_classes)[classes], self.n_classes / (self.n_classes - 1) * p * (1 - p)
 
-    def made(self, tree: int, bag: NumpyArray, terms: Terms) -> NumpyArray:
-        """Returns the leaf values that a bag of labels makes of terms [m, k] in a tree of a round."""
-        c, places, size = tree % self.n_classes, self.of_labels[tree][bag], self.values[tree].size
-        sums = [np.bincount(places, self.weights[bag] * part[bag, c], size) for part in terms]
-        return -self.rate * sums[0] / (sums[1] + self.penalty)
-
-    def shares(self, weights: NumpyArray) -> NumpyArray:
-        """Returns the shares of all classes under weights [.., m], smoothed, [.., k]."""
-        assert self.classes is not None
+    def start(self, weights: NumpyArray) -> NumpyArray:
+        """Returns the scores that the first trees start from under weights [.., m], [.., q]."""
+        if self.per_round == 1:
+            prior = self.prior(weights)[..., None]
+            return np.asarray(np.log(prior) - np.log1p(-prior))
         totals = weights @ np.eye(self.n_classes)[self.classes] + self.pseudo
-        return totals / totals.sum(-1, keepdims=True)
+        return np.asarray(np.log(totals / totals.sum(-1, keepdims=True)))
 
-    def _makes(self, bag: NumpyArray, places: NumpyArray, stored: NumpyArray, said: NumpyArray) -> bool:
-        """Returns whether a bag of labels, of log-odds `said`, makes a tree's leaf values."""
-        p = 1 / (1 + np.exp(-said[bag]))
-        parts = (p - self.targets[bag], p * (1 - p))
-        gradient, curvature = (np.bincount(places[bag], self.weights[bag] * part, stored.size) for part in parts)
-        made = -self.rate * gradient / (curvature + self.penalty)
-        return bool(np.abs(made - stored).max() <= REPRODUCED)
+    @property
+    def targets(self) -> NumpyArray:
+        """1 of the labels of the trees' own class, else 0, float64 [m]."""
+        return (self.classes == self.of).astype(np.float64)
+
+    @property
+    def per_round(self) -> int:
+        """Trees of a round and scores of a node, q: 1 of a forest or of two classes, else k."""
+        return self.n_classes if self.boosted and self.n_classes > 2 else 1
 
     @property
     def n_trees(self) -> int:
@@ -167,9 +158,9 @@ class Leaves:
         return self.n_trees * self.weights.size**2
 
     def prior(self, weights: NumpyArray) -> NumpyArray:
-        """Returns the share of class 1 under weights [.., m], smoothed, [..]."""
-        rare = weights @ self.targets + self.pseudo
-        return rare / (weights.sum(-1) + self.n_classes * self.pseudo)
+        """Returns the smoothed proportion of the trees' own class under weights [.., m], [..]."""
+        own = weights @ self.targets + self.pseudo
+        return np.asarray(own / (weights.sum(-1) + self.n_classes * self.pseudo))
 
 
 def parameter(text: str, name: str) -> float:

@@ -11,9 +11,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.columns import ExplainableColumns
 from calirare.explain.explainable_model import Shares
-from calirare.explain.leaf_refit import change_with, change_with_all
 from calirare.explain.shares import tree_shares
-from calirare.explain.tree_classes import BoostedClasses, ForestClasses, TreeClasses
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
 from calirare.explain.words import with_words
@@ -21,11 +19,10 @@ from calirare.graph import Graph, default_names
 from calirare.models import TREE_SHRINKAGE, TreesFit
 
 FIXED = (
-    "labels of trees: every leaf value is made anew without the label; the trees' splits and their number stay as they "
-    "are"
+    "labels of trees: every leaf value is made again without the label; the trees' splits and their number stay as "
+    "they are"
 )
-OWN = "labels of boosted trees: of so many labels each moves the leaves it lies in alone"
-STRONGEST = "labels of trees: of so many labels all but the strongest move the leaves they lie in alone"
+STRONGEST = "labels of trees: of so many labels all but the strongest move only the leaves they lie in"
 FOREIGN = (
     "labels of trees: the stored leaf values could not be made again of the labels, which another version of LightGBM "
     "draws otherwise: take the trees' part of the labels' effects as rough"
@@ -46,8 +43,7 @@ class ExplainableTrees(ExplainableColumns):
     def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
         super().__init__(fitted, graph, shared)
         self.labels = tree_labels(fitted, self._columns(fitted.nodes))
-        inexact = STRONGEST if fitted.n_classes == 2 else OWN
-        notes = (FIXED, *(() if self.labels.exact else (inexact,)))
+        notes = (FIXED, *(() if self.labels.exact else (STRONGEST,)))
         self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
@@ -57,7 +53,7 @@ class ExplainableTrees(ExplainableColumns):
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `ExplainableModel.shares`: TreeSHAP."""
         names = self.fitted.columns.scaled.feature_names
-        shares = tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes))
+        shares = tree_shares(self.fitted, self._columns(nodes), names, self.logits(nodes))
         return with_words(shares, self.graph.feature_names or default_names(self.graph.n_features))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
@@ -70,32 +66,23 @@ class ExplainableTrees(ExplainableColumns):
         return leaves_of(self.fitted, self._columns(nodes))
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
-        """See `ExplainableModel.with_each_label`: splits stay, and a label moves the leaves it lies in alone."""
-        rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
-        change = torch.from_numpy(change_with(self._of_two, rows, others)).to(nodes.device)
-        return self.log_odds(nodes) + change
+        """See `ExplainableModel.with_each_label`: splits stay, and a label moves only the leaves it lies in."""
+        return self._after(nodes, self.labels.change_with(self._leaves(more), self._leaves(nodes)))
 
     def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `ExplainableModel.with_labels`: splits stay, and leaves are made anew with all of them."""
-        rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
-        return self._after(nodes, change_with_all(self._of_two, rows, y.cpu().numpy(), others))
-
-    @property
-    def _of_two(self) -> TreeLabels:
-        """The labels of trees of two classes."""
-        assert isinstance(self.labels, TreeLabels)
-        return self.labels
+        """See `ExplainableModel.with_labels`: splits stay, and leaves are made again with all of them."""
+        change = self.labels.change_with_all(self._leaves(more), y.cpu().numpy(), self._leaves(nodes))
+        return self._after(nodes, change)
 
     def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
-        return self.log_odds(nodes) + torch.from_numpy(change).to(nodes.device)
+        return self.logits(nodes) + torch.from_numpy(change).to(nodes.device)
 
 
-def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels | TreeClasses:
+def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels:
     """Returns the labels of trees, by their columns [m, d]."""
-    if fitted.n_classes > 2:
-        boosted = fitted.trees.all_labels.kind == "boosting"
-        return BoostedClasses.of(fitted, columns) if boosted else ForestClasses.of(fitted, columns)
-    leaves, ensemble = Leaves.of(fitted, columns), fitted.trees.all_labels
-    if leaves.boosted:
-        return BoostedLabels(leaves)
-    return ForestLabels(leaves, TREE_SHRINKAGE / (ensemble.weight + TREE_SHRINKAGE))
+    ensemble, k = fitted.trees.all_labels, fitted.n_classes
+    if ensemble.kind == "boosting":
+        return BoostedLabels(Leaves.from_trees(fitted, columns))
+    classes = (1,) if k == 2 else range(k)
+    smallest = TREE_SHRINKAGE / (ensemble.weight + TREE_SHRINKAGE)
+    return ForestLabels([Leaves.from_trees(fitted, columns, c) for c in classes], smallest)

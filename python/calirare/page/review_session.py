@@ -18,13 +18,12 @@ from calirare._util.errors import InputError
 from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain import (
-    ClassExplainer,
     Explainer,
     Explanation,
     draw,
     log_odds_of,
-    probability,
     tables_of,
+    two_columns,
     written,
 )
 from calirare.page.messages import Clash, Message, clash, last, saved, taken_back, when
@@ -85,7 +84,8 @@ def queue_of(saved: SavedRun) -> tuple[Case, ...]:
     said = table["p_rare"].to_numpy(dtype=np.float64)
     if (saved.folder / RECALIBRATION).is_file():  # the table is of the map before
         raw = log_odds_of(torch.from_numpy(table["p_raw"].to_numpy(dtype=np.float64, copy=True)))
-        said = probability(raw, saved.scorer.calibrators.get("population")).numpy()
+        mapping = saved.scorer.calibrators.get("population")
+        said = (raw.sigmoid() if mapping is None else mapping.transform(two_columns(raw))[:, 1]).numpy()
     threshold = saved.scorer.threshold
     return tuple(
         Case(
@@ -126,7 +126,7 @@ class ReviewSession:
         self,
         saved: SavedRun,
         verdicts: Verdicts,
-        explainer: Callable[[], Explainer | ClassExplainer] | None,
+        explainer: Callable[[], Explainer] | None,
         why_not: str = "",
     ) -> None:
         many = saved.settings.many
@@ -141,7 +141,7 @@ class ReviewSession:
         self.what = None if many else f"P({self.words[RARE]})"
         self.keys = keys_of(self.words) if many else KEYS
         self._saved, self._make = saved, explainer
-        self._made: Explainer | ClassExplainer | None = None
+        self._made: Explainer | None = None
         self._explained: dict[str, Explanation] = {}
         self._page = template_of("calirare.page", TEMPLATE)
 

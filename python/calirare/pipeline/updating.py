@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.explain import Explainer, probability
+from calirare.explain import Explainer, difference, two_columns
 from calirare.graph import Graph
 from calirare.pipeline.changes import Foreseen, Side, Updated
 from calirare.pipeline.data import Report
@@ -54,7 +54,6 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
     """Returns what the old run in closed form says the labels would change; None where it cannot."""
     try:
         explainer = saved.explainer(graph)
-        assert isinstance(explainer, Explainer)
     except InputError:
         return None
     p, scored = before.found.rare.cpu(), graph.scored_nodes.cpu()
@@ -62,29 +61,31 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
     nodes = scored[torch.argsort(moved, descending=True, stable=True)[:FORESEEN]]
     parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]
     each, together = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
-    base, mapped = explainer.model.log_odds(nodes), outcome.graph if outcome.mapped is None else outcome.mapped
-    now = outcome.fit.logits_of(mapped, nodes.to(mapped.device)).double().cpu()
-    effects = probability(base + each, explainer.context.mapping) - p[nodes]
-    moved_by = (together, now[:, 1] - now[:, 0] - base)
-    return Foreseen(nodes, effects, probability(base + together, explainer.context.mapping), moved_by)
+    base, mapped = (
+        difference(explainer.model.logits(nodes)),
+        outcome.graph if outcome.mapped is None else outcome.mapped,
+    )
+    now = difference(outcome.fit.logits_of(mapped, nodes.to(mapped.device))).cpu()
+    effects, after = (explainer.context.probabilities(two_columns(base + x))[..., 1] for x in (each, together))
+    return Foreseen(nodes, effects - p[nodes], after, (together, now - base))
 
 
 def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the change of the log-odds of nodes by each label, [b, n], and by all together, [n]."""
     model = explainer.model
-    base = model.log_odds(nodes)
+    base = difference(model.logits(nodes))
     each = base.new_zeros(changed.nodes.numel(), nodes.numel())
     together = torch.zeros_like(base)
     places = {node: place for place, node in enumerate(trained.tolist())}
     gone = torch.tensor([node in places for node in changed.nodes.tolist()])
     if bool(gone.any()):
         sets = [torch.tensor([places[node]]) for node in changed.nodes[gone].tolist()]
-        out = model.without_labels(nodes, [*sets, torch.cat(sets)]) - base
+        out = difference(model.without_labels(nodes, [*sets, torch.cat(sets)])) - base
         each[gone] += out[:-1]
         together += out[-1]
     come = changed.y >= 0
     if bool(come.any()):
         fresh, y = changed.nodes[come], changed.y[come]
-        each[come] += model.with_each_label(nodes, fresh)[y, torch.arange(len(y))] - base
-        together += model.with_labels(nodes, fresh, y) - base
+        each[come] += difference(model.with_each_label(nodes, fresh)[y, torch.arange(len(y))]) - base
+        together += difference(model.with_labels(nodes, fresh, y)) - base
     return each, together

@@ -11,7 +11,6 @@ from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.calibration import CalibrateOn
 from calirare.explain import (
-    ClassExplainer,
     Explainer,
     ExplanationContext,
     Explanations,
@@ -20,7 +19,6 @@ from calirare.explain import (
     OutOfFold,
     difference,
     explainable,
-    explainable_logits,
     nodes_named,
 )
 from calirare.explain.audit import Audit, audit_labels
@@ -31,9 +29,7 @@ from calirare.run.scoring import Scorer
 
 
 @plain_torch()
-def explainer_of(
-    scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]
-) -> Explainer | ClassExplainer:
+def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]) -> Explainer:
     """Returns what explains nodes of a run's own graph.
 
     Args:
@@ -47,14 +43,16 @@ def explainer_of(
     """
     fitted, many, positive_only = scorer.fit, scorer.settings.many, scorer.settings.positive_only
     mapping = scorer.calibrator if many else scorer.calibrators.get("population")
-    threshold = torch.inf if many else scorer.threshold
-    names, columns = scorer.class_names, mapped.feature_names or None
+    names, columns, threshold = scorer.class_names, mapped.feature_names or None, None if many else scorer.threshold
+    if not many and len(names) != 2:
+        raise InputError(
+            f"explain: the detector must tell two classes, the rare one and the rest, got {len(names)}: train on "
+            "graph.rare(...)"
+        )
     context = ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
     with threads_for(graph.n_edges):
-        model = (explainable_logits if many else explainable)(fitted, mapped, scorer.damping or None)
-    if many:
-        return ClassExplainer(model, context)
-    if positive_only:
+        model = explainable(fitted, mapped, scorer.damping or None)
+    if positive_only and not many:
         own = None if fitted.folded is None else difference(fitted.folded.own_logits)
         model = OutOfFold(model, fitted.nodes, fitted.targets == 0, own)
     return Explainer(model, context, stored)
@@ -62,7 +60,7 @@ def explainer_of(
 
 @plain_torch()
 def explained(
-    explainer: Explainer | ClassExplainer,
+    explainer: Explainer,
     nodes: Nodes | None,
     class_name: str | None,
     top: int | None,
@@ -85,12 +83,12 @@ def explained(
     """
     if labels < 0:
         raise InputError(f"explain: labels, how many are shown, must be at least 0, got {labels}")
-    context, many = explainer.context, isinstance(explainer, ClassExplainer)
+    context, many = explainer.context, explainer.context.many
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
         most = "of the likeliest of a class (the run has task classes: --class)" if many else "of the top alerts"
         raise InputError(f"explain: name nodes, or say how many {most} (--node or --top), {both}")
-    of = _class_of(context, class_name, many)
+    of = _class_of(context, class_name)
     if nodes is not None:
         chosen = check_scored(context.graph, nodes_named(context.graph, nodes))
     else:
@@ -98,17 +96,15 @@ def explained(
         if top < 1:
             raise InputError(f"explain: --top must be at least 1, got {top}")
         chosen = top_nodes(explainer, of, top)
-    if isinstance(explainer, Explainer):
-        return explainer.explain(chosen, labels, group)
-    return explainer.explain(chosen, of, labels, group)
+    return explainer.explain(chosen, labels, group, of)
 
 
-def _class_of(context: ExplanationContext, name: str | None, many: bool) -> int | None:
+def _class_of(context: ExplanationContext, name: str | None) -> int | None:
     """Returns the number of a class that was named, if one was."""
     if name is None:
         return None
     names, of = context.class_names, find_name(name, context.class_names)
-    if not many and of != 1:
+    if not context.many and of != 1:
         raise InputError(
             f"explain: --class is of a run with task classes, and this run's rare class is {names[1]!r}: leave it out"
         )
@@ -133,7 +129,7 @@ def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
     return nodes
 
 
-def top_nodes(explainer: Explainer | ClassExplainer, of: int | None, top: int) -> Tensor:
+def top_nodes(explainer: Explainer, of: int | None, top: int) -> Tensor:
     """Returns the likeliest alerts, or nodes likeliest of a class, among those a run decides on, int64, at most `top`.
 
     Raises:
@@ -142,21 +138,20 @@ def top_nodes(explainer: Explainer | ClassExplainer, of: int | None, top: int) -
     context = explainer.context
     nodes, on = nodes_to_decide(context.graph)
     those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
-    if isinstance(explainer, Explainer):
-        p = explainer.p_stored(nodes)
-        fits, none = p >= context.threshold, f"none of {those} is an alert, P(rare) is at most {float(p.max()):.3g} and"
-        none += f" the threshold {context.threshold:.3g}"
+    p = explainer.stored_probabilities(nodes)
+    if not context.many:
+        of = 1
+        none = f"none of {those} is an alert, P(rare) is at most {float(p[:, 1].max()):.3g} and the threshold"
+        none += f" {context.threshold:.3g}"
     elif of is None:
         raise InputError(
             f"explain: --top is of a class: name one (--class), of {names_in_words(context.class_names, 10)}"
         )
     else:
-        every = explainer.probabilities(nodes)
-        p, fits = every[:, of], every.argmax(1) == of
-        name = context.class_names[of]
-        none = f"of none of {those} is {name!r} the likeliest class, its P is at most {float(p.max()):.3g}"
-    order = torch.argsort(p, descending=True, stable=True)
-    chosen = nodes[order[fits[order]][:top]]
+        none = f"of none of {those} is {context.class_names[of]!r} the likeliest class, its P is at most "
+        none += f"{float(p[:, of].max()):.3g}"
+    order = torch.argsort(p[:, of], descending=True, stable=True)
+    chosen = nodes[order[context.chosen(p[order], of)][:top]]
     if not chosen.numel():
         raise InputError(f"explain: {none}: name nodes (--node)")
     return chosen

@@ -24,14 +24,14 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
-from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
+from calirare.explain import Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
 from calirare.graph.tables import source_exists
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_file import check_model, damaged, read_model, scorer_of
-from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import PrevalenceRequest
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
@@ -220,10 +220,9 @@ class SavedRun:
 
     def next_labels(self, k: int, data: str | Path | Graph | None = None, by: NextBy = NEXT_BY[0]) -> NextLabels:
         """Returns the nodes that are worth a label next, see `Outcome.next_labels`; `data` as of `graph`."""
-        self.settings.check_rare(*OF_RARE)
         return next_labels(self.explainer(data), k, by)
 
-    def explainer(self, graph: str | Path | Graph | None = None) -> Explainer | ClassExplainer:
+    def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
         own = self.graph(graph)
         return explainer_of(self.scorer, own, self.mapped(own), lambda: stored_p_rare(self.folder, own.n_nodes))
@@ -233,7 +232,7 @@ class SavedRun:
         nodes: Nodes | None = None,
         *,
         graph: str | Path | Graph | None = None,
-        explainer: Explainer | ClassExplainer | None = None,
+        explainer: Explainer | None = None,
         class_name: str | None = None,
         top: int | None = None,
         labels: int = 10,
@@ -257,7 +256,7 @@ class SavedRun:
         """
         return explained(explainer or self._explainer_of(graph), nodes, class_name, top, labels, group)
 
-    def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer | ClassExplainer:
+    def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer:
         """Returns `explainer`, made once while the graph is the same one."""
         last = self._last_explainer
         known, explainer = last[0] if last else (None, None)  # another thread may put in another one meanwhile
@@ -271,7 +270,7 @@ class SavedRun:
         return {name: value for name, value in self.__dict__.items() if name != "_last_explainer"}
 
     @cached_property
-    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer | ClassExplainer]]:
+    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer]]:
         return []
 
     def to_frame(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Which nodes are worth a label next: those whose labels would teach most of all nodes without one."""
+"""Which nodes are worth a label next: those whose labels would tell most about all nodes without one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, shortened
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError, shown, without_middle
 from calirare._util.torch_state import plain_torch
-from calirare.explain import ClassExplainer, Explainer, Nodes, label_values, nodes_named, taken_together
+from calirare.explain import Explainer, Nodes, label_values, nodes_named, taken_together
 from calirare.run.deciding import nodes_to_decide
 
 NextBy = Literal["value", "uncertainty"]
@@ -24,17 +24,16 @@ NEXT_BY: tuple[NextBy, ...] = ("value", "uncertainty")
 CANDIDATES = 500  # nodes that are valued
 NODES = 500  # of the other nodes without a label that they are valued by, beside each other
 DOUBTFUL = 0.6  # of the candidates are the least certain nodes, the others are drawn at random
-MOVED = 0.01  # of P(rare), from which a node is said to follow a label
+MOVED = 0.01  # of a probability, from which a node is said to follow a label
 CHOSEN = (
-    "labels that are chosen are no random sample: `calirare update` trains on them and lets the labels of before say "
-    "how common the rare class is"
+    "labels that are chosen are no random sample: `calirare update` trains on them and takes the base rate from the "
+    "labels of before"
 )
 CHOSEN_RARE = (
     "with positive-only labels an answer that a node is not rare counts as none: put those that are rare into the data "
     "and train again, or train without positive-only once there are labels of both kinds"
 )
 OF_EDGES = "edges of"  # how notes on what is held while an edge is left out begin
-OF_RARE = "audit: --next", "its review.csv begins with the nodes whose class is least sure"
 SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
 
 
@@ -47,10 +46,11 @@ class NextLabels:
         names: what the graph calls them, k of them.
         value: expected fall of the total expected error by each label alone, >= 0, [k].
         more: by each label beyond those before it, [k].
-        p_rare: of each, [k].
-        followers: about how many other nodes' P(rare) is at least `MOVED` apart between its two labels, [k].
+        p: P(rare) of each; with many classes that of the likeliest one, [k].
+        prediction: with many classes the likeliest one of each, [k]; None of a rare class.
+        followers: about how many other nodes have a probability that is at least `MOVED` apart by its labels, [k].
         around: labelled neighbours and all neighbours of each, int64 [k, 2].
-        total: total expected error of the nodes without a label: the sum of p (1 - p).
+        total: total expected error of the nodes without a label: the sum of p (1 - p), of many classes half of it.
         n_open: how many these are.
         by: what they are ordered by.
         notes: sentences on what is approximate.
@@ -60,7 +60,8 @@ class NextLabels:
     names: NDArray[np.generic]
     value: NDArray[np.float64]
     more: NDArray[np.float64]
-    p_rare: NDArray[np.float64]
+    p: NDArray[np.float64]
+    prediction: NDArray[np.object_] | None
     followers: NDArray[np.int64]
     around: NDArray[np.int64]
     total: float
@@ -72,8 +73,9 @@ class NextLabels:
 
     def reason(self, row: int) -> str:
         """Returns why one of them is worth a label, in words."""
-        p, (labelled, neighbours) = self.p_rare[row], self.around[row]
-        own = "could be either" if 0.2 <= p <= 0.8 else "not sure" if 0.02 <= p <= 0.98 else "nearly sure"
+        p, (labelled, neighbours) = self.p[row], self.around[row]
+        either = "could be either" if self.prediction is None else "unclear"
+        own = either if 0.2 <= p <= 0.8 else "not sure" if 0.02 <= p <= 0.98 else "nearly sure"
         follow = f"about {self.followers[row]:,} nodes follow" if self.followers[row] > 1 else "about 1 node follows"
         follow = follow if self.followers[row] else "no other node follows"
         near = f"{labelled} of {amount(int(neighbours), 'neighbour')} labelled" if neighbours else "no neighbour"
@@ -83,26 +85,30 @@ class NextLabels:
         """Returns one row per node.
 
         Columns: node; value, the expected fall of the total expected error by its label alone; more, beyond the labels
-        before it; p_rare; reason, in words.
+        before it; p_rare, or with many classes prediction and confidence; reason, in words.
         """
         reasons = [self.reason(row) for row in range(len(self.nodes))]
-        numbers = {"value": self.value, "more": self.more, "p_rare": self.p_rare}
-        return pd.DataFrame({"node": self.names} | numbers | {"reason": reasons})
+        own = {"p_rare": self.p} if self.prediction is None else {"prediction": self.prediction, "confidence": self.p}
+        numbers = {"value": self.value, "more": self.more}
+        return pd.DataFrame({"node": self.names} | numbers | own | {"reason": reasons})
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns the first of them as text of some width."""
         number = amount(len(self.nodes), "label")
         lines = textwrap.wrap(
-            f"{self.n_open:,} nodes without a label have a total expected error of {self.total:.4g}, the sum of "
-            f"p (1 - p); {number} would take {float(self.more.sum()):.3g} of it away",
+            f"{self.n_open:,} nodes without a label have a total expected error of {self.total:.4g}, "
+            f"{'' if self.prediction is None else 'half '}the sum of p (1 - p); {number} would take "
+            f"{float(self.more.sum()):.3g} of it away",
             width,
         )
         shown = [without_middle(str(name), ROOM) for name in self.names[:SHOWN]]
         room = max(4, *map(len, shown))
-        lines += ["", f"{'node':<{room}} {'P(rare)':>8} {'value':>8} {'more':>8}  why"]
+        what = "P(rare)" if self.prediction is None else "P(class)"
+        lines += ["", f"{'node':<{room}} {what:>8} {'value':>8} {'more':>8}  why"]
         for row, name in enumerate(shown):
-            numbers = f"{self.p_rare[row]:>8.3f} {self.value[row]:>8.3g} {self.more[row]:>8.3g}"
-            why = textwrap.wrap(self.reason(row), max(width - room - 29, 20))
+            numbers = f"{self.p[row]:>8.3f} {self.value[row]:>8.3g} {self.more[row]:>8.3g}"
+            of = "" if self.prediction is None else f"{shortened(self.prediction[row])}, "
+            why = textwrap.wrap(of + self.reason(row), max(width - room - 29, 20))
             lines.append(f"{name:<{room}} {numbers}  {why[0]}")
             lines += [" " * (room + 29) + each for each in why[1:]]
         for note in self.notes:
@@ -111,13 +117,13 @@ class NextLabels:
 
 
 @plain_torch()
-def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among: Nodes | None = None) -> NextLabels:
+def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = None) -> NextLabels:
     """Returns the nodes that are worth a label next.
 
     Args:
-        explainer: of the run, of a rare class (`OF_RARE`).
+        explainer: of the run.
         k: how many labels.
-        by: "value", or "uncertainty": P(rare) nearest to a half.
+        by: "value", or "uncertainty": the largest sum of p (1 - p), of a rare class P(rare) nearest to a half.
         among: nodes that can be labelled, see `calirare.explain.nodes_named`; None: every node without a label (of a
             graph that has all labels, those that neither trained nor validated).
 
@@ -125,7 +131,6 @@ def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among
         InputError: there are fewer such nodes than labels, one or `by` is unknown.
         TypeError: k is no whole number.
     """
-    assert isinstance(explainer, Explainer)
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise TypeError(f"audit: --next must be a whole number of nodes, got {shown(k)}")
     if by not in NEXT_BY:
@@ -136,9 +141,8 @@ def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among
     pool = unlabelled[torch.isin(unlabelled, wanted)]
     if not 1 <= k <= pool.numel():
         raise InputError(f"audit: --next must be from 1 to {pool.numel():,}, the number of nodes to label, got {k}")
-    every = explainer.p_rare(unlabelled)
-    total = float((every * (1 - every)).sum())
-    doubt = (every * (1 - every))[torch.isin(unlabelled, pool)]
+    every = _doubt(explainer.probabilities(unlabelled))
+    total, doubt = float(every.sum()), every[torch.isin(unlabelled, pool)]
     draw = torch.Generator().manual_seed(0)
     chosen = pool[_candidates(doubt, max(CANDIDATES, k), draw)]
     rest = unlabelled[~torch.isin(unlabelled, chosen)]
@@ -150,27 +154,31 @@ def next_labels(explainer: Explainer | ClassExplainer, k: int, by: NextBy, among
     if by == "value":
         rows, more = taken_together(fall, k)
     else:
-        rows = torch.argsort(values.p_rare * (1 - values.p_rare), descending=True, stable=True)[:k]
+        rows = torch.argsort(_doubt(values.p), descending=True, stable=True)[:k]
         more = _in_turn(fall[rows])
-    moved = (values.moved[rows].abs() >= MOVED) * stands_for
+    moved = (values.moved[rows] >= MOVED) * stands_for
     moved[torch.arange(len(rows)), rows] = 0  # of itself
-    nodes, context = chosen[rows], explainer.context
+    nodes, context, p = chosen[rows], explainer.context, values.p[rows]
     of_labels = (note for note in explainer.notes if not note.startswith(OF_EDGES))  # no edge is left out here
-    y = context.graph.y
-    both = y is None or bool((y[context.labelled.to(y.device)] == 0).any())  # some label is of a node that is not rare
     return NextLabels(
         nodes=nodes.numpy(),
         names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
         value=fall[rows].sum(1).numpy(),
         more=more.numpy(),
-        p_rare=values.p_rare[rows].numpy(),
+        p=(p.amax(1) if context.many else p[:, 1]).numpy(),
+        prediction=np.array(context.class_names, dtype=object)[p.argmax(1).numpy()] if context.many else None,
         followers=moved.sum(1).round().long().numpy(),
         around=_around(explainer, nodes),
         total=total,
         n_open=unlabelled.numel(),
         by=by,
-        notes=(CHOSEN if both else CHOSEN_RARE, *of_labels),
+        notes=(CHOSEN_RARE if context.positive_only else CHOSEN, *of_labels),
     )
+
+
+def _doubt(p: Tensor) -> Tensor:
+    """Returns the expected error of nodes by P of their classes [n, k], [n]."""
+    return (p * (1 - p)).sum(1) / 2
 
 
 def _candidates(doubt: Tensor, most: int, draw: torch.Generator) -> Tensor:

@@ -19,7 +19,7 @@ from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.output import fresh_folder
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.explain import ClassExplainer, Explainer, Explanations, Group, Nodes
+from calirare.explain import Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, random_split, share_split
 from calirare.graph.splits import LABEL_RATE, TEST_SHARE
@@ -38,7 +38,7 @@ from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, write_json
 from calirare.run.model_file import save_model
-from calirare.run.next_labels import NEXT_BY, OF_RARE, NextBy, NextLabels, next_labels
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import PrevalenceRequest, p_rare
 from calirare.run.report import (
     evaluated_logits,
@@ -138,7 +138,6 @@ class Outcome(RunResult):
         Raises:
             InputError: there are not so many, one is unknown, or the detector cannot be asked.
         """
-        self.settings.check_rare(*OF_RARE)
         return next_labels(self.explainer, k, by, among)
 
     def review(self) -> Tensor:
@@ -159,7 +158,7 @@ class Outcome(RunResult):
         return {name: value for name, value in self.__dict__.items() if name != "explainer"}
 
     @cached_property
-    def explainer(self) -> Explainer | ClassExplainer:
+    def explainer(self) -> Explainer:
         """What explains the graph's nodes, made once."""
         mapped = self.graph if self.mapped is None else self.mapped
         return explainer_of(Scorer.of(self), self.graph, mapped, lambda: p_rare(self.logits, self.calibrators).cpu())

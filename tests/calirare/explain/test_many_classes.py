@@ -11,15 +11,10 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import PriorPlattCalibrator
-from calirare.explain import ClassExplainer, ExplanationContext, explainable_logits
-from calirare.explain.class_labels import DualClassLabels, IterativeClassLabels, PrimalClassLabels
-from calirare.explain.explainable_model import ExplainableModel, Shares
-from calirare.explain.network import ExplainableNetwork
-from calirare.explain.network_labels import TOLERANCE
-from calirare.explain.one_class import OneClass, class_log_odds, probabilities
+from calirare.explain import Explainer, ExplanationContext, explainable
+from calirare.explain.explainable_model import ExplainableModel, Shares, class_log_odds, probabilities
 from calirare.explain.shares import passed_on
 from calirare.graph import Graph
-from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import (
     GcnTraining,
     LabelPropagation,
@@ -32,14 +27,13 @@ from calirare.models import (
 )
 from calirare.training import Fitted
 from calirare_ext import Csr
+from tests.calirare.explain.cases import calibrator
 from tests.calirare.explain.test_edges import edges_of, with_relations, with_weights, without
-from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
+from tests.calirare.leave_one_out.cases import agreement
 from tests.helpers.tasks import rare_task
-from tests.helpers.tolerance import assert_telling, assert_within
 
 K = 3
 NODES = torch.tensor([44, 7, 130, 81, 200])
-ROUNDING = 1e6 * torch.finfo(torch.float64).eps
 FLOAT32 = 300 * torch.finfo(torch.float32).eps
 
 
@@ -48,15 +42,6 @@ def task() -> Graph:
     """With names, by which spread labels know the nodes of another graph."""
     graph = rare_task(n_classes=K)
     return dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(graph.n_nodes)]))
-
-
-@cache
-def calibrator() -> PriorPlattCalibrator:
-    """A map with a slope for each class, which is no affine one."""
-    generator = torch.Generator().manual_seed(1)
-    y = torch.randint(0, K, (200,), generator=generator)
-    z = torch.randn(200, K, generator=generator).double() + 2.0 * torch.nn.functional.one_hot(y, K)
-    return PriorPlattCalibrator(form_sd=0.5).fit(z, y)
 
 
 @cache
@@ -99,7 +84,7 @@ def detector(name: str) -> Fitted:
 @pytest.fixture(params=NAMES)
 def model(request) -> tuple[ExplainableModel, Fitted, Graph]:
     fitted = detector(request.param)
-    return explainable_logits(fitted, task()), fitted, task()
+    return explainable(fitted, task()), fitted, task()
 
 
 def centred(logits: Tensor) -> Tensor:
@@ -109,7 +94,7 @@ def centred(logits: Tensor) -> Tensor:
 
 def test_log_odds_are_those_of_the_detector(model):
     said, fitted, graph = model
-    found = centred(said.log_odds(NODES))
+    found = centred(said.logits(NODES))
     assert tuple(found.shape) == (len(NODES), K)
     assert float((found - centred(fitted.logits_of(graph)[NODES])).abs().max()) <= FLOAT32 * (found.abs().max() + 1)
 
@@ -119,7 +104,7 @@ def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(
     moved = 0.0
     for node in NODES[:2].tolist():
         ends = edges_of(graph, node)
-        found, base = said.without_edges(node, ends), said.log_odds(torch.tensor([node]))
+        found, base = said.without_edges(node, ends), said.logits(torch.tensor([node]))
         for (a, b), z in zip(ends.tolist(), found, strict=True):
             wanted = fitted.logits_of(without(graph, a, b))[node]
             assert float((z.softmax(0) - wanted.double().softmax(0)).abs().max()) <= FLOAT32
@@ -137,7 +122,7 @@ def test_edges_of_weights_and_types_are_left_out_too(name, changed):
     if name == "trees":
         weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
         fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)
-    said = explainable_logits(fitted, graph)
+    said = explainable(fitted, graph)
     for node in NODES[:2].tolist():
         ends = edges_of(graph, node)
         for (a, b), z in zip(ends.tolist(), said.without_edges(node, ends), strict=True):
@@ -146,20 +131,19 @@ def test_edges_of_weights_and_types_are_left_out_too(name, changed):
 
 
 def test_shares_add_up_to_the_logits_and_to_the_log_odds_of_every_class(model):
-    said, _, _ = model
+    said, fitted, graph = model
     shares = said.shares(NODES)
     if shares is None:
         assert any("shares are exact of networks of up to two layers" in note for note in said.notes)
         return
     assert len(set(shares.names)) == len(shares.names) == shares.values.shape[1]
-    off = centred(shares.base + shares.values.sum(1)) - centred(said.log_odds(NODES))
+    off = centred(shares.base + shares.values.sum(1)) - centred(said.logits(NODES))
     assert float(off.abs().max()) <= FLOAT32 * float(shares.values.abs().sum(1).max() + 1)
-    for mapping in (None, calibrator()):
+    for mapping in (None, calibrator(K)):
         for of in range(K):
-            own, told = OneClass(said, mapping, of), probabilities(said.log_odds(NODES), mapping)[:, of]
-            assert torch.allclose(torch.sigmoid(own.log_odds(NODES)), told, rtol=0, atol=1e-12)
-            found = own.shares(NODES)
-            off = found.base + found.values.sum(1) - own.log_odds(NODES)
+            context = ExplanationContext(graph, fitted.nodes, fitted.targets, tuple("abc"), mapping, None)
+            found = Explainer(said, context).feature_shares(NODES, of)
+            off = found.base + found.values.sum(1) - class_log_odds(probabilities(said.logits(NODES), mapping), of)
             assert float(off.abs().max()) <= FLOAT32 * float(found.values.abs().sum(1).max() + 1)
             assert float(found.values.abs().max()) > 0.01
 
@@ -189,67 +173,18 @@ def test_what_is_passed_on_is_the_integral_of_the_gradient_along_the_way():
     assert float((found.base + found.values.sum(1) - steps(end)).abs().max()) <= 1e-12
 
 
-@pytest.fixture(scope="module")
-def network():
-    return ExplainableNetwork(*trained(K))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("layers", "least"), [(1, 0.99), (2, 0.95)])
-def test_labels_effects_on_p_are_those_of_retraining_without_the_label(layers, least):
-    fitted, graph = trained(K, layers)
-    said, nodes = ExplainableNetwork(fitted, graph), torch.arange(graph.n_nodes)
-    moved = torch.nn.functional.pad(retrained(K, layers).change.double(), (0, 0, 1, 0)).permute(2, 0, 1)  # [s, n, k]
-    for mapping in (None, calibrator()):
-        for of in range(K):
-            own = OneClass(said, mapping, of)
-            p, after = torch.sigmoid(own.log_odds(nodes)), torch.sigmoid(own.without_each_label(nodes)[SOME])
-            truth = probabilities(said.log_odds(nodes) + moved, mapping)[..., of]
-            assert agreement(p - after, p - truth)[0] >= least
-
-
-def test_a_label_alone_is_what_leave_one_out_says_and_a_set_of_one(network):
-    nodes = torch.arange(network.graph.n_nodes)
-    alone, base = network.without_each_label(nodes), network.log_odds(nodes)
-    change = leave_one_out(network.fitted, network.graph, ALO()).change  # [n, k - 1, m]
-    wanted = base + torch.nn.functional.pad(change.double(), (0, 0, 1, 0)).permute(2, 0, 1)
-    bound = ROUNDING * (alone.abs() + 1)
-    assert_telling(wanted - base, bound)
-    assert_within(alone, wanted, bound)
-    none = torch.tensor([], dtype=torch.int64)
-    sets = network.without_labels(nodes, [none, torch.tensor([4])])
-    assert_within(sets[0], base, bound[0])
-    assert_within(sets[1], alone[4], bound[4])
-
-
-SETS = [torch.tensor([0, 3, 7]), torch.tensor([1]), torch.arange(5, 13)]
-
-
-def test_labels_say_the_same_in_every_form(network):
-    field = network.fitted.evaluation_field(network.graph, torch.arange(network.graph.n_nodes))
-    dual, primal, steps = (
-        kind(network.fitted, network.fitted.weight_decay)
-        for kind in (DualClassLabels, PrimalClassLabels, IterativeClassLabels)
-    )
-    for said in (lambda labels: labels.change(field), lambda labels: labels.change_without(field, SETS)):
-        assert_within(said(primal), said(dual), ROUNDING * (said(dual).abs() + 1))
-    wanted = dual.change_without(field, SETS)
-    assert agreement(steps.change_without(field, SETS), wanted)[1] <= 10 * TOLERANCE
-    assert agreement(steps.change(field), dual.change(field))[0] >= 0.9  # one sampled number for a block of leverage
-
-
 @pytest.mark.parametrize("name", ["pool of trees", "pool of average"])
 def test_labels_of_a_pool_reach_a_node_by_what_all_nodes_nearby_say(name):
     fitted, graph = detector(name), task()
-    said, nodes = explainable_logits(fitted, graph), torch.arange(graph.n_nodes)
-    base, some = explainable_logits(fitted.base, graph), [torch.tensor([5]), torch.tensor([3, 17, 30])]
+    said, nodes = explainable(fitted, graph), torch.arange(graph.n_nodes)
+    base, some = explainable(fitted.base, graph), [torch.tensor([5]), torch.tensor([3, 17, 30])]
     found, alone = said.without_labels(NODES, some), said.without_each_label(NODES)[5]
     for row, places in enumerate(some):
         wanted = fitted.pooled(graph, base.without_labels(nodes, [places])[0])[NODES]
         assert float((found[row].softmax(1) - wanted.softmax(1)).abs().max()) <= FLOAT32
     wanted = fitted.pooled(graph, base.without_each_label(nodes)[5])[NODES]
     assert float((alone.softmax(1) - wanted.softmax(1)).abs().max()) <= FLOAT32
-    assert float((found - said.log_odds(NODES)).abs().max()) > 0.01
+    assert float((found - said.logits(NODES)).abs().max()) > 0.01
 
 
 def test_a_node_without_a_neighbour_is_explained_too():
@@ -257,14 +192,14 @@ def test_a_node_without_a_neighbour_is_explained_too():
     lone = without_edges_of(graph, 44)
     train = graph.split.train
     fitted = NeighbourPool.of(TreesDetector(TreesTraining(rounds=8, patience=0, folds=2)).fit(lone, train), lone)
-    said, node = explainable_logits(fitted, lone), torch.tensor([44])
+    said, node = explainable(fitted, lone), torch.tensor([44])
     wanted = fitted.logits_of(lone)[node]
     shares = said.shares(node)
     off = centred(shares.base + shares.values.sum(1)) - centred(wanted)
     assert float(off.abs().max()) <= FLOAT32 * 100
     assert tuple(said.without_each_label(node).shape) == (len(train), 1, K)
     assert float((said.without_labels(node, [torch.tensor([], dtype=torch.int64)])[0] - wanted).abs().max()) <= FLOAT32
-    own = ClassExplainer(said, ExplanationContext(lone, fitted.nodes, fitted.targets, ("a", "b", "c"), None, torch.inf))
+    own = Explainer(said, ExplanationContext(lone, fitted.nodes, fitted.targets, ("a", "b", "c"), None, None))
     assert own.explain(node)[0].edges == ()
 
 
@@ -275,14 +210,14 @@ def test_two_classes_that_are_taken_as_they_are_have_their_logits_too(pooled):
     if pooled:
         weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
         fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)
-    said, ends = explainable_logits(fitted, graph), edges_of(graph, 44)
-    off = centred(said.log_odds(NODES)) - centred(fitted.logits_of(graph)[NODES])
+    said, ends = explainable(fitted, graph), edges_of(graph, 44)
+    off = centred(said.logits(NODES)) - centred(fitted.logits_of(graph)[NODES])
     assert float(off.abs().max()) <= FLOAT32
     for (a, b), z in zip(ends.tolist(), said.without_edges(44, ends), strict=True):
         off = centred(z) - centred(fitted.logits_of(without(graph, a, b))[44])
         assert float(off.abs().max()) <= FLOAT32
-    own = ClassExplainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, ("a", "b"), None, torch.inf))
-    each = own.explain(torch.tensor([44]), 0)[0]
+    own = Explainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, ("a", "b"), None, None))
+    each = own.explain(torch.tensor([44]), of=0)[0]
     assert each.p == pytest.approx(float(fitted.logits_of(graph)[44].softmax(0)[0]), abs=1e-6)
     assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
 
@@ -296,31 +231,31 @@ def without_edges_of(graph: Graph, node: int) -> Graph:
 
 def test_of_nodes_with_very_many_near_the_farthest_are_held(monkeypatch):
     graph = task()
-    said = explainable_logits(detector("pool of trees"), graph)
+    said = explainable(detector("pool of trees"), graph)
     exact = said.without_each_label(NODES)
     assert not any("held" in note for note in said.notes)
     monkeypatch.setattr("calirare.explain.pool.REACH", 12)
     rough = said.without_each_label(NODES)
     assert any("the farthest is held" in note for note in said.notes)
     assert float((rough - exact).abs().max()) > 0
-    assert agreement(rough - said.log_odds(NODES), exact - said.log_odds(NODES))[0] > 0.8
+    assert agreement(rough - said.logits(NODES), exact - said.logits(NODES))[0] > 0.8
     ends = edges_of(graph, 44)
     monkeypatch.setattr("calirare.explain.pool.PAIRS", 1)  # of no node nearby
     assert tuple(said.without_edges(44, ends).shape) == (len(ends), K)
 
 
-def explainer(name: str, mapping: PriorPlattCalibrator | None = None) -> ClassExplainer:
+def explainer(name: str, mapping: PriorPlattCalibrator | None = None) -> Explainer:
     fitted, graph = detector(name), task()
     names = ("plain", "odd", "rare, one")
-    said = explainable_logits(fitted, graph)
-    return ClassExplainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, torch.inf))
+    said = explainable(fitted, graph)
+    return Explainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, None))
 
 
 @pytest.mark.parametrize("name", ["hops", "pool of average"])
 def test_numbers_of_an_explanation_agree_with_each_other(name):
-    own, nodes = explainer(name, calibrator()), NODES[:2] if name == "pool of average" else NODES
+    own, nodes = explainer(name, calibrator(K)), NODES[:2] if name == "pool of average" else NODES
     p = own.probabilities(nodes)
-    assert torch.allclose(p, calibrator().transform(detector(name).logits_of(task())[nodes].double()), atol=1e-6)
+    assert torch.allclose(p, calibrator(K).transform(detector(name).logits_of(task())[nodes].double()), atol=1e-6)
     found = own.explain(nodes)
     for each, row in zip(found, p, strict=True):
         assert each.of == each.prediction == own.context.class_names[int(row.argmax())]
@@ -329,7 +264,7 @@ def test_numbers_of_an_explanation_agree_with_each_other(name):
         assert all(label.without == each.p - label.effect for label in each.labels)
         assert each.needed is not None
         assert each.needed.enough == (each.needed.instead != each.of)
-    other = own.explain(nodes, 2)
+    other = own.explain(nodes, of=2)
     for each, row in zip(other, p, strict=True):
         assert each.of == "rare, one"
         assert each.p == pytest.approx(float(row[2]), abs=1e-6)

@@ -1,4 +1,4 @@
-"""Labels of networks: what is said of them is what retraining without them says, in every form."""
+"""Labels of networks: effects are those of retraining without or with them, in every form, for two classes and more."""
 
 from __future__ import annotations
 
@@ -8,32 +8,28 @@ import pytest
 import torch
 
 from calirare.explain import network_labels
+from calirare.explain.explainable_model import probabilities
 from calirare.explain.network import ExplainableNetwork
-from calirare.explain.network_labels import (
-    TOLERANCE,
-    DualLabels,
-    IterativeLabels,
-    PrimalLabels,
-    jacobian_at,
-    pulled,
-    pulled_together,
-)
+from calirare.explain.network_labels import TOLERANCE, DualLabels, IterativeLabels, PrimalLabels, jacobian_at
+from calirare.explain.proximal_label_update import resting_gradients
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import MlpTraining
 from calirare.models.gcn_fit import of_network
 from calirare.training import minimise
+from tests.calirare.explain.cases import calibrator
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
 from tests.helpers.tasks import rare_task
-from tests.helpers.tolerance import assert_identical, assert_telling, assert_within
+from tests.helpers.tolerance import assert_telling, assert_within
 
 SETS = [torch.tensor([0, 3, 7]), torch.tensor([1]), torch.arange(5, 13)]
 # Two systems solved in float64 instead of one, of condition about 1e4 here.
 ROUNDING = 1e6 * torch.finfo(torch.float64).eps
+MORE = torch.tensor([25, 103])  # nodes without a label
 
 
-@pytest.fixture(scope="module")
-def model():
-    return ExplainableNetwork(*trained())
+@pytest.fixture(scope="module", params=[2, 3])
+def model(request):
+    return ExplainableNetwork(*trained(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +37,27 @@ def everyone(model):
     return torch.arange(model.graph.n_nodes)
 
 
+def fixed(logits: torch.Tensor) -> torch.Tensor:
+    """Logits less that of class 0."""
+    return logits.double() - logits.double()[..., :1]
+
+
+def forms(model: ExplainableNetwork) -> list:
+    return [kind(model.fitted, model.fitted.weight_decay) for kind in (DualLabels, PrimalLabels, IterativeLabels)]
+
+
 @pytest.mark.slow
-def test_effects_are_those_of_retraining_without_the_label(model, everyone):
-    change = model.without_each_label(everyone) - model.log_odds(everyone)
-    assert agreement(change[SOME].T, retrained().change[:, 0])[0] >= 0.98
-    p, after = torch.sigmoid(model.log_odds(everyone)), torch.sigmoid(model.without_each_label(everyone)[SOME])
-    truth = torch.sigmoid(model.log_odds(everyone)[:, None] + retrained().change[:, 0])
-    assert agreement((p - after).T, p[:, None] - truth)[0] >= 0.98
+@pytest.mark.parametrize(("k", "layers", "least"), [(2, 2, 0.98), (3, 1, 0.99), (3, 2, 0.95)])
+def test_effects_on_p_are_those_of_retraining_without_the_label(k, layers, least):
+    fitted, graph = trained(k, layers)
+    model, nodes = ExplainableNetwork(fitted, graph), torch.arange(graph.n_nodes)
+    base = model.logits(nodes)
+    moved = torch.nn.functional.pad(retrained(k, layers).change.double(), (0, 0, 1, 0)).permute(2, 0, 1)  # [s, n, k]
+    for mapping in (None, calibrator(k)):
+        p, after = probabilities(base, mapping), probabilities(model.without_each_label(nodes)[SOME], mapping)
+        truth = probabilities(base + moved, mapping)
+        for of in range(k):
+            assert agreement((p - after)[..., of], (p - truth)[..., of])[0] >= least
 
 
 @pytest.mark.slow
@@ -58,57 +68,42 @@ def test_a_set_of_labels_is_left_out_as_one(model, everyone):
     weights[places] = 0
     without = fitted.copy(sample_weights=weights)
     minimise(without, tolerance=1e-6, max_steps=200, warm=True)
-    after = without.logits_of(model.graph)
-    truth = after[:, 1] - after[:, 0] - model.log_odds(everyone)
-    found = model.without_labels(everyone, [places])[0] - model.log_odds(everyone)
-    assert agreement(found, truth)[0] >= 0.95
+    truth = fixed(without.logits_of(model.graph)) - fixed(model.logits(everyone))
+    found = fixed(model.without_labels(everyone, [places])[0]) - fixed(model.logits(everyone))
+    assert agreement(found.flatten(), truth.flatten())[0] >= 0.93
 
 
-def test_a_set_of_one_is_the_label_alone_and_what_leave_one_out_says(model, everyone):
-    alone = model.without_each_label(everyone)
-    change = leave_one_out(model.fitted, model.graph, ALO()).change[:, 0].T
+def test_a_label_is_what_leave_one_out_gives_and_a_set_of_one(model, everyone):
+    alone, base = model.without_each_label(everyone), model.logits(everyone)
+    change = leave_one_out(model.fitted, model.graph, ALO()).change  # [n, k - 1, m]
+    wanted = base + torch.nn.functional.pad(change.double(), (0, 0, 1, 0)).permute(2, 0, 1)
     bound = ROUNDING * (alone.abs() + 1)
-    assert_telling(change, bound)
-    assert_within(alone, model.log_odds(everyone) + change, bound)
-    assert_within(model.without_labels(everyone, [torch.tensor([4])]), alone[4:5], bound[4:5])
-    none = torch.tensor([], dtype=torch.int64)
-    both = model.without_labels(everyone, [none, torch.tensor([4])])
-    assert_identical(both[0], model.log_odds(everyone))
-    assert_within(both[1:], alone[4:5], bound[4:5])
-    assert model.without_labels(everyone, []).shape == (0, everyone.numel())
+    assert_telling((wanted - base)[..., 1:], bound[..., 1:])
+    assert_within(alone, wanted, bound)
+    sets = model.without_labels(everyone, [torch.tensor([], dtype=torch.int64), torch.tensor([4])])
+    assert_within(sets[0], base, bound[0])
+    assert_within(sets[1], alone[4], bound[4])
+    assert model.without_labels(everyone, []).shape == (0, *base.shape)
 
 
-def test_the_primal_form_says_the_same(model, everyone):
+def test_labels_are_left_out_alike_in_every_form(model, everyone):
+    """Leverages, which conjugate gradients sample, play no part in sets; those near one are sampled badly."""
     field = model.fitted.evaluation_field(model.graph, everyone)
-    dual, primal = (kind(model.fitted, model.fitted.weight_decay) for kind in (DualLabels, PrimalLabels))
-    pairs = (
-        (dual.change(field), primal.change(field)),
-        (dual.change_without(field, SETS), primal.change_without(field, SETS)),
-    )
-    for expected, found in pairs:
-        assert_within(found, expected, ROUNDING * (expected.abs() + 1))
+    dual, primal, steps = forms(model)
+    wanted, every = dual.change_without(field, SETS), dual.change(field)
+    assert_within(primal.change_without(field, SETS), wanted, ROUNDING * (wanted.abs() + 1))
+    assert_within(primal.change(field), every, ROUNDING * (every.abs() + 1))
+    assert agreement(steps.change_without(field, SETS), wanted)[1] <= 10 * TOLERANCE
+    assert agreement(steps.change(field), every)[0] >= 0.9
 
 
 @pytest.mark.slow
-def test_conjugate_gradients_say_the_same_up_to_where_they_stop(model, everyone):
-    """Leverages, which are sampled, play no part in sets; those near one are sampled badly, and the ranking stands."""
-    field = model.fitted.evaluation_field(model.graph, everyone)
-    dual, steps = (kind(model.fitted, model.fitted.weight_decay) for kind in (DualLabels, IterativeLabels))
-    assert agreement(steps.change_without(field, SETS), dual.change_without(field, SETS))[1] <= 10 * TOLERANCE
-    assert agreement(steps.change(field), dual.change(field))[0] >= 0.95
-
-
-MORE = torch.tensor([25, 103])  # nodes without a label
-
-
-@pytest.mark.slow
-def test_a_label_more_is_what_training_with_it_says(model, everyone):
-    """Each node of `MORE` labelled as rest and as rare, of the weight that its class has, and trained on to the end."""
-    fitted, graph = model.fitted, model.graph
-    found = model.with_each_label(everyone, MORE) - model.log_odds(everyone)
-    truth, before = torch.empty_like(found), model.log_odds(everyone)
-    m = fitted.nodes.numel()
-    for label in (0, 1):
+def test_a_label_more_is_what_training_with_it_gives(model, everyone):
+    """Each node of `MORE` with each label, of the weight that its class has, and trained on to the end."""
+    fitted, graph, base = model.fitted, model.graph, fixed(model.logits(everyone))
+    found = fixed(model.with_each_label(everyone, MORE)) - base
+    truth, m = torch.empty_like(found), fitted.nodes.numel()
+    for label in range(fitted.n_classes):
         worth = fitted.sample_weights[fitted.targets == label].mean()
         for row, node in enumerate(MORE):
             y = graph.y.clone()
@@ -117,36 +112,40 @@ def test_a_label_more_is_what_training_with_it_says(model, everyone):
             weights = torch.cat([fitted.sample_weights, worth[None]]) * ((m + 1) / m)
             more = of_network(fitted.copy().model, replace(graph, y=y), nodes, fitted.weight_decay, weights)
             minimise(more, tolerance=1e-4, max_steps=60, warm=True)
-            after = more.logits_of(graph)
-            truth[label, row] = after[:, 1] - after[:, 0] - before
-    assert agreement(found.flatten(0, 1).T, truth.flatten(0, 1).T)[0] >= 0.9
+            truth[label, row] = fixed(more.logits_of(graph)) - base
+    assert agreement(found.flatten(), truth.flatten())[0] >= 0.9
     own = found[:, torch.arange(len(MORE)), MORE]
-    assert bool((own[0] < 0).all() and (own[1] > 0).all()), "a label draws its own node to its class"
+    drawn = torch.stack([own[c, :, c] - own[c].mean(-1) for c in range(fitted.n_classes)])
+    assert bool((drawn > 0).all()), "a label draws its own node to its class"
 
 
-def test_a_label_more_is_the_same_in_every_form(model, everyone):
+def test_labels_more_are_the_same_in_every_form_and_one_is_itself(model, everyone):
     fields = [model.fitted.evaluation_field(model.graph, some) for some in (everyone, MORE)]
-    z = model.log_odds(MORE)
-    dual, primal, steps = (
-        kind(model.fitted, model.fitted.weight_decay).change_with(*fields, z)
-        for kind in (DualLabels, PrimalLabels, IterativeLabels)
+    z, y = model.logits(MORE), torch.tensor([1, 0])
+    each, together = (
+        [method(labels) for labels in forms(model)]
+        for method in (
+            lambda labels: labels.change_with(*fields, z),
+            lambda labels: labels.change_with_all(*fields, z, y),
+        )
     )
-    for found in (primal, steps):
-        assert agreement(found.flatten(0, 1), dual.flatten(0, 1))[1] <= 10 * TOLERANCE
+    for dual, *others in (each, together):
+        for found in others:
+            assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
+    alone = model.with_labels(everyone, MORE[:1], y[:1])
+    assert_within(alone, model.with_each_label(everyone, MORE[:1])[1, 0], 1e-6)
 
 
 @pytest.mark.parametrize("nodes_at_once", [1, 7])
 @pytest.mark.parametrize("kind", [DualLabels, PrimalLabels])
 def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, everyone, kind, nodes_at_once):
-    """In the order that nodes are asked for, whichever it is."""
-    fields = [
-        model.fitted.evaluation_field(model.graph, some) for some in (everyone[::6].flip(0), torch.arange(90, 100))
-    ]
-    labels, z = kind(model.fitted, model.fitted.weight_decay), model.log_odds(torch.arange(90, 100))
-    y = torch.arange(10) % 2
+    """In the order of the nodes, whichever it is."""
+    some = torch.arange(90, 100)
+    fields = [model.fitted.evaluation_field(model.graph, nodes) for nodes in (everyone[::6].flip(0), some)]
+    labels, z, y = kind(model.fitted, model.fitted.weight_decay), model.logits(some), torch.arange(10) % 2
     known, together = labels.change_with(*fields, z), labels.change_with_all(*fields, z, y)
-    made = []
-    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * labels.linearised.n_parameters)
+    made, numbers = [], labels.linearised.n_parameters * labels.error.shape[1]
+    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * numbers)
     monkeypatch.setattr(
         network_labels,
         "jacobian_at",
@@ -160,69 +159,53 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, ever
     assert max(made) == nodes_at_once
 
 
+@pytest.mark.parametrize("k", [2, 3])
 @pytest.mark.parametrize("nodes_at_once", [7, 1000])
-def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, nodes_at_once):
+def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, k, nodes_at_once):
     """A perceptron on columns, whose nodes read nobody else: kernels cost the less."""
-    task = rare_task()
+    task = rare_task(n_classes=k)
     model = ExplainableNetwork(MlpTraining(epochs=15).fit(task, task.split.train), task)
     nodes, more = torch.arange(task.n_nodes).flip(0), torch.arange(20)
     fields = [model.fitted.evaluation_field(model.graph, some) for some in (nodes, more)]
-    labels, z, made = DualLabels(model.fitted, model.fitted.weight_decay), model.log_odds(more), []
+    labels, z, made = DualLabels(model.fitted, model.fitted.weight_decay), model.logits(more), []
     with monkeypatch.context() as patched:
         patched.setattr(network_labels, "closed_form", lambda linearised: False)
         known = labels.change_with(*fields, z)
-    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * labels.linearised.n_parameters)
+    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * labels.linearised.n_parameters * (k - 1))
     monkeypatch.setattr(network_labels, "jacobian_at", lambda *_: made.append(1))
     found = labels.change_with(*fields, z)
     torch.testing.assert_close(found, known, rtol=1e-4, atol=1e-5 * float(known.abs().max()))
     assert not made
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_a_label_comes_to_rest_where_its_own_gradient_says(label):
-    z, k, a = (
-        torch.tensor([-9.0, -0.5, 0.0, 7.0, 30.0]).double(),
-        torch.tensor([400.0, 3.0, 0.0, 80.0, 2.0]).double(),
-        0.7,
-    )
-    pull = pulled(z, k, a, label)
-    assert_within(a * (torch.sigmoid(z - k * pull) - label), pull, ROUNDING * (k + 1))
-    assert pull[2] == pytest.approx(a * (0.5 - label)), "without leverage the gradient where it stands"
+def gradient(z: torch.Tensor, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """a (p - e_y) at differences z [b, c, k - 1]."""
+    p = torch.nn.functional.pad(z, (1, 0)).softmax(-1)
+    return (a[..., None] * (p - torch.nn.functional.one_hot(y, p.shape[-1])))[..., 1:]
 
 
 @pytest.mark.parametrize("label", [0, 1])
-@pytest.mark.parametrize("leverage", [8474.9088, 1e7])
-def test_a_label_far_from_all_others_comes_to_rest_too(label, leverage):
-    """A node that is like no label has k a in the thousands, where steps of Newton's went to and fro without an end."""
-    z, k = torch.tensor([-2.8659, -30.0, 4.0]).double(), torch.full((3,), leverage).double()
-    pull = pulled(z, k, 1.0, label)
-    rest = z - k * pull
-    assert_within(torch.sigmoid(rest) - label, pull, 1e-6)
-    assert bool((rest.abs() < 31).all()), "it moves no further than its own loss asks for"
+@pytest.mark.parametrize("leverage", [0.0, 3.0, 8474.9088, 1e7])
+def test_a_label_rests_where_its_own_gradient_is(label, leverage):
+    """A node that is like no label has k a in the thousands, where full steps of Newton's go to and fro."""
+    z = torch.tensor([-30.0, -2.8659, -0.5, 0.0, 4.0, 30.0]).double()[:, None, None]
+    a, y = torch.ones(6, 1).double(), torch.full((6, 1), label)
+    pull = resting_gradients(z, torch.full((6, 1, 1), leverage).double(), a, y)
+    assert_within(gradient(z - leverage * pull, a, y), pull, 1e-6)
+    assert bool(((z - leverage * pull).abs() < 31).all()), "it moves no further than its own loss needs"
 
 
-def test_labels_that_come_together_come_to_rest_together():
+@pytest.mark.parametrize("width", [1, 2])
+def test_labels_that_come_together_rest_together(width):
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(12, 5, generator=generator).double()
+    rows = torch.randn(12 * width, 5, generator=generator).double()
     leverages = 300 * rows @ rows.T
-    z, y = torch.randn(12, generator=generator).double() - 2, torch.randint(2, (12,), generator=generator)
-    a = torch.rand(12, generator=generator).double() + 0.1
-    pull = pulled_together(z, leverages, a, y)
-    assert_within(a * (torch.sigmoid(z - leverages @ pull) - y), pull, 1e-7)
-    one = pulled_together(z[:1], leverages[:1, :1], a[:1], y[:1])
-    twice = pulled_together(z[[0, 0]], leverages[[0, 0]][:, [0, 0]], a[[0, 0]], y[[0, 0]])
-    assert float(twice.sum().abs()) < 1.3 * float(one.abs()), "the same label twice does not teach twice as much"
-    assert_within(one, pulled(z[:1], leverages[0, :1], float(a[0]), int(y[0])), 1e-9)
-
-
-def test_labels_together_are_the_same_in_every_form_and_one_is_itself(model, everyone):
-    y = torch.tensor([1, 0])
-    fields = [model.fitted.evaluation_field(model.graph, some) for some in (everyone, MORE)]
-    dual, primal, steps = (
-        kind(model.fitted, model.fitted.weight_decay).change_with_all(*fields, model.log_odds(MORE), y)
-        for kind in (DualLabels, PrimalLabels, IterativeLabels)
-    )
-    for found in (primal, steps):
-        assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
-    alone = model.with_labels(everyone, MORE[:1], y[:1])
-    assert_within(alone, model.with_each_label(everyone, MORE[:1])[1, 0], 1e-7)
+    z = torch.randn(1, 12, width, generator=generator).double() - 2
+    y = torch.randint(width + 1, (1, 12), generator=generator)
+    a = torch.rand(1, 12, generator=generator).double() + 0.1
+    pull = resting_gradients(z, leverages[None], a, y)
+    assert_within(gradient(z - (leverages @ pull.flatten()).view(z.shape), a, y), pull, 1e-7)
+    own = leverages[None, :width, :width]
+    one = resting_gradients(z[:, :1], own, a[:, :1], y[:, :1])
+    twice = resting_gradients(z[:, [0, 0]], own.repeat(1, 2, 2), a[:, [0, 0]], y[:, [0, 0]])
+    assert float(twice.sum(1).norm()) < 1.3 * float(one.norm()), "the same label twice does not tell twice as much"

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from calirare.calibration import PriorPlattCalibrator
-from calirare.explain.explainable_model import Shares, log_odds_of, probability
+from calirare.explain import difference
+from calirare.explain.explainable_model import Shares
 from calirare.explain.mixture import ExplainableMixture
 from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_shares import NEIGHBOURHOOD
@@ -52,11 +53,12 @@ def models(task):
 @pytest.mark.parametrize("which", range(7))
 def test_shares_add_up_to_the_log_odds(task, which):
     model = next(v for i, v in enumerate(models(task)) if i == which)
-    shares, said = model.shares(NODES), model.log_odds(NODES)
-    assert len(shares.names) == shares.values.shape[1] == len(set(shares.names))
-    assert float(shares.values.abs().max()) > 0.01
-    off = (shares.base + shares.values.sum(1) - said).abs()
-    assert bool((off <= FLOAT32 * (shares.values.abs().sum(1) + shares.base.abs() + 1)).all())
+    shares, said = model.shares(NODES), difference(model.logits(NODES))
+    base, values = difference(shares.base), difference(shares.values)
+    assert len(shares.names) == values.shape[1] == len(set(shares.names))
+    assert float(values.abs().max()) > 0.01
+    off = (base + values.sum(1) - said).abs()
+    assert bool((off <= FLOAT32 * (values.abs().sum(1) + base.abs() + 1)).all())
 
 
 def test_of_a_linear_model_they_are_weights_times_deviations(task):
@@ -66,7 +68,7 @@ def test_of_a_linear_model_they_are_weights_times_deviations(task):
     weight = fitted.model.weights[0].detach().double()
     expected = (x[NODES] - x.mean(0)) * (weight[:, 1] - weight[:, 0])
     found = model.shares(NODES)
-    assert float((found.values - expected).abs().max()) <= FLOAT32 * float(expected.abs().max())
+    assert float((difference(found.values) - expected).abs().max()) <= FLOAT32 * float(expected.abs().max())
     assert "mean of neighbours of feature 2" in found.names
     assert "mean over 2 hops of feature 2" in found.names
     assert "number of neighbours" in found.names
@@ -90,7 +92,7 @@ def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(
     assert found.names[d] == NEIGHBOURHOOD + found.names[0]
     expected = torch.cat([integral[node], integral.sum(0) - integral[node]])
     # A kink between two of the points costs a step of it.
-    assert float((found.values[0] - expected).abs().max()) <= 20 / steps * float(expected.abs().max())
+    assert float((difference(found.values)[0] - expected).abs().max()) <= 20 / steps * float(expected.abs().max())
 
 
 @pytest.fixture(scope="module")
@@ -111,19 +113,19 @@ def test_an_average_says_what_its_detector_says_and_its_shares_add_up(mixture, t
     logits = torch.stack(
         [member.weight * member.probabilities(member.fitted.logits_of(task, NODES)) for member in detector.members]
     )
-    p = logits.sum(0)[:, 1]
-    assert float((torch.sigmoid(model.log_odds(NODES)) - p).abs().max()) <= FLOAT32
+    assert float((model.logits(NODES).softmax(1) - logits.sum(0)).abs().max()) <= FLOAT32
     shares = model.shares(NODES)
-    assert float((shares.base + shares.values.sum(1) - model.log_odds(NODES)).abs().max()) <= FLOAT32 * 10
-    own = [part.model.shares(NODES) for part in model.parts]
+    assert float((shares.base + shares.values.sum(1) - model.logits(NODES)).abs().max()) <= FLOAT32 * 10
+    own = [part.shares(NODES) for part in model.models]
     assert set(shares.names) == {name for each in own for name in each.names}
 
 
 def test_labels_and_edges_of_an_average_go_through_every_members_map(mixture):
-    model, _ = mixture
+    model, detector = mixture
 
-    def pooled(said):
-        return log_odds_of(sum(m.member.weight * probability(said(m.model), m.member.calibrator) for m in model.parts))
+    def pooled(logits):
+        pairs = zip(detector.members, model.models, strict=True)
+        return sum(member.weight * member.probabilities(logits(part)) for member, part in pairs).log()
 
     ends = torch.tensor([[20, 7], [20, 30]])
     sets = [torch.tensor([2, 5])]
@@ -134,7 +136,7 @@ def test_labels_and_edges_of_an_average_go_through_every_members_map(mixture):
     )
     for found, expected in pairs:
         assert float((found - expected).abs().max()) <= FLOAT32
-    assert float((pairs[0][0] - model.log_odds(NODES)).abs().max()) > 0.001
+    assert float((pairs[0][0] - model.logits(NODES)).abs().max()) > 0.001
 
 
 def test_stretched_shares_keep_signs_and_add_up_to_what_is_asked():

@@ -11,6 +11,7 @@ import torch
 
 import calirare
 from calirare.calibration import PriorPlattCalibrator, effective_shares
+from calirare.explain import difference
 from calirare.explain.label_propagation import ExplainablePropagation
 from calirare.explain.registry import explainable
 from calirare.graph import Graph
@@ -178,9 +179,8 @@ class TestExplanations:
     nodes = torch.tensor([0, 5, 9, 40])
 
     def said(self, graph, fitted, x):
-        """Log-odds of the nodes by dense algebra, with labels [n, 2]."""
-        z = ((reaching(graph, fitted.reach) @ x)[self.nodes] + fitted.prior / 2).log()
-        return z[:, 1] - z[:, 0]
+        """Logits of the nodes by dense algebra, with labels [n, 2]."""
+        return ((reaching(graph, fitted.reach) @ x)[self.nodes] + fitted.prior / 2).log()
 
     def labels(self, fitted):
         x = torch.zeros(80, 2, dtype=torch.float64)
@@ -189,7 +189,7 @@ class TestExplanations:
 
     def test_each_label_is_left_out_exactly(self, graph, fitted):
         model, x = ExplainablePropagation(fitted, graph), self.labels(fitted)
-        assert float((model.log_odds(self.nodes) - self.said(graph, fitted, x)).abs().max()) < 1e-5
+        assert float((model.logits(self.nodes) - self.said(graph, fitted, x)).abs().max()) < 1e-5
         got = model.without_each_label(self.nodes)
         for place, node in enumerate(fitted.nodes.tolist()):
             less = x.clone()
@@ -221,9 +221,10 @@ class TestExplanations:
             row = a[node].clone()
             row[other] = 0
             z = (fitted.reach * (row @ told) / row.sum().sqrt() + fitted.prior / 2).log()
-            assert float(got[i] - (z[1] - z[0])) == pytest.approx(0, abs=1e-5)
+            assert float(difference(got[i]) - difference(z)) == pytest.approx(0, abs=1e-5)
         away = model.without_edges(node, torch.tensor([[1, 2]]))
-        assert float(away - model.log_odds(torch.tensor([node]))) == pytest.approx(0, abs=1e-5)
+        off = difference(away) - difference(model.logits(torch.tensor([node])))
+        assert float(off) == pytest.approx(0, abs=1e-5)
         assert model.without_edges(8, torch.tensor([[8, 9]])).isnan().all()
 
 
@@ -233,12 +234,12 @@ def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fit
     )
     mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
     model, nodes = explainable(mixture, graph), torch.tensor([7, 5])
-    shares, odds = model.shares(nodes), model.log_odds(nodes)
-    assert float((shares.base + shares.values.sum(1) - odds).abs().max()) < 1e-9
+    shares, z = model.shares(nodes), model.logits(nodes)
+    assert float((shares.base + shares.values.sum(1) - z).abs().max()) < 1e-9
     alone = mixture_of({"trees": trees}, fitted.sample_weights)
-    told = mixture.rest.log_odds(explainable(alone, graph).log_odds(nodes)[0])
-    assert float(odds[0] - told) == pytest.approx(0, abs=1e-9)
-    assert float(odds[1] - explainable(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
+    others = explainable(alone, graph).logits(nodes)
+    assert float((z[0] - mixture.rest(others[0])).abs().max()) == pytest.approx(0, abs=1e-9)
+    assert float(difference(z[1]) - difference(others[1])) != pytest.approx(0, abs=1e-3)
 
 
 def test_where_nobody_near_speaks_the_others_are_as_sure_as_all_together(graph, fitted):

@@ -136,7 +136,7 @@ def test_the_folder_and_the_same_run_again(outcome: Outcome, folder, graph: cali
     assert settings.data.task == "classes"
     again = calirare.train(graph, settings)
     assert torch.equal(again.probabilities("population"), outcome.probabilities("population"))
-    for asked in (lambda: again.jackknife, lambda: again.next_labels(3)):
+    for asked in (lambda: again.jackknife,):
         with pytest.raises(InputError, match="is for a rare class, and the run was trained with task classes"):
             asked()
 
@@ -322,9 +322,14 @@ def test_wrong_labels_of_many_classes_are_found(apart, of_trees, tmp_path) -> No
     assert "probably wrong" in said.out
     assert pd.read_csv(tmp_path / "run" / "audit.csv").node.tolist() == table.node.tolist()
     assert formulas(tmp_path / "run" / "audit.csv") == []
-    said = call("audit", "--run", tmp_path / "run", "--next", "3")
-    assert said.code == 2
-    assert "review.csv begins with" in said.err
+    said = call("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz", "--next", "3")
+    assert said.code == 0, said.err
+    assert "half the sum of p" in said.out
+    worth = pd.read_csv(tmp_path / "run" / "next.csv")
+    assert list(worth.columns) == ["node", "value", "more", "prediction", "confidence", "reason"]
+    assert not set(worth.node) & set(table.node)
+    assert (worth["more"] > 0).all()
+    assert formulas(tmp_path / "run" / "next.csv") == []
 
 
 def formulas(path: Path) -> list[str]:
