@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import shutil
 from pathlib import Path
 
@@ -100,14 +101,6 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
     assert json.loads(out.read_text())["explanations"][0]["name"] == "8"
 
 
-@pytest.mark.slow
-def test_every_node_gets_a_picture(run, tmp_path):
-    said = call("explain", "--run", run, "--node", 7, 8, "--pictures", tmp_path / "why")
-    assert said.code == 0
-    assert sorted(path.name for path in (tmp_path / "why").iterdir()) == ["explain_7.png", "explain_8.png"]
-    assert said.out.count("wrote") == 2
-
-
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
@@ -171,6 +164,7 @@ def test_a_loaded_run_prepares_once_for_each_graph(run, monkeypatch):
     assert len(made) == 2
     saved.explain([5], explainer=saved.explainer())
     assert len(made) == 3
+    assert "_last_explainer" not in vars(pickle.loads(pickle.dumps(saved)))
 
 
 @pytest.mark.slow

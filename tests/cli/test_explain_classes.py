@@ -101,13 +101,13 @@ def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
     assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["explain_n3.png", "explain_n4.png"]
 
 
-def test_labels_are_left_out_by_whole_new_runs_too(either, tmp_path):
-    name = pd.read_csv(either / "predictions.csv")["node"][3]
-    said = call("explain", "--run", either, "--node", name, "--class", "ring, big", "--retrain", 1, "--json")
+def test_labels_are_left_out_by_whole_new_runs_too(run, tmp_path):
+    name = pd.read_csv(run / "predictions.csv")["node"][3]
+    said = call("explain", "--run", run, "--node", name, "--class", "ring, big", "--retrain", 1, "--json")
     assert said.code == 0, said.err
     strongest = json.loads(said.out)["explanations"][0]["labels"][0]
     pd.DataFrame({"node": [strongest["name"]]}).to_csv(tmp_path / "gone.csv", index=False)
-    forgot = call("update", "--run", either, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "new")
+    forgot = call("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "new")
     assert forgot.code == 0, forgot.err
     table = pd.read_csv(tmp_path / "new" / "predictions.csv").set_index("node")
     assert strongest["retrained"] == pytest.approx(table.loc[name, "p_ring, big"], abs=1e-6)
@@ -138,17 +138,6 @@ def test_a_run_of_a_rare_class_has_one_class_to_explain(finished):
     assert "--class is of a run with task classes" in assert_refused(
         call("explain", "--run", run, "--node", "5", "--class", "other")
     )
-
-
-def test_a_loaded_run_prepares_once_for_each_graph(run):
-    saved = calirare.load(run)
-    first = saved.explain(["n3"], class_name="loan")
-    kept = saved._last_explainer[0][1]
-    assert saved.explain(["n3"], class_name="loan") == first
-    assert saved._last_explainer[0][1] is kept
-    saved.explain(["n3"], graph=saved.graph())
-    assert saved._last_explainer[0][1] is not kept
-    assert "_last_explainer" not in vars(pickle.loads(pickle.dumps(saved)))
 
 
 def test_python_says_what_the_command_says_and_a_copy_of_the_outcome_too():

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import calirare
-from calirare.page.against_classes import _caveat, against_classes
+from calirare.page.against import _class_caveat, against
 from calirare.page.classes import INSTEAD, _verdict
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 from tests.helpers.classes import NAMES, blocks, file_of
@@ -79,33 +79,33 @@ def test_two_runs_of_many_classes_stand_side_by_side(place, page):
 def test_the_nodes_that_differ_are_told_the_furthest_apart_first(place):
     here, there = (calirare.load(place / name) for name in ("one", "anew"))
     metrics = json.loads((place / "one" / "metrics.json").read_text())
-    found = against_classes(here, metrics, here.to_frame(), there)
+    found = against(here, metrics, here.to_frame(), there)
     p = [f"p_{name}" for name in NAMES]
     first, second = here.to_frame().set_index("node"), there.to_frame().set_index("node")
     apart = (first[p] - second[p]).abs().sum(axis=1) / 2
     differ = first.prediction != second.prediction
-    assert found.counts["differ"] == differ.sum() > len(found.changed) == 25
+    assert found["counts"]["differ"] == differ.sum() > len(found["changed"]) == 25
     wanted = apart[differ].sort_values(ascending=False, kind="stable")[:25]
-    assert [row["apart"] for row in found.changed] == [f"{each:.3f}" for each in wanted]
-    for row in found.changed:
+    assert [row["apart"] for row in found["changed"]] == [f"{each:.3f}" for each in wanted]
+    for row in found["changed"]:
         node = int(row["node"])
         assert (row["here"], row["there"]) == (first.prediction[node], second.prediction[node])
         assert (row["p_here"], row["p_there"]) == (f"{first.confidence[node]:.3f}", f"{second.confidence[node]:.3f}")
         assert row["label"] == (first.y[node] or "unknown")
-    assert found.settings == ()
-    assert found.same_nodes
-    assert "judged on different nodes" in found.caveat
-    assert "Maps are of labels of shifted, where classes may be in other shares." in found.caveat
-    assert ("maps fitted anew on", "no fresh labels", "400 labels of shifted") in found.measures
+    assert found["settings"] == ()
+    assert found["same_nodes"]
+    assert "judged on different nodes" in found["caveat"]
+    assert "Maps are of labels of shifted, where classes may be in other shares." in found["caveat"]
+    assert ("maps fitted anew on", "no fresh labels", "400 labels of shifted") in found["measures"]
 
 
 def test_labels_that_only_the_other_run_has_and_nodes_of_one_alone(place):
     here, there = (calirare.load(place / name) for name in ("one", "anew"))
     metrics = json.loads((place / "one" / "metrics.json").read_text())
     table = here.to_frame()
-    found = against_classes(here, metrics, table.assign(y="")[::-1].iloc[:400], there)
-    assert (found.same_nodes, found.counts["both"]) == (False, 400)
-    labelled = [row["label"] for row in found.changed if row["label"] != "unknown"]
+    found = against(here, metrics, table.assign(y="")[::-1].iloc[:400], there)
+    assert (found["same_nodes"], found["counts"]["both"]) == (False, 400)
+    labelled = [row["label"] for row in found["changed"] if row["label"] != "unknown"]
     assert labelled
     assert all(label.endswith(" (there)") for label in labelled)
 
@@ -132,7 +132,7 @@ def test_a_run_beside_itself_differs_in_nothing(place, tmp_path):
 )
 def test_measures_are_held_together_where_they_are_of_the_same(there, same, words):
     here = {"judged_on": "test", "n_judged": 8, "target": "population", "report": {"population": {}, "balanced": {}}}
-    found = _caveat(here, here | there, same)
+    found = _class_caveat(here, here | there, same)
     assert words in found
     assert bool(found) == bool(words)
 
@@ -141,7 +141,7 @@ def test_measures_are_held_together_where_they_are_of_the_same(there, same, word
 def test_fresh_labels_are_the_same_where_they_are_of_one_graph(graph, words):
     here = {"judged_on": "fresh", "n_judged": 8, "target": "population", "report": {"population": {}}}
     one, two = ({"recalibrated": {"graph": name, "labels": 8, "own_graph": False}} for name in ("march", graph))
-    found = _caveat(here | one, here | two, True)
+    found = _class_caveat(here | one, here | two, True)
     assert words in found
     assert bool(found) == bool(words)
     assert ("Maps are of labels of april and of march, where" in found) == (graph == "april")

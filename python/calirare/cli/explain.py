@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import one_step
-from calirare.explain import ExplanationContext, Explanations, Group, draw, picture_name, text_of
-from calirare.graph import Graph
+from calirare.explain import draw, picture_name, text_of
 from calirare.pipeline import retrained
 from calirare.run import load, read_groups, write_json
 
@@ -66,10 +64,23 @@ def run(
         raise InputError("explain: --groups is the table of a column to group by: name the column too (--group)")
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     node = None if node is None else [as_terminals_write(name) for name in node]
-    of = None if class_name is None else as_terminals_write(class_name)
-    wanted = Wanted(graph, node, of, top, labels, group and as_terminals_write(group), groups, retrain)
+    class_name = None if class_name is None else as_terminals_write(class_name)
+    by = None if group is None else as_terminals_write(group)
     with Reporter():
-        found, context = _found(folder, wanted)
+        with one_step(READING):
+            saved = load(folder)
+            explainer = saved.explainer(graph)
+        context = explainer.context
+        found = saved.explain(
+            node,
+            explainer=explainer,
+            class_name=class_name,
+            top=top,
+            labels=max(STORED if labels is None else labels, retrain or 0),
+            group=by if by is None or groups is None else read_groups(groups, by, context.graph),
+        )
+        if retrain is not None:
+            found = retrained(saved, context.graph, found, retrain)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
@@ -85,48 +96,6 @@ def run(
     print(text_of(found) if labels is None else text_of(found, labels=labels), end="")
     for path in [*([] if out is None else [out]), *drawn]:
         print(f"wrote        {path}")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked, see `run`."""
-
-    graph: str | None
-    node: list[str] | None
-    class_name: str | None
-    top: int | None
-    labels: int | None
-    group: str | None
-    groups: Path | None
-    retrain: int | None
-
-    def grouped(self, graph: Graph) -> Group | None:
-        """Returns by what labels are grouped, of a table other than the run's own the group of each node."""
-        if self.group is None or self.groups is None:
-            return self.group
-        return read_groups(self.groups, self.group, graph)
-
-    @property
-    def shown(self) -> int:
-        """How many labels are told of."""
-        return max(STORED if self.labels is None else self.labels, self.retrain or 0)
-
-
-def _found(folder: Path, wanted: Wanted) -> tuple[Explanations, ExplanationContext]:
-    """Returns what the run says, with runs trained anew where they are asked for."""
-    with one_step(READING):
-        saved = load(folder)
-        made = saved.explainer(wanted.graph)
-    graph = made.context.graph
-    found = saved.explain(
-        wanted.node,
-        explainer=made,
-        class_name=wanted.class_name,
-        top=wanted.top,
-        labels=wanted.shown,
-        group=wanted.grouped(graph),
-    )
-    return found if wanted.retrain is None else retrained(saved, graph, found, wanted.retrain), made.context
 
 
 def as_terminals_write(name: str) -> str:

@@ -1,13 +1,13 @@
-"""How much of what one node says reaches another along the edges, by walks from both ends that meet on the way.
+"""How much of one node's label reaches another along the edges, by walks from both ends that meet on the way.
 
 Asked for is sum_{t = 1..T} alpha^t (S^t)_vu with S = D^-1/2 A D^-1/2, which is symmetric, so that
 
     (S^{a + b})_vu = <S^a e_v, S^b e_u>:
 
 a steps from v and b from u tell of walks of a + b. The first steps from a node touch few others; a little later each
-takes a product with every edge. So sources take steps, once, as long as these are cheap, and the nodes that are asked
-about take what is left of T. Once nodes have spent as much on products with every edge as it would take to walk on from
-the sources until none is left to nodes, sources walk on; that happens once.
+takes a product with every edge. So sources take steps, once, as long as these are cheap, and the nodes that are
+explained take what is left of T. Once nodes have spent as much on products with every edge as it would take to walk on
+from the sources until none is left to nodes, sources walk on; that happens once.
 """
 
 from __future__ import annotations

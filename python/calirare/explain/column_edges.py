@@ -1,4 +1,4 @@
-"""Hop columns of one node without an edge, for all of its edges at once, and what a model of columns says of them."""
+"""Hop columns of one node without an edge, for all of its edges at once, for detectors on columns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ColumnEdges:
     def with_and_without(self, node: int, ends: Tensor) -> Tensor:
         """Returns the columns of a node with all edges, and without each (int64 [b, 2]), float32 [1 + b, d].
 
-        The last answer is kept: detectors that share columns ask one after the other.
+        The last ones are kept: detectors that share columns need them one after the other.
         """
         if self._last is None or self._last[0] != node or not torch.equal(self._last[1], ends):
             self._last = node, ends, self._made(node, ends)

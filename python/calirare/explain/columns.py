@@ -19,7 +19,7 @@ NO_SHARES = "features: the scores of this detector cannot be split by feature"
 
 
 class ExplainableColumns(ExplainableModel):
-    """What every detector of hop columns says on one graph, with and without edges.
+    """A detector of hop columns on one graph, with and without edges.
 
     Args:
         fitted: the detector.
@@ -45,7 +45,7 @@ class ExplainableColumns(ExplainableModel):
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `ExplainableModel.without_edges`."""
         rows = self._without_edges.with_and_without(node, ends).cpu().numpy()
-        both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
+        both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and recomputed
         z = torch.from_numpy(self.fitted.row_logits(both)).double()
         return z[0] + z[2:] - z[1]
 
@@ -55,7 +55,7 @@ class ExplainableColumns(ExplainableModel):
 
 
 class RefittedColumns(ExplainableColumns):
-    """A detector that says how it learns: labels are left out by learning again.
+    """A detector that can be fitted again: labels are left out by refitting.
 
     Args:
         fitted: the detector.

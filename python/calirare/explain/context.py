@@ -127,8 +127,8 @@ class ExplanationContext:
         Raises:
             InputError: no labelled node is in a group.
         """
-        told = {str(node): value for node, value in groups.items()}
-        values = [told.get(self.graph.node_name(node), LEFT_OUT) for node in self.labelled.tolist()]
+        groups_of = {str(node): value for node, value in groups.items()}
+        values = [groups_of.get(self.graph.node_name(node), LEFT_OUT) for node in self.labelled.tolist()]
         words = [None if value is LEFT_OUT else _word(value) for value in values]
         if all(word is None for word in words):
             raise InputError(

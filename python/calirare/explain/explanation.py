@@ -1,4 +1,4 @@
-"""What is said of one node: its P(rare), and what it would be without a label, an edge or a feature's deviation.
+"""The explanation of one node: its P(rare), and what it would be without a label, an edge or a feature's deviation.
 
 With many classes what is called P(rare) below is P(class).
 """
@@ -180,9 +180,9 @@ class Explanation:
     @property
     def sentences(self) -> list[str]:
         """The same in words: what the probability is, which labels say so, and what else does."""
-        return [said for said in (self._says(), self._of_labels(), self._of_the_rest()) if said]
+        return [each for each in (self._of_probability(), self._of_labels(), self._of_the_rest()) if each]
 
-    def _says(self) -> str:
+    def _of_probability(self) -> str:
         learned = "" if self.label is None else f" Its own label, {self.label}, was learned from."
         if self.probabilities is None or self.prediction is None:
             kind = f"{'an' if self.alert else 'no'} alert at {self.threshold:.3g}"
@@ -208,32 +208,32 @@ class Explanation:
             return ""
         if all(abs(each.effect) < LITTLE for each in self.labels):
             return "No single label moves it by 0.1 points." + self._of_needed()
-        says = list[str]()
+        parts = list[str]()
         for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
             found = next((each for each in self.labels if sign * each.effect >= LITTLE), None)
-            if found is not None and not says:
+            if found is not None and not parts:
                 whose = "Its own label" if found.own else f"The label of {found.name}"
-                says.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
+                parts.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
             elif found is not None:
-                says.append(f"that of {found.name} ({found.label}) {words}: without it {written(found.without)}")
-        return "; ".join(says) + "." + self._of_needed()
+                parts.append(f"that of {found.name} ({found.label}) {words}: without it {written(found.without)}")
+        return "; ".join(parts) + "." + self._of_needed()
 
     def _of_the_rest(self) -> str:
-        says = list[str]()
+        parts = list[str]()
         if self.edges and all(abs(each.effect) < LITTLE for each in self.edges):
-            says.append("no single edge moves it by 0.1 points")
+            parts.append("no single edge moves it by 0.1 points")
         elif self.edges:
             edge = self.edges[0]
             beside = [listed(edge.types)] * bool(edge.types) + [f"labels there: {edge.beyond}"] * bool(edge.beyond)
             more = f" ({'; '.join(beside)})" if beside else ""
-            says.append(f"Of its edges that to {edge.name}{more} counts most: without it {written(edge.without)}")
+            parts.append(f"Of its edges that to {edge.name}{more} counts most: without it {written(edge.without)}")
         if self.features:
             share = self.features[0]
-            told = share.value is None or share.name.endswith(f"={share.value}")
-            value = "" if told else f" ({share.value})"
+            known = share.value is None or share.name.endswith(f"={share.value}")
+            value = "" if known else f" ({share.value})"
             way = "for" if share.share > 0 else "against"
-            says.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
-        text = "; ".join(says)
+            parts.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
+        text = "; ".join(parts)
         return text[:1].upper() + text[1:] + "." if text else ""
 
     def to_mapping(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.explain.removal import Propagator, Rows, numbered_anew, with_neighbours
+from calirare.explain.removal import Propagator, Rows, renumbered, with_neighbours
 from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate, turned_times
 
@@ -108,10 +108,10 @@ class IncidentEdgeAblation:
         nodes = torch.unique(torch.cat([row.indices.long(), torch.tensor([node])]))
         around = _Around(self.propagator.matrix, node, nodes, self.scale, self.hops)
         ends, weights = self.propagator.with_none_removed(node, torch.stack([torch.full_like(others, node), others], 1))
-        said = self._kept(around, ends, weights)
-        return said[1:] - said[0]
+        outputs = self._outputs(around, ends, weights)
+        return outputs[1:] - outputs[0]
 
-    def _kept(self, around: _Around, ends: Tensor, weights: Tensor) -> Tensor:
+    def _outputs(self, around: _Around, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b]."""
         moved, nodes, scale = _Moved(self, ends, weights), around.nodes, self.scale[around.nodes]
         places = torch.searchsorted(nodes, torch.cat([ends[:1, 0], ends[:, 1]]))
@@ -161,7 +161,7 @@ class IncidentEdgeAblation:
         """Returns what units that v's part turns add to the linear sum, [b].
 
         Args:
-            start: what the units of r neighbours hear with all edges, [r, width].
+            start: what the units of r neighbours get with all edges, [r, width].
             weight: of these units, [r, width].
             rows: see `_read`.
             of_v: p with what goes through v, and d_v y_v, [1 or 2, b, width].
@@ -175,8 +175,8 @@ class IncidentEdgeAblation:
             i, unit = (near & (weight != 0)).nonzero(as_tuple=True)
             for part in torch.arange(len(i)).split(max(1, NUMBERS // len(some))):
                 node, h = i[part], unit[part]
-                heard = start[node, h] + (rows[:, None, node] * moves[:, :, h]).sum(0)
-                out[some] += _turned(heard, start[node, h]) @ weight[node, h]
+                inputs = start[node, h] + (rows[:, None, node] * moves[:, :, h]).sum(0)
+                out[some] += _turned(inputs, start[node, h]) @ weight[node, h]
         return out
 
     def _turned_by_entries(
@@ -195,15 +195,15 @@ class IncidentEdgeAblation:
                 node, some = i[part], edge[part]
                 before = start[node]
                 by_v = before + (rows[:, node, None] * of_v[:, some]).sum(0)
-                heard = by_v + (values[:, part, None] * of_u[:, some]).sum(0)
-                more = _turned(heard, before) - _turned(by_v, before)
+                inputs = by_v + (values[:, part, None] * of_u[:, some]).sum(0)
+                more = _turned(inputs, before) - _turned(by_v, before)
                 out.index_add_(0, some, (more * weight[node]).sum(1))
         return out
 
 
-def _turned(heard: Tensor, start: Tensor) -> Tensor:
-    """Returns relu(x) of what units hear now without what it is by the line that holds at the start."""
-    return torch.relu(torch.where(start > 0, -heard, heard))
+def _turned(inputs: Tensor, start: Tensor) -> Tensor:
+    """Returns relu(x) of what units get now without what it is by the line that holds at the start."""
+    return torch.relu(torch.where(start > 0, -inputs, inputs))
 
 
 class _Moved:
@@ -236,7 +236,7 @@ class _Moved:
         self.lost = between[:, None] * after[:, 1]
 
     def through_v(self) -> Tensor:
-        """Returns `of_v` with what d_u y_u does through v, which all of v's neighbours hear as they hear p."""
+        """Returns `of_v` with what d_u y_u does through v, which all of v's neighbours read as they read p."""
         if len(self.of_v) == 1:
             return self.of_v
         return torch.stack([self.of_v[0] + self.passed[:, None] * self.of_u[1], self.of_v[1]])
@@ -250,7 +250,7 @@ class _Around:
         node: v.
         nodes: ascending, int64 [r].
         scale: the diagonal of S, float64 [n].
-        hops: 2: C' is asked for too.
+        hops: 2: C' is needed too.
     """
 
     def __init__(self, matrix: Csr, node: int, nodes: Tensor, scale: Tensor, hops: int) -> None:
@@ -263,7 +263,7 @@ class _Around:
     def field(self) -> tuple[Tensor, Csr]:
         """All that these nodes read, ascending, int64 [f], and A at these nodes and those, [r, f]."""
         rows = self.matrix.select_rows(self.nodes)
-        field, columns = numbered_anew(rows.indices.long(), self.matrix.n_cols)
+        field, columns = renumbered(rows.indices.long(), self.matrix.n_cols)
         return field, Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, field.numel())
 
     @cached_property

@@ -43,17 +43,17 @@ def nodes_named(graph: Graph, wanted: Nodes, who: str = "explain") -> Tensor:
         if wrong:
             raise InputError(_unknown(graph, [str(number) for number in wrong], who))
         return torch.tensor([*dict.fromkeys(wanted.flatten().tolist())], dtype=torch.int64, device=graph.device)
-    asked = [*dict.fromkeys(str(name) for name in wanted)]
-    if not asked:
+    names = [*dict.fromkeys(str(name) for name in wanted)]
+    if not names:
         raise InputError(f"{who}: name at least one node")
     if graph.node_names is not None:
         places = {str(name): i for i, name in enumerate(graph.node_names)}
     else:
-        places = {name: int(name) for name in asked if name.isdecimal() and int(name) < graph.n_nodes}
-    unknown = [name for name in asked if name not in places]
+        places = {name: int(name) for name in names if name.isdecimal() and int(name) < graph.n_nodes}
+    unknown = [name for name in names if name not in places]
     if unknown:
         raise InputError(_unknown(graph, unknown, who))
-    return torch.tensor([*dict.fromkeys(places[name] for name in asked)], dtype=torch.int64, device=graph.device)
+    return torch.tensor([*dict.fromkeys(places[name] for name in names)], dtype=torch.int64, device=graph.device)
 
 
 def _unknown(graph: Graph, names: list[str], who: str) -> str:

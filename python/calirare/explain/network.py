@@ -28,7 +28,7 @@ DOUBT = (
     "leave-one-out in closed form was not found to agree with networks trained without each fold: take its part of the "
     "labels' effects as rough"
 )
-TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
+TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so there are none"
 
 
 class ExplainableNetwork(ExplainableModel):
@@ -72,7 +72,7 @@ class ExplainableNetwork(ExplainableModel):
             self._convolution.own.prepare(nodes)
 
     def _logits(self, nodes: Tensor) -> Tensor:
-        """Returns the logits of nodes, of few by the field that other questions ask for too."""
+        """Returns the logits of nodes, of few by the field that is needed elsewhere too."""
         few = nodes.numel() <= FEW
         return self.fitted.logits_at(self._field(nodes)) if few else self.fitted.logits_of(self.graph, nodes)
 
@@ -124,7 +124,7 @@ class ExplainableNetwork(ExplainableModel):
 
     @cached_property
     def _convolution(self) -> ConvolutionEdges:
-        """What a graph convolution makes anew without an edge."""
+        """What a graph convolution recomputes without an edge."""
         return ConvolutionEdges(self.fitted, self.graph)
 
 

@@ -16,7 +16,7 @@ BLOCK = 2_000_000  # numbers of edges times rows times width worked on together,
 
 
 class ConvolutionEdges:
-    """What a graph convolution says of a node without an edge, exactly, in float64.
+    """The logits of a graph convolution at a node without an edge, exactly, in float64.
 
     Args:
         fitted: the network, whose inputs are propagated at least once.

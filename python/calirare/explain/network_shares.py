@@ -6,7 +6,7 @@ too, so that the integral of its gradient is a difference of two ReLUs:
     phi = (relu(a_1) - relu(a_0)) / (a_1 - a_0),  a_0 and a_1 at the path's ends
 
 (Sundararajan et al. 2017, whose completeness it has: shares and start add up to the log-odds, with one hidden layer
-without any quadrature). The features of all nodes move together; what a node's own add is told apart from what those of
+without any quadrature). The features of all nodes move together; what a node's own add is kept apart from what those of
 its neighbourhood add. Where features are sparse words the path begins at no word at all.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from calirare.explain.explainable_model import Shares
-from calirare.explain.removal import numbered_anew
+from calirare.explain.removal import renumbered
 from calirare.graph import Graph, default_names, propagated_features, scipy_of_csr
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, as_dense, propagate
@@ -32,7 +32,7 @@ IN_GRAPH = " in the graph"  # behind a name of ours that a column of the user's 
 
 
 def made(name: str, own: Collection[str]) -> str:
-    """Returns the name of a column that we make, told apart from the user's `own` where one of them is called so."""
+    """Returns the name of a column that we make, distinct from the user's `own` where one of them is called so."""
     while name in own:
         name += IN_GRAPH
     return name
@@ -109,7 +109,7 @@ class NetworkShares:
         sent = torch.eye(nodes.numel(), dtype=torch.float64)[order]
         for _ in range(self.fitted.model.hops):
             block = self.a_hat.select_rows(here)
-            here, columns = numbered_anew(block.indices.long(), block.n_cols)
+            here, columns = renumbered(block.indices.long(), block.n_cols)
             onward = Csr.unchecked(block.indptr, columns.to(torch.int32), block.values, here.numel())
             sent = torch.from_numpy(scipy_of_csr(onward).T @ sent.numpy())
         if not here.numel():

@@ -1,8 +1,8 @@
-"""A detector that asks a node's neighbours too, as a model: see `calirare.models.NeighbourPool`.
+"""A detector with neighbour pooling: see `calirare.models.NeighbourPool`.
 
-What is left out changes what the detector says of the node and of all nodes up to three edges away, and without an edge
-their means too. All of these are made anew. Where more than `REACH` nodes lie so near, or `PAIRS` of such a node and an
-edge, what the detector says of the farthest is held, and a note says so.
+What is left out changes the detector's logits of the node and of all nodes up to three edges away, and without an edge
+their means too. All of these are recomputed. Where more than `REACH` nodes lie so near, or `PAIRS` of such a node and
+an edge, the logits of the farthest are held, and a note says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from calirare.graph import Graph
 from calirare.models import NeighbourPool, aggregate_neighbours
 from calirare_ext import Csr, propagate
 
-REACH, PAIRS = 1_000, 30_000  # nodes nearby of which the detector is asked anew, and these for each edge
+REACH, PAIRS = 1_000, 30_000  # nodes nearby whose logits are recomputed, and these for each edge
 FEW = 32  # nodes nearby where asking the detector is expensive
 TOGETHER = 64  # of these at once
 NUMBERS = 10_000_000  # labels times classes times nodes nearby, or edges times these, worked on together
@@ -31,7 +31,7 @@ HELD = "of a node with very many nodes within 3 edges, what is said of the farth
 
 
 class ExplainablePool(ExplainableModel):
-    """A detector of more than two classes and its word on the nodes nearby.
+    """A detector of more than two classes and its logits of the nodes nearby.
 
     Args:
         pool: the detector with the weights of nodes nearby.
@@ -47,7 +47,7 @@ class ExplainablePool(ExplainableModel):
 
     @cached_property
     def _every(self) -> Tensor:
-        """What the detector alone says of every node, float64 [n, k]."""
+        """The base detector's logits of every node, float64 [n, k]."""
         return self.pool.base.logits_of(self.graph).double()
 
     @cached_property
@@ -62,7 +62,7 @@ class ExplainablePool(ExplainableModel):
 
     @property
     def hops(self) -> int:
-        """How far away nodes are asked."""
+        """Up to how far away nodes count."""
         return len(self.pool.weights) - 1
 
     def prepare(self, nodes: Tensor) -> None:
@@ -81,9 +81,9 @@ class ExplainablePool(ExplainableModel):
         """See `ExplainableModel.without_labels`."""
         return self._without(nodes, lambda some: self.model.without_labels(some, sets))
 
-    def _without(self, nodes: Tensor, said: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the logits of nodes when the detector says something else of nodes, [s, n, k] each."""
-        own, before = said(nodes).log_softmax(-1), self._every[nodes].log_softmax(-1)
+    def _without(self, nodes: Tensor, logits: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns the logits of nodes when the base detector has other `logits` of nodes, [s, n, k]."""
+        own, before = logits(nodes).log_softmax(-1), self._every[nodes].log_softmax(-1)
         walks = [self._walks(node, FEW if self.model.expensive else REACH) for node in nodes.tolist()]
         field = torch.unique(torch.cat([near for near, _, _ in walks]))
         weights = self._every.new_zeros(self.hops, nodes.numel(), field.numel())
@@ -92,15 +92,15 @@ class ExplainablePool(ExplainableModel):
         moved = torch.zeros(self.hops, *own.shape, dtype=torch.float64)  # of the means, [T, s, n, k]
         step = min(max(1, NUMBERS // own[:, 0].numel()), TOGETHER) if own.numel() else TOGETHER
         for places in torch.arange(field.numel()).split(step) if field.numel() else ():
-            change = said(field[places]).softmax(-1) - self._every[field[places]].softmax(-1)
+            change = logits(field[places]).softmax(-1) - self._every[field[places]].softmax(-1)
             moved += torch.einsum("tnu,suk->tsnk", weights[:, :, places], change)
         means = torch.stack([rest for _, _, rest in walks], 1)[:, None]  # [T, 1, n, k]
         out = self._pooled[nodes] + self.pool.weights[0] * (own - before)
         for weight, mean, change in zip(self.pool.weights[1:], means, moved, strict=True):
-            out = out + weight * (self._heard(mean + change, nodes) - self._heard(mean, nodes))
+            out = out + weight * (self._evidence(mean + change, nodes) - self._evidence(mean, nodes))
         return out
 
-    def _heard(self, mean: Tensor, nodes: Tensor) -> Tensor:
+    def _evidence(self, mean: Tensor, nodes: Tensor) -> Tensor:
         """Returns e_t of means [.., n, k] at nodes."""
         degree = self.degree[nodes].expand(mean.shape[:-1])
         return aggregate_neighbours(mean.flatten(0, -2), degree.flatten(), self.pool.shares).view(mean.shape)
@@ -141,18 +141,18 @@ class ExplainablePool(ExplainableModel):
         degree = self.degree[node] - torch.cat([lost.new_zeros(1), lost])
         out = self._pooled[node] + self.pool.weights[0] * (own - self._every[node].log_softmax(-1))
         for weight, mean in zip(self.pool.weights[1:], means, strict=True):
-            said = aggregate_neighbours(mean, degree, self.pool.shares)
-            out = out + weight * (said[1:] - said[0])
+            pooled = aggregate_neighbours(mean, degree, self.pool.shares)
+            out = out + weight * (pooled[1:] - pooled[0])
         return out
 
     def _p_without(self, near: Tensor, ends: Tensor) -> Tensor:
-        """Returns what the detector says of nodes nearby with all edges and without each, as P, [1 + b, u, k]."""
+        """Returns the base detector's P of nodes nearby with all edges and without each, [1 + b, u, k]."""
         each = [self.model.without_edges(node, ends) for node in near.tolist()]
         after = torch.stack(each, 1).softmax(-1) if each else self._p.new_zeros(len(ends), 0, self._p.shape[1])
         return torch.cat([self._p[near][None], after])
 
     def _means(self, node: int, near: Tensor, p: Tensor, ends: Tensor, weights: Tensor) -> Tensor:
-        """Returns M^t p at a node without each edge, [T, e, k]; what lies farther than `near` says what it did.
+        """Returns M^t p at a node without each edge, [T, e, k]; what lies farther than `near` is held.
 
         Args:
             node: the node.
@@ -215,10 +215,10 @@ class ExplainablePool(ExplainableModel):
         mine = Shares(shares + weights[0] * (own.base - shares), own.names, weights[0] * own.values)
         walks = [self._walks(node, REACH) for node in nodes.tolist()]
         means = torch.stack([rest for _, _, rest in walks], 1)  # [T, n, k]
-        told = torch.stack([w * self._heard(mean, nodes) for w, mean in zip(weights[1:], means, strict=True)], 1)
+        values = torch.stack([w * self._evidence(mean, nodes) for w, mean in zip(weights[1:], means, strict=True)], 1)
         names = tuple(made(name, taken) for name in (SAID, *(FARTHER.format(t) for t in range(2, self.hops + 1))))
-        together = added([mine, Shares(torch.zeros_like(mine.base), names, told)])
-        off = self._pooled[nodes] - together.base - together.values.sum(1)  # a constant of the node, which says nothing
+        together = added([mine, Shares(torch.zeros_like(mine.base), names, values)])
+        off = self._pooled[nodes] - together.base - together.values.sum(1)  # a constant of the node
         return Shares(together.base + off.mean(1, keepdim=True), together.names, together.values)
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:

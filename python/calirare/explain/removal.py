@@ -22,7 +22,7 @@ After = Callable[[int, Tensor], Tensor]  # of the number of a propagation and wh
 
 
 class Rows:
-    """A matrix [n, width] in float64 whose rows are made when they are first asked for, and kept.
+    """A matrix [n, width] in float64 whose rows are made when they are first needed, and kept.
 
     Args:
         n: number of rows.
@@ -93,7 +93,7 @@ class Propagator:
     def _propagated(self, rows: Tensor, x: Rows) -> Tensor:
         """Returns rows of the propagated x, [k, width]."""
         read = self.matrix.select_rows(rows)
-        field, columns = numbered_anew(read.indices.long(), self.matrix.n_cols)
+        field, columns = renumbered(read.indices.long(), self.matrix.n_cols)
         block = Csr.unchecked(read.indptr, columns.to(torch.int32), read.values, field.numel())
         return self.left[rows, None] * propagate(block, (self.right[field, None] * x[field]).contiguous())
 
@@ -269,7 +269,7 @@ def with_neighbours(matrix: Csr, nodes: Tensor) -> Tensor:
     return torch.unique(torch.cat([nodes, matrix.select_rows(nodes.unique()).indices.long()]))
 
 
-def numbered_anew(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def renumbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Returns the distinct ones of values in [0, n), ascending, and the place of each value among them."""
     if values.numel() * 8 < n:
         return torch.unique(values, return_inverse=True)

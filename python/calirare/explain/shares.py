@@ -97,7 +97,7 @@ def passed_on(shares: Shares, made: Callable[[Tensor], Tensor]) -> Shares:
     """Returns shares of what is made of k quantities, by what a move of each of them brings on the way from the start.
 
     All quantities move together along the straight line from the base to its end (Aumann & Shapley 1974), in `STEPS`
-    steps. Of each step the change is told apart exactly, whatever is made: the quantities move one after the other, in
+    steps. Of each step the change is split exactly, whatever is made: the quantities move one after the other, in
     order and in reverse, and each has the mean of what its own two moves bring.
 
     Args:

@@ -22,7 +22,7 @@ def text_of(explanations: Explanations, width: int = WIDTH, labels: int = LABELS
 
 
 def _one(explanation: Explanation, width: int, labels: int) -> str:
-    lines = [textwrap.fill(printable(said), width) for said in explanation.sentences]
+    lines = [textwrap.fill(printable(each), width) for each in explanation.sentences]
     for head, rows in tables_of(explanation, labels):
         lines += ["", *_table(head, rows, width)]
     return "\n".join(lines)
@@ -51,8 +51,8 @@ def _label(each: LabelEffect) -> list[Row]:
     row = name, each.label, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
     if each.retrained is None:
         return [row]
-    anew = _points(each.effect + each.without - each.retrained), written(each.retrained)
-    return [row, ("  a whole new run without it", "", *anew, "")]
+    again = _points(each.effect + each.without - each.retrained), written(each.retrained)
+    return [row, ("  a whole new run without it", "", *again, "")]
 
 
 def _group(each: GroupEffect) -> Row:

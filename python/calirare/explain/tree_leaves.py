@@ -1,6 +1,6 @@
 """Which labels each leaf of trees was made of, so that its value can be made again without some of them.
 
-A tree of a forest sees all labels. A boosted tree sees a random part, its bag, which no model file tells. LightGBM
+A tree of a forest sees all labels. A boosted tree sees a random part, its bag, which no model file holds. LightGBM
 draws it by a linear congruential generator for each block of 1,024 rows (`bagging.hpp`, `random.h`), so it is drawn
 again here from the model's own seed; the leaf values made of it are compared with those in the file. A round of
 boosting that finds nothing to split draws a bag, and leaves no tree: of few labels many do.
@@ -164,7 +164,7 @@ class Leaves:
 
 
 def parameter(text: str, name: str) -> float:
-    """Returns a parameter that a model's text tells; LightGBM before 4.7 keeps none in a booster made of text."""
+    """Returns a parameter of a model's text; LightGBM before 4.7 keeps none in a booster made of text."""
     found = re.search(rf"^\[{name}: (.*)\]$", text, re.MULTILINE)
     assert found is not None, name
     return float(found[1])

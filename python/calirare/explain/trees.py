@@ -1,4 +1,4 @@
-"""Trees as a model: labels by leaf values made anew."""
+"""Trees: labels are left out by leaf values made again."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def with_words(shares: Shares, own: Sequence[str]) -> Shares:
 
     Args:
         shares: whose first columns are those of the features, then what was made of them and of the graph.
-        own: names of the features, as the user has them: they stay, and what is made is told apart from them.
+        own: names of the features, as the user has them: they stay, and what is made gets other names.
     """
     return dataclasses.replace(shares, names=_named(shares.names, tuple(own)))
 

@@ -1,52 +1,44 @@
-"""Two runs side by side: settings that differ, measures, reliability, and alerts that one has and the other has not."""
+"""Two runs next to each other: settings that differ, measures, and alerts or likeliest classes that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calirare._util.amounts import amount, class_words
+from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
-from calirare._util.measure_tables import KNOWN_OR_DRAWN, rare_rows
+from calirare._util.measure_tables import KNOWN_OR_DRAWN, floor_of, rare_rows
 from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
 from calirare.page.content import ALERTS, side_of
-from calirare.run import SavedRun
+from calirare.run import TOGETHER, SavedRun
 
-QUIET = ("data.relabel", "device", "seed")  # compared as all others, told of last
+QUIET = ("data.relabel", "device", "seed")  # compared as all others, listed last
 ABSENT = "not there"
-NOT_ANEW = "no fresh labels"
+NO_FRESH = "no fresh labels"
+FRESH = "maps fitted anew on"
+SHOWN = 25  # rows of the table of nodes whose likeliest class differs
+NAMED = 3  # classes that an error names
+OF_CLASS = (
+    ("auprc", "AUPRC"),
+    ("recall", "recall"),
+    ("precision", "precision"),
+    ("mean_p_over_share", "mean P / share"),
+)
+OWN = {"own_graph": True}  # what a run that was not recalibrated has its calibrators of
+OTHER_NODES = "The runs are judged on different nodes: small differences of the measures mean nothing."
 
 
-@dataclass(frozen=True)
-class Against:
-    """What a page says of a second run.
+def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, there: SavedRun) -> dict[str, Any]:
+    """Returns what sets a run apart from another, for the template.
 
-    Attributes:
-        name: of the second run's folder.
-        same_nodes: whether both speak of nodes of the same names.
-        settings: name, value here, value there, of those that differ.
-        measures: name, here, there.
-        gained: alerts here that are none there, see `_alerts`.
-        lost: alerts there that are none here.
-        counts: numbers of alerts here and there, of those in both, and of those in one alone.
-        caveat: why measures of the two cannot be held beside each other, or empty.
-    """
-
-    name: str
-    same_nodes: bool
-    settings: tuple[tuple[str, str, str], ...]
-    measures: tuple[tuple[str, str, str], ...]
-    gained: tuple[dict[str, str], ...]
-    lost: tuple[dict[str, str], ...]
-    counts: dict[str, int]
-    caveat: str
-
-
-def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, there: SavedRun) -> Against:
-    """Returns what sets a run apart from another.
+    `name` of the second run's folder, whether both have the `same_nodes`, `settings` that differ and `measures` (name,
+    here, there), and a `caveat` where measures of the two cannot be compared. Of a rare class alerts of only one run,
+    `gained` here and `lost` there; of many classes `each` class and nodes whose likeliest class `changed`; `counts` of
+    both.
 
     Args:
         here: the run of the page.
@@ -55,18 +47,34 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         there: the other run.
 
     Raises:
-        InputError: a file of the other run is missing or damaged.
+        InputError: the other run has other classes, or a file of it is missing or damaged.
     """
+    if here.settings.many:
+        check_same_classes(here, there)
     check_as_written(there.folder, ("metrics.json", "predictions.csv"))
-    anew = _anew(here), _anew(there)
     try:
-        others = parse_json(read_text(there.folder / "metrics.json"))
-        measures = (*_measures(metrics, others), *([("maps fitted anew on", *anew)] if set(anew) != {NOT_ANEW} else []))
-        frame = there.to_frame()
-        caveat = _caveat(metrics, others, names_tested(predictions) == names_tested(frame))
-        caveat = f"{caveat} {_of_maps_before(anew)}".strip()
+        others, frame = parse_json(read_text(there.folder / "metrics.json")), there.to_frame()
+        same_tests = names_tested(predictions) == names_tested(frame)
+        if here.settings.many:
+            own = _of_classes(metrics, others, predictions, frame, here.class_names, same_tests)
+        else:
+            fresh = _fresh(here), _fresh(there)
+            own = _of_alerts(metrics, others, predictions, frame, here.scorer.class_names, same_tests, fresh)
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(there.folder, error) from error
+    return {"name": there.folder.name, "settings": tuple(settings_that_differ(here, there))} | own
+
+
+def _of_alerts(
+    here: dict[str, Any],
+    there: dict[str, Any],
+    predictions: pd.DataFrame,
+    frame: pd.DataFrame,
+    classes: tuple[str, ...],
+    same_tests: bool,
+    fresh: tuple[str, str],
+) -> dict[str, Any]:
+    """Returns what `against` tells of runs for a rare class."""
     both = _joined(predictions, frame)
     gained, lost = both["alert"] > both["alert_there"], both["alert"] < both["alert_there"]
     counts = {
@@ -76,31 +84,59 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         "gained": int(gained.sum()),
         "lost": int(lost.sum()),
     }
-    classes = here.scorer.class_names
-    return Against(
-        there.folder.name,
-        len(both) == len(predictions) and bool(both["p_there"].notna().all()),
-        tuple(settings_that_differ(here, there)),
-        measures,
-        tuple(_alerts(both[gained], "p_rare", classes)),
-        tuple(_alerts(both[lost], "p_there", classes)),
-        counts,
-        caveat,
-    )
+    return {
+        "same_nodes": len(both) == len(predictions) and bool(both["p_there"].notna().all()),
+        "measures": (*_measures(here, there), *([(FRESH, *fresh)] if set(fresh) != {NO_FRESH} else [])),
+        "gained": tuple(_alerts(both[gained], "p_rare", classes)),
+        "lost": tuple(_alerts(both[lost], "p_there", classes)),
+        "counts": counts,
+        "caveat": f"{_caveat(here, there, same_tests)} {_of_maps_before(fresh)}".strip(),
+    }
 
 
-def _anew(run: SavedRun) -> str:
+def _of_classes(
+    here: dict[str, Any],
+    there: dict[str, Any],
+    predictions: pd.DataFrame,
+    frame: pd.DataFrame,
+    names: tuple[str, ...],
+    same_tests: bool,
+) -> dict[str, Any]:
+    """Returns what `against` tells of runs of many classes."""
+    first, second = _common(predictions, frame)
+    apart = (first["prediction"] != second["prediction"]).to_numpy()
+    differ, other = first[apart], second[apart]
+    label = differ["y"].where(differ["y"] != "", other["y"])
+    counts = {
+        "both": len(first),
+        "differ": len(differ),
+        "labelled": int((label != "").sum()),
+        "right_here": int(((label != "") & (label == differ["prediction"])).sum()),
+        "right_there": int(((label != "") & (label == other["prediction"])).sum()),
+    }
+    return {
+        "same_nodes": len(first) == len(predictions) == len(frame),
+        "measures": tuple(_class_measures(here, there)),
+        "each_head": ("class", *(f"{label}, {side}" for _, label in OF_CLASS for side in ("here", "there"))),
+        "each": tuple(_each(here, there, names)),
+        "changed": tuple(_changed(differ, other, label, names)),
+        "counts": counts,
+        "caveat": _class_caveat(here, there, same_tests),
+    }
+
+
+def _fresh(run: SavedRun) -> str:
     """Returns what fresh labels the maps of a run were fitted on after it, or that they were not."""
     if not (run.folder / RECALIBRATION).is_file():
-        return NOT_ANEW
+        return NO_FRESH
     check_as_written(run.folder, (RECALIBRATION,))
     facts = parse_json(read_text(run.folder / RECALIBRATION))
     return f"{amount(facts['labels'], 'label')} of {facts['graph']}"
 
 
-def _of_maps_before(anew: tuple[str, ...]) -> str:
-    """Returns that numbers and alerts of runs with new maps, `_anew` here and there, are of the maps before."""
-    those = [side for side, what in zip(("here", "there"), anew, strict=True) if what != NOT_ANEW]
+def _of_maps_before(fresh: tuple[str, ...]) -> str:
+    """Returns that numbers and alerts of runs with new calibrators, `_fresh` here and there, are of the maps before."""
+    those = [side for side, what in zip(("here", "there"), fresh, strict=True) if what != NO_FRESH]
     if not those:
         return ""
     return (
@@ -198,5 +234,110 @@ def _caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool) -> st
         )
     alike = all(shown[0][key] == shown[1][key] for key in ("n", "n_rare", "judged_on"))
     if not alike or not (same_tests or shown[0]["judged_on"] != "test"):
-        return "The runs are judged on different nodes: small differences of the measures mean nothing."
+        return OTHER_NODES
     return ""
+
+
+def check_same_classes(here: SavedRun, there: SavedRun) -> None:
+    """Checks that two runs have the same classes, in any order.
+
+    Raises:
+        InputError: they have not.
+    """
+    ours, theirs = here.class_names, there.class_names
+    if set(ours) == set(theirs):
+        return
+    one = next((name for name in theirs if name not in ours), None)
+    what = f"has {one!r}" if one is not None else f"has no {next(n for n in ours if n not in theirs)!r}"
+    raise InputError(
+        f"report: --against must be a run of the same classes as {here.folder}, {_named(ours)}, but {there.folder} "
+        f"{what}: name another run"
+    )
+
+
+def _named(names: tuple[str, ...]) -> str:
+    return ", ".join(repr(name) for name in names[:NAMED]) + (", .." if len(names) > NAMED else "")
+
+
+def _class_measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields what both runs measured of themselves, for the target of each."""
+    pair = (here, there)
+    yield _row("labels trained on", [f"{run['graph']['labels_trained_on']:,}" for run in pair])
+    yield _row("nodes judged on", [f"{run['n_judged']:,} {run['judged_on']}" for run in pair])
+    yield _row("target", [_side(run) for run in pair])
+    if any("recalibrated" in run for run in pair):
+        yield _row(FRESH, [_fresh_of(run) for run in pair])
+    reports = [run["report"][_side(run)] for run in pair]
+    for key, label in TOGETHER:
+        floor = f"{key}_noise_floor"
+        floors = all(floor in report for report in reports)
+        cells = [f"{report[key]:.4f}" + (floor_of(report[floor]) if floors else "") for report in reports]
+        yield _row(label + (" (floor)" if floors else ""), cells)
+    checks = [run["agreement"] for run in pair]
+    yield _row("leave-one-out check", ["none" if check is None else str(check["verdict"]) for check in checks])
+
+
+def _row(name: str, cells: list[str]) -> tuple[str, str, str]:
+    return name, cells[0], cells[1]
+
+
+def _fresh_of(metrics: dict[str, Any]) -> str:
+    """Returns what fresh labels the maps of a run were fitted on (`calirare recalibrate`), or that they were not."""
+    facts = metrics.get("recalibrated")
+    if facts is None:
+        return NO_FRESH
+    return f"{amount(facts['labels'], 'label')} of {'its own graph' if facts['own_graph'] else facts['graph']}"
+
+
+def _side(metrics: dict[str, Any]) -> str:
+    """Returns what a run's predictions.csv is of: its target, or without a map "raw"."""
+    return metrics["target"] if metrics["target"] in metrics["report"] else "raw"
+
+
+def _each(here: dict[str, Any], there: dict[str, Any], names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yields a row per class, in the order of this run."""
+    rows = [{row["name"]: row for row in run["classes"][_side(run)]} for run in (here, there)]
+    for name in names:
+        values = [side[name][key] for key, _ in OF_CLASS for side in rows]
+        yield class_words(name), *("" if value is None else f"{value:.3f}" for value in values)
+
+
+def _common(here: pd.DataFrame, there: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Returns the rows of the nodes of both runs, in the same order, with their names as index."""
+    first, second = (table.set_index(table["node"].astype(str)) for table in (here, there))
+    names = first.index[first.index.isin(second.index)]
+    return first.loc[names], second.loc[names]
+
+
+def _changed(
+    here: pd.DataFrame, there: pd.DataFrame, label: pd.Series, names: tuple[str, ...]
+) -> Iterator[dict[str, str]]:
+    """Yields nodes whose likeliest class differs, those first whose probabilities are furthest apart."""
+    p, q = (side[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64) for side in (here, there))
+    apart = np.abs(p - q).sum(1) / 2
+    for i in np.argsort(-apart, kind="stable")[:SHOWN]:
+        first, second, known = here.iloc[i], there.iloc[i], str(label.iloc[i])
+        yield {
+            "node": str(here.index[i]),
+            "here": class_words(first["prediction"]),
+            "p_here": f"{first['confidence']:.3f}",
+            "there": class_words(second["prediction"]),
+            "p_there": f"{second['confidence']:.3f}",
+            "apart": f"{apart[i]:.3f}",
+            "label": (class_words(known) + (" (there)" if first["y"] == "" else "")) if known else "unknown",
+        }
+
+
+def _class_caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool) -> str:
+    """Returns why measures of the runs are not of the same nodes or the same thing, or nothing."""
+    told = list[str]()
+    if _side(here) != _side(there):
+        told.append("The runs have other targets, so that their probabilities are not of the same population.")
+    others = {facts["graph"] for run in (here, there) if not (facts := run.get("recalibrated", OWN))["own_graph"]}
+    if others and here.get("recalibrated") != there.get("recalibrated"):
+        told.append(f"Maps are of labels of {' and of '.join(sorted(others))}, where classes may be in other shares.")
+    alike = all(here[key] == there[key] for key in ("judged_on", "n_judged"))
+    same = {"test": same_tests, "fresh": here.get("recalibrated") == there.get("recalibrated")}
+    if not alike or not same.get(here["judged_on"], True):
+        told.append(OTHER_NODES)
+    return " ".join(told)

@@ -38,16 +38,13 @@ def _verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
 
 def class_values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
     """Returns what the template shows beside slices, reasons and labels, by the run's metrics.json and review.csv."""
-    graph, choice = metrics["graph"], metrics["choice"]
+    graph = metrics["graph"]
     side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
     head, rows = _together(metrics)
     return {
         "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
         **_verdict(metrics),
         "lead": _lead(metrics, side),
-        "data": _data(graph),
-        "detectors": [] if choice is None else sorted(choice["rows"], key=lambda row: -row["weight"]),
-        "detectors_loss": None if choice is None else choice["loss"],
         "target": side,
         "together_head": head,
         "together": rows,
@@ -88,14 +85,6 @@ def _anew(facts: dict[str, Any]) -> str:
         f"{told} of {facts['graph']}: probabilities are right where classes are as common as there, and measures are "
         "of these labels, each by maps without it."
     )
-
-
-def _data(graph: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [("nodes", "nodes"), ("directed_edges", "edges, each direction for itself"), ("features", "columns")]
-    rows += [("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test")]
-    rows += [("labels_trained_on", "labels that the detector saw")]
-    split = [("split", graph["split"])] if graph["split"] else []  # an updated run's has no name
-    return [*((label, f"{graph[key]:,}") for key, label in rows), *split]
 
 
 def _together(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -77,13 +77,13 @@ def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", "columns"),
     )
     rows = [(label, f"{graph[key]:,}") for key, label in names]
-    rows += [
-        ("rare class", class_words(graph["rare_class"])),
-        ("its share of all labels", f"{graph['rare_share']:.3%}"),
-    ]
+    if "rare_class" in graph:
+        rows.append(("rare class", class_words(graph["rare_class"])))
+        rows.append(("its share of all labels", f"{graph['rare_share']:.3%}"))
     parts = (("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test"))
     rows += [(label, f"{graph[key]:,}") for key, label in parts]
-    return [*rows, ("labels that the detector saw", f"{graph['labels_trained_on']:,}"), ("split", graph["split"])]
+    rows.append(("labels that the detector saw", f"{graph['labels_trained_on']:,}"))
+    return rows + ([("split", graph["split"])] if graph["split"] else [])  # an updated run's has no name
 
 
 def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:

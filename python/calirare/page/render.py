@@ -17,7 +17,6 @@ from calirare.explain.audit import Audit
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
-from calirare.page.against_classes import against_classes
 from calirare.page.classes import PICTURES as CLASS_PICTURES
 from calirare.page.classes import class_values, sliced_classes
 from calirare.page.drift import Elsewhere
@@ -59,11 +58,14 @@ def html_of(
         # Runs of before nodes could carry edges alone have scored them all.
         metrics["graph"].setdefault("scored_nodes", metrics["graph"]["nodes"])
         values = _values(saved, metrics, predictions) if queue is None else class_values(saved, metrics, queue)
+        choice = metrics["choice"] or {"rows": [], "loss": None}
+        values |= {"data": content.data_rows(metrics), "detectors_loss": choice["loss"]}
+        values |= {"detectors": sorted(choice["rows"], key=lambda row: -row["weight"])}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(saved.folder, error) from error
     values |= {"config": read_text(saved.folder / "config.yaml"), "versions": _versions_of(saved)}
-    apart, first = (against_classes, CLASS_PICTURES) if many else (against, content.PICTURES)
-    values |= {"against": None if other is None else apart(saved, metrics, predictions, other)}
+    first = CLASS_PICTURES if many else content.PICTURES
+    values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
     values |= {"other_picture": None if other is None else picture_of(other.folder / first[0][0], "")}
     values |= {"elsewhere": elsewhere}
     audit, doubt = _audited(saved, graph, why_not)
@@ -130,7 +132,6 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
     """Returns what the template shows beside the slices."""
     graph = metrics["graph"]
     head, rows = content.probability_table(metrics)
-    choice = metrics["choice"]
     verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
     return {
         "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
@@ -140,14 +141,11 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "verdict": verdict,
         "verdict_class": verdict and verdict.split()[0],
         "lead": content.lead(metrics) + [content.EARLIER] * (saved.folder / RECALIBRATION).is_file(),
-        "data": content.data_rows(metrics),
         "detection": content.detection_rows(metrics),
         "probability_head": head,
         "probability": rows,
         "decision": content.sentence(metrics["decision"]["sentence"]),
         "decision_rows": content.decision_rows(metrics),
-        "detectors": [] if choice is None else sorted(choice["rows"], key=lambda row: -row["weight"]),
-        "detectors_loss": None if choice is None else choice["loss"],
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
         "pictures": [

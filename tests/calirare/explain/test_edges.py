@@ -128,7 +128,7 @@ def test_incident_edges_among_many_neighbours(monkeypatch, hops, bound):
     known = edges.effect(20, ends)[:, 1]
     turned, made = incident_edge_ablation._turned, []
     monkeypatch.setattr(
-        incident_edge_ablation, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start)
+        incident_edge_ablation, "_turned", lambda inputs, start: made.append(inputs.numel()) or turned(inputs, start)
     )
     monkeypatch.setattr(incident_edge_ablation, "ROUNDING", max(bound, incident_edge_ablation.ROUNDING))
     found = own.effect(20, ends[:, 1])
@@ -156,7 +156,7 @@ def test_incident_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, h
     some = torch.cat([ends[:20], ends[-20:]])
     known = edges.effect(0, some)[:, 1]
     monkeypatch.setattr(
-        incident_edge_ablation, "_turned", lambda heard, start: made.append(heard.numel()) or turned(heard, start)
+        incident_edge_ablation, "_turned", lambda inputs, start: made.append(inputs.numel()) or turned(inputs, start)
     )
     found = own.effect(0, ends[:, 1])
     torch.testing.assert_close(torch.cat([found[:20], found[-20:]]), known, rtol=1e3 * EPS, atol=1e3 * EPS)

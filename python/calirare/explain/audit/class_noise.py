@@ -28,7 +28,7 @@ from calirare.explain.audit.posterior import SMALLEST, Numbers, Posterior, share
 BY_CLASS = BY_PAIR = (1 - NO_NOISE - ALIKE) / 2  # prior probability of these patterns
 HALF = 0.5  # of a label, that each pair is counted with beside what is counted (Jeffreys)
 STEPS = 40
-MOST, WORK = 10_000, 1 << 28  # labels whose likelihood is asked, of more a sample; and of products in a step
+MOST, WORK = 10_000, 1 << 28  # labels whose likelihood is taken, of more a sample; and of products in a step
 Labels = NDArray[np.int64]
 
 
@@ -45,9 +45,9 @@ def class_noise(logits: Numbers, given: Labels, offsets: Numbers, counted: Numbe
     s = np.maximum(log_softmax(logits, axis=1), -FARTHEST)
     m, k = s.shape
     some = np.random.default_rng(0).permutation(m)[: min(MOST, max(WORK // k**3, k))]
-    asked = _Asked(s[some], given[some], offsets[some])
+    sample = _Sample(s[some], given[some], offsets[some])
     worlds = _worlds(given, counted)
-    fits = [_fitted(asked, world.t) for world in progress("kinds of noise", worlds)]
+    fits = [_fitted(sample, world.t) for world in progress("kinds of noise", worlds)]
     evidence = np.array([fit.evidence - world.free / 2 for world, fit in zip(worlds, fits, strict=True)])
     prior = np.log([world.prior for world in worlds])
     weight = shares_of(evidence + prior)
@@ -90,8 +90,8 @@ def _worlds(given: Labels, counted: Numbers) -> list[_World]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """The labels whose likelihood is asked: log s [m, k], classes [m] and offsets [m, k]."""
+class _Sample:
+    """The labels whose likelihood is taken: log s [m, k], classes [m] and offsets [m, k]."""
 
     s: Numbers
     given: Labels
@@ -119,16 +119,16 @@ def _wrong(s: Numbers, given: Labels, t: Numbers, theta: Numbers) -> Numbers:
     return np.clip(1 - eta[rows, given] * t[given, given] / np.maximum(f, SMALLEST), 0, 1)
 
 
-def _fitted(asked: _Asked, t: Numbers) -> _Fit:
+def _fitted(sample: _Sample, t: Numbers) -> _Fit:
     """Returns the fit of a world: Fisher scoring with a damping that grows where a step would not help."""
     theta, damping = np.zeros(t.shape[0]), 1e-3
-    value, gradient, information = _at(asked, t, theta)
+    value, gradient, information = _at(sample, t, theta)
     for _ in range(STEPS):
         damped = information + np.eye(len(theta)) + damping * np.diag(np.diag(information) + 1)
         step = np.clip(np.linalg.solve(damped, gradient), -2, 2)
         if gradient @ step < ARRIVED:
             break
-        found = _at(asked, t, theta + step)
+        found = _at(sample, t, theta + step)
         if found[0] >= value:
             theta, damping = theta + step, max(damping / 5, 1e-9)
             value, gradient, information = found
@@ -138,19 +138,19 @@ def _fitted(asked: _Asked, t: Numbers) -> _Fit:
     return _Fit(theta, information, value - log_det / 2)
 
 
-def _at(asked: _Asked, t: Numbers, theta: Numbers) -> tuple[float, Numbers, Numbers]:
+def _at(sample: _Sample, t: Numbers, theta: Numbers) -> tuple[float, Numbers, Numbers]:
     """Returns the log posterior, its gradient [k] and Fisher's information of the labels, [k, k]."""
-    rows, k = np.arange(len(asked.given)), len(theta)
-    a, eta = np.exp(theta[0]) * asked.s, _eta(asked.s, theta)
+    rows, k = np.arange(len(sample.given)), len(theta)
+    a, eta = np.exp(theta[0]) * sample.s, _eta(sample.s, theta)
     f = np.maximum(eta @ t, SMALLEST)
-    lifted = np.log(f) + asked.offsets
+    lifted = np.log(f) + sample.offsets
     log_q = lifted - logsumexp(lifted, axis=1, keepdims=True)
     by_u = eta * (a - (eta * a).sum(1, keepdims=True))
     by_b = eta[:, :, None] * (np.eye(k)[None, :, :-1] - eta[:, None, :-1])
     slopes = t.T @ np.concatenate([by_u[:, :, None], by_b], 2) / f[:, :, None]  # of log f, [m, k, k]
     q = np.exp(log_q)
     mean = (q[:, None] @ slopes)[:, 0]
-    gradient = (slopes[rows, asked.given] - mean).sum(0) - theta
+    gradient = (slopes[rows, sample.given] - mean).sum(0) - theta
     weighted = (np.sqrt(q)[:, :, None] * slopes).reshape(-1, k)
-    value = float(log_q[rows, asked.given].sum() - theta @ theta / 2)
+    value = float(log_q[rows, sample.given].sum() - theta @ theta / 2)
     return value, gradient, weighted.T @ weighted - mean.T @ mean

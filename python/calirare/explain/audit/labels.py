@@ -1,8 +1,6 @@
-"""The audit of a run's labels: what is said of each without it, how likely it is wrong, and why."""
+"""The audit of a run's labels: the probability of each without it, how likely it is wrong, and why."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,37 +29,6 @@ AT_LEAST = 0.5  # P(wrong) from which a label is flagged
 FEWEST = 10  # labels of each class
 
 
-@dataclass(frozen=True, eq=False)
-class Spoken:
-    """What is said of labels without them.
-
-    Attributes:
-        p: calibrated probability of each given class for the population, by maps that have not seen the label, [m, k].
-        logits: calibrated, before cross-fitting, which order labels as the detector does, [m, k].
-        offsets: log of what the drawing of each label multiplied P(given as each class) by, [m, k].
-        shares: of the population that would be given as each class, [k].
-    """
-
-    p: Tensor
-    logits: Tensor
-    offsets: Tensor
-    shares: Tensor
-
-    def noise(self, given: Tensor, counted: Tensor) -> Posterior:
-        """Returns how likely each label is wrong.
-
-        Args:
-            given: class of each label, int64 [m].
-            counted: see `confident_joint`.
-        """
-        logits, offsets, shares = (each.cpu().numpy() for each in (self.logits, self.offsets, self.shares))
-        labels = given.cpu().numpy()
-        if len(shares) == 2:
-            of_rare = logits[:, 1] - logits[:, 0], labels == 1, offsets[:, 1] - offsets[:, 0]
-            return label_noise(*of_rare, float(shares[1]))
-        return class_noise(logits, labels, offsets, counted.cpu().numpy())
-
-
 def audit_labels(
     fitted: Fitted, graph: Graph, logits: Tensor, evidence: str, on: CalibrateOn, at_least: float
 ) -> Audit:
@@ -84,9 +51,9 @@ def audit_labels(
     known = torch.isfinite(logits).all(1)
     given, own = fitted.targets[known], logits[known].double()
     _check(graph, given)
-    spoken = _spoken(fitted, graph, own, known, on)
-    counted = confident_joint(spoken.p, given)
-    noise = spoken.noise(given, counted)
+    p, calibrated, offsets, shares = _judged(fitted, graph, own, known, on)
+    counted = confident_joint(p, given)
+    noise = _noise(calibrated, given, offsets, shares, counted)
     order = np.argsort(-noise.p_wrong, kind="stable")
     places = torch.from_numpy(order[:EXPLAINED].copy())
     company = company_of(fitted, graph, fitted.targets, known.nonzero().flatten().cpu()[places].to(known.device))
@@ -95,8 +62,8 @@ def audit_labels(
         node_names=None if graph.node_names is None else np.asarray(graph.node_names),
         class_names=graph.class_names,
         given=given.cpu().numpy(),
-        other=spoken.p.scatter(1, given[:, None], -1.0).argmax(1).cpu().numpy(),
-        p_given=spoken.p.gather(1, given[:, None])[:, 0].cpu().numpy(),
+        other=p.scatter(1, given[:, None], -1.0).argmax(1).cpu().numpy(),
+        p_given=p.gather(1, given[:, None])[:, 0].cpu().numpy(),
         noise=noise,
         counted=counted.cpu().numpy(),
         order=order,
@@ -108,7 +75,7 @@ def audit_labels(
 
 def _check(graph: Graph, given: Tensor) -> None:
     counts = torch.bincount(given, minlength=graph.n_classes)
-    # Of two classes both are asked for; of many a rare one borrows the others' rates.
+    # Of two classes both are needed; of many a rare one borrows the others' rates.
     few, of = (counts.min(), "each class") if graph.n_classes == 2 else (counts.max(), "a class at least")
     if int(few) < FEWEST:
         name = graph.class_names[int((counts == few).int().argmax())]
@@ -118,8 +85,24 @@ def _check(graph: Graph, given: Tensor) -> None:
         )
 
 
-def _spoken(fitted: Fitted, graph: Graph, own: Tensor, known: Tensor, on: CalibrateOn) -> Spoken:
-    """Returns probabilities by maps of the population, fitted on the labels that represent it."""
+def _noise(logits: Tensor, given: Tensor, offsets: Tensor, shares: Tensor, counted: Tensor) -> Posterior:
+    """Returns how likely each label is wrong: by two classes' own posterior, or that of many."""
+    z, labels, drawn, population = (each.cpu().numpy() for each in (logits, given, offsets, shares))
+    if len(population) > 2:
+        return class_noise(z, labels, drawn, counted.cpu().numpy())
+    return label_noise(z[:, 1] - z[:, 0], labels == 1, drawn[:, 1] - drawn[:, 0], float(population[1]))
+
+
+def _judged(
+    fitted: Fitted, graph: Graph, own: Tensor, known: Tensor, on: CalibrateOn
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns labels as judged without them, by calibrators of the labels that represent the population.
+
+    Returns:
+        Cross-fitted probabilities of each given class [m, k]; calibrated logits before cross-fitting, which order
+        labels as the detector does, [m, k]; log of what the sampling of each label multiplied P(given as each class)
+        by, [m, k]; and the proportion of the population that would be given as each class, [k].
+    """
     split, given = graph.split, fitted.targets[known]
     assert split is not None
     in_train = torch.isin(fitted.nodes, split.train)[known]
@@ -131,7 +114,7 @@ def _spoken(fitted: Fitted, graph: Graph, own: Tensor, known: Tensor, on: Calibr
     p = population.transform(own)
     p[used] = cross_fitted_probabilities(platt, own[used], given[used], sampling=sampling).to(p)
     logits, share = population.calibrated_logits(own), population.shares_
-    return Spoken(p, logits, _offsets(given, used, sampling, share), share)
+    return p, logits, _offsets(given, used, sampling, share), share
 
 
 def _offsets(given: Tensor, used: Tensor, sampling: Sampling, share: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-r"""How likely each label is wrong: a posterior over noise rates, from what is said of every label without it.
+r"""How likely each label is wrong: a posterior over noise rates, from scores of every label without it.
 
 The given label of node i is the true one, but for noise that depends on the true class alone (Natarajan et al. 2013):
 with rho_1 = P(given rare | rest) and rho_0 = P(given rest | rare),
@@ -165,7 +165,7 @@ def _wrong(grid: _Grid, eta: Numbers, rare: NDArray[np.bool_]) -> Numbers:
 def _binned(
     s: Numbers, rare: NDArray[np.bool_], offsets: Numbers
 ) -> tuple[Numbers, NDArray[np.bool_], Numbers, Numbers]:
-    """Returns scores, labels, offsets and how many labels have them; many of one kind are told by means of bins."""
+    """Returns scores, labels, offsets and how many labels have them; many of one kind are binned."""
     parts = []
     for label in (False, True):
         for offset in np.unique(offsets[rare == label]):

@@ -1,4 +1,4 @@
-"""What every posterior of label noise tells: how likely each label is wrong, and how many of some are."""
+"""What every posterior of label noise gives: how likely each label is wrong, and how many of some are."""
 
 from __future__ import annotations
 

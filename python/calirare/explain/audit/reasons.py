@@ -41,41 +41,41 @@ class Company:
         return f"{first}{alike} nearest look-alikes are {names[given]}"
 
 
-def company_of(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> Company:
+def company_of(fitted: Fitted, graph: Graph, labels: Tensor, places: Tensor) -> Company:
     """Returns what stands around some of the labelled nodes.
 
     Args:
         fitted: the detector with its labelled nodes.
         graph: the run's own, as its detector takes it.
         labels: the nodes' classes, int64 [m].
-        asked: which labels, int64 [q], places in `fitted.nodes`.
+        places: which labels, int64 [q], places in `fitted.nodes`.
     """
     k = int(labels.max()) + 1
-    return Company(_neighbours(graph, fitted.nodes, labels, asked, k), *_alike(fitted, graph, labels, asked))
+    return Company(_neighbours(graph, fitted.nodes, labels, places, k), *_alike(fitted, graph, labels, places))
 
 
-def _neighbours(graph: Graph, nodes: Tensor, labels: Tensor, asked: Tensor, k: int) -> Tensor:
+def _neighbours(graph: Graph, nodes: Tensor, labels: Tensor, places: Tensor, k: int) -> Tensor:
     known = torch.full((graph.n_nodes,), -1, dtype=torch.int64, device=nodes.device)
     known[nodes] = labels
     indptr, indices = graph.adjacency.indptr, graph.adjacency.indices
-    out = torch.zeros(len(asked), k, dtype=torch.int64, device=nodes.device)
-    for row, node in enumerate(nodes[asked].tolist()):
+    out = torch.zeros(len(places), k, dtype=torch.int64, device=nodes.device)
+    for row, node in enumerate(nodes[places].tolist()):
         near = indices[int(indptr[node]) : int(indptr[node + 1])]
         found = known[near[near != node].unique()]
         out[row] = torch.bincount(found[found >= 0], minlength=k)
     return out
 
 
-def _alike(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
+def _alike(fitted: Fitted, graph: Graph, labels: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     columns = HopColumns.fit(graph) if fitted.columns is None else fitted.columns  # of none those that trees would read
     x = columns.of(graph).x
     assert isinstance(x, Tensor)
     mine = x[fitted.nodes].double()
     c = min(LOOK_ALIKES, len(mine) - 1)
     found = []
-    for rows in asked.split(max(BLOCK // max(len(mine), 1), 1)):
+    for rows in places.split(max(BLOCK // max(len(mine), 1), 1)):
         distance = torch.cdist(mine[rows], mine)
         distance[torch.arange(len(rows), device=rows.device), rows] = torch.inf
         found.append(distance.topk(c, largest=False).indices)
-    nearest = torch.cat(found) if found else asked.new_zeros(0, c)
+    nearest = torch.cat(found) if found else places.new_zeros(0, c)
     return fitted.nodes[nearest], labels[nearest]

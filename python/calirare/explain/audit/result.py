@@ -134,8 +134,8 @@ class Audit:
         names = [("given", _widest(table["given"], "given", 14))]
         if "other" in table:  # and look-alikes in the table of all labels
             near, names = near[:1], [*names, ("other", _widest(table["other"], "other", 14))]
-        told = sum(room + 1 for _, room in names) + 18 + 14 * len(near)
-        node = min(_widest(table["node"], "node", width), max(width - told, 8))
+        taken = sum(room + 1 for _, room in names) + 18 + 14 * len(near)
+        node = min(_widest(table["node"], "node", width), max(width - taken, 8))
         heads = "".join(f" {name:<{room}}" for name, room in names)
         lines = [
             f"{'node':<{node}}{heads} {'P(given)':>8} {'P(wrong)':>8}   same class among",
