@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 from sklearn.metrics import roc_auc_score
 
 from calirare.explain.audit import confident_joint
-from calirare.explain.audit.class_noise import _Asked, _at, class_noise
+from calirare.explain.audit.class_noise import _at, _Sample, class_noise
 
 K, M = 5, 900
 
@@ -89,7 +89,7 @@ def test_labels_drawn_in_other_numbers_are_told_by_the_offsets() -> None:
 def test_the_gradient_is_that_of_the_value() -> None:
     logits, given, _ = drawn(uniform(0.1))
     rng = np.random.default_rng(0)
-    asked = _Asked(np.maximum(log_softmax(logits[:80], axis=1), -30), given[:80], rng.normal(size=(80, K)))
+    asked = _Sample(np.maximum(log_softmax(logits[:80], axis=1), -30), given[:80], rng.normal(size=(80, K)))
     theta, t = 0.3 * rng.normal(size=K), uniform(0.07)
     _, gradient, information = _at(asked, t, theta)
     for i, step in enumerate(1e-5 * np.eye(K)):
