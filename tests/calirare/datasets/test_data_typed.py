@@ -172,7 +172,7 @@ def test_columns_may_be_named(write):
 def test_dates_that_can_be_read_two_ways_are_refused(write):
     nodes = NODES.replace("2024-01-02 12:00", "02/01/2024").replace("2024-01-01", "01/01/2024")
     nodes = nodes.replace("2024-01-03", "03/01/2024")
-    with pytest.raises(InputError, match=r"'joined' holds '01/01/2024', day or month first, in line 2 .*2024-01-31"):
+    with pytest.raises(InputError, match=r"'joined' holds '01/01/2024' among dates in line 2 .*2024-01-31"):
         read(write(nodes))
 
 
@@ -182,8 +182,8 @@ def test_numbers_that_can_be_read_in_more_ways_are_refused_and_can_be_names(cell
     cells = NodeCells(table, Path("nodes.csv"), None, (), True)
     assert cells.read(["amount", "zip"])[1][1].kind == "categorical"
     assert cells.faults == [
-        f"nodes.csv: column 'amount' holds {cell!r}, no plain number, in line 2 and 1 more: write numbers as 1234.5, "
-        "or take the cells as names when training (--one-hot amount)"
+        f"nodes.csv: column 'amount' holds {cell!r} among numbers in line 2 and 1 more: mend the cell (1234.5), leave "
+        "it empty if nothing is known, or take all cells as names when training (--one-hot amount)"
     ]
     cells = NodeCells(table, Path("nodes.csv"), None, ("amount",), True)
     assert cells.read(["amount"])[1][0].kind == "categorical"

@@ -26,7 +26,7 @@ from calirare.graph.tables.files import (
     row_in_words,
 )
 from calirare.graph.tables.name_faults import lost_digits, why_any_unknown, why_unknown
-from calirare.graph.tables.node_cells import written_numbers
+from calirare.graph.tables.node_cells import numbers_of, text_of
 from calirare.graph.tables.sources import Source
 
 WHOLE = re.compile("[-+]?[0-9]+")
@@ -234,13 +234,9 @@ class EdgeCells:
         cells = self.table[column]
         if cells.dtype.kind in "iuf":
             return cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        numbers = as_float(cells)
+        numbers, note = numbers_of(text_of(cells))
+        self.notes += [note] if note else []
         wrong = np.isnan(numbers)
-        written = written_numbers(cells.astype(str)) if wrong.any() and cells.notna().all() else None
-        if written is not None:
-            at = int(np.flatnonzero(wrong)[0])
-            self.notes.append(f"{column!r} is read as numbers, {str(cells.iloc[at])!r} as {written[at]:.10g}")
-            return written
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
             self.faults.append(

@@ -91,11 +91,6 @@ def with_edge_features(
     faults = [f"{where}: two features would be called {name!r}: rename one column" for name in made if name in old]
     with np.errstate(over="ignore"):
         x = np.column_stack([nodes["x"].numpy(), *(column.astype(np.float32) for column in made.values())])
-    faults += [
-        f"{where}: sums of a node must be finite in float32, up to 3.4e38, but {name!r} is not: rescale the column"
-        for name, column in zip(made, x.T[len(old) :], strict=True)
-        if np.isinf(column).any()
-    ]
     columns = (nodes["columns"] or tuple(map(Column, old))) + tuple(map(Column, made))
     plain = all(column.kind == "numeric" for column in columns) and not np.isnan(x).any()
     parts = {"x": torch.from_numpy(x), "columns": () if plain else columns, "feature_names": (*old, *made)}

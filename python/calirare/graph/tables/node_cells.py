@@ -70,47 +70,38 @@ class NodeCells:
         Faults are kept in `faults`, one of a column.
         """
         values = np.empty((len(self.table), len(names)), dtype=np.float32)
-        columns = list[Column]()
+        columns, gaps = list[Column](), False
         for i, name in enumerate(names):
             numbers, column = self.column(name)
             with np.errstate(over="ignore"):
-                values[:, i] = numbers
-            if column.kind == "date":
-                self.notes += _lost_digits(name, numbers, values[:, i], "date")
+                single = numbers.astype(np.float32)
+            values[:, i] = single
+            gaps = gaps or bool(np.isnan(single).any())
+            self.notes += _lost_digits(name, numbers, single, column.kind)
             columns.append(column)
-        plain = all(column.kind == "numeric" for column in columns) and not np.isnan(values).any()
+        plain = not gaps and all(column.kind == "numeric" for column in columns)
         return torch.from_numpy(values), () if plain else tuple(columns)
 
     def column(self, name: str) -> tuple[NumpyArray, Column]:
         """Returns a column as float64 [n] before it is rounded, and what it holds; a fault is kept in `faults`."""
         kind, categories, numbers = self._typed(name, self.table[name])
-        with np.errstate(over="ignore"):
-            single = np.asarray(numbers, dtype=np.float32)
-        self._check(name, numbers, single)
-        if kind == "numeric":
-            self.notes += _lost_digits(name, numbers, single, kind)
+        wrong = ~(np.abs(numbers) <= MAX_FEATURE)
+        if wrong.any():
+            gaps = np.isnan(numbers)
+            self._check(name, numbers, wrong & ~gaps, gaps & (not self.gaps))
         return numbers, Column(str(name), kind, categories)
 
-    def check_range(self, names: Sequence[str], x: Tensor) -> None:
-        """Notes numbers, float32 [n, d] of the named columns, that are finite and no features."""
-        for name, values in zip(names, x.numpy().T, strict=True):
-            far = (np.abs(values) > MAX_FEATURE) & np.isfinite(values)
-            if far.any():
-                at = int(np.argmax(far))
-                must = f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but column {name!r} holds"
-                mend = "mend the cell, or scale the column before (a sum of squares would leave float32)"
-                self._fault(f"{must} {values[at]:g} in", at, far, mend)
-
-    def _check(self, name: str, numbers: NumpyArray, single: NumpyArray) -> None:
-        """Notes an infinite or, where none may be, a missing number."""
-        wrong = np.isinf(single) | (np.isnan(single) if not self.gaps else False)
-        if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
-            empty = np.isnan(single[at])
-            found = "is empty" if empty else f"holds {numbers[at]}"
-            mend = "fill it in, remove the node or let it be filled (--impute median)" if empty else "mend the cell"
-            must = "must have a value for every node" if empty else "features must be finite in float32, up to 3.4e38"
-            self._fault(f"{must}, but column {name!r} {found} in", at, wrong, mend)
+    def _check(self, name: str, numbers: NumpyArray, far: NumpyArray, empty: NumpyArray) -> None:
+        """Notes numbers that are no features, or that are missing where none may be."""
+        if far.any():
+            at = int(np.argmax(far))
+            must = f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but column {name!r} holds"
+            mend = "mend the cell, or scale the column before (a sum of squares would leave float32)"
+            self._fault(f"{must} {numbers[at]:g} in", at, far, mend)
+        elif empty.any():
+            what = f"must have a value for every node, but column {name!r} is empty in"
+            mend = "fill it in, remove the node or let it be filled (--impute median)"
+            self._fault(what, int(np.argmax(empty)), empty, mend)
 
     def _fault(self, what: str, at: int, wrong: NumpyArray, mend: str) -> None:
         node = "" if self.ids is None else f" (node {self.ids.iloc[at]})"
@@ -129,93 +120,70 @@ class NodeCells:
             return "date", (), days_of(column)
         if kind == "m":
             return "numeric", (), np.asarray(column.dt.total_seconds() / SECONDS, dtype=np.float64)
-        if kind in "cO" and self._many(name, column):
-            return "numeric", (), np.zeros(len(column))
+        if kind in "cO":
+            wrong = column.map(_is_odd).to_numpy(dtype=bool)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                what = f"column {name!r} must hold a number, a name or a date, got {type(column.iloc[at]).__name__} in"
+                self._fault(what, at, wrong, "spread it over columns, write it as text, or remove the column")
+                return "numeric", (), np.zeros(len(column))
         if wanted is not None:
             return wanted, (), self._as_known(name, column, wanted)
-        if hasattr(column, "cat"):
-            return _categories(as_names(column))
-        return self._of_text(name, column)
+        return _categories(as_names(column)) if hasattr(column, "cat") else self._of_text(name, column)
 
     def _as_known(self, name: str, column: Any, kind: str) -> NumpyArray:
         """Returns a column of text as the numbers or dates that a run knows it to hold; other cells are faults."""
-        cells = _text(column)
-        here = cells.notna().to_numpy()
-        values = days_of(cells) if kind == "date" else as_float(cells.str.lower().replace(TRUTH))
-        odd = here & np.isnan(values)
-        written = written_numbers(cells) if kind == "numeric" and odd.any() else None
-        if written is not None:
-            self._note_written(name, cells, odd, written)
-            return written
+        cells = text_of(column)
+        values = days_of(cells) if kind == "date" else self._numbers(cells.str.lower().map(TRUTH).fillna(cells))
+        odd = cells.notna().to_numpy() & np.isnan(values)
         if odd.any():
             cell = cut(str(cells[odd].iloc[0]), MOST_LETTERS)
             what = f"column {name!r} holds {cell!r} where the run has {WHAT[kind]}, in"
             self._fault(what, int(np.argmax(odd)), odd, "mend the cell, or leave it empty if nothing is known")
         return values
 
-    def _note_written(self, name: str, cells: Any, odd: NumpyArray, numbers: NumpyArray) -> None:
-        """Notes how the first number that is written for people is read."""
-        at = int(np.argmax(odd))
-        self.notes.append(f"nodes: {name!r} is read as numbers, {cells.iloc[at]!r} as {numbers[at]:.10g}")
+    def _numbers(self, cells: Any) -> NumpyArray:
+        numbers, note = numbers_of(cells)
+        self.notes += [f"nodes: {note}"] if note else []
+        return numbers
 
     def _of_text(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column of text."""
-        cells = _text(column)
+        cells = text_of(column)
         here = cells.notna().to_numpy()
-        lower = cells[here].str.lower()
-        if lower.isin(("true", "false")).all():
-            return "numeric", (), cells.str.lower().map(TRUTH).to_numpy(dtype=np.float64)
+        truth = cells.str.lower().map(TRUTH)
+        if truth[here].notna().all():
+            return "numeric", (), as_float(truth)
         if not cells[here].str.fullmatch(r"0\d+").any():
-            numbers = as_float(cells)
-            odd = here & np.isnan(numbers)
-            written = written_numbers(cells) if odd.any() else None
-            if written is not None:
-                self._note_written(name, cells, odd, written)
-                return "numeric", (), written
-            if self._are(name, here, numbers, "numbers", f"names when training (--one-hot {name})"):
+            numbers = self._numbers(cells)
+            if self._are(name, cells, numbers, DRESSED, "numbers", "1234.5"):
                 return "numeric", (), numbers
-            if self._odd(name, cells, DRESSED, ~np.isnan(numbers), "no plain number", "numbers as 1234.5"):
-                return _categories(cells)
         days = days_of(cells)
-        if self._are(name, here, days, "dates", f"names when training (--one-hot {name})"):
+        if self._are(name, cells, days, DAY_FIRST, "dates", "2024-01-31"):
             return "date", (), days
-        if self._odd(name, cells, DAY_FIRST, ~np.isnan(days), "day or month first", "dates as 2024-01-31"):
-            return _categories(cells)
         if self.ids is None and cells[here].is_unique and here.all() and len(cells) > 1:
             mend = "remove it, or name it 'node' or 'id' (command line: --id COLUMN) if it holds the names of the nodes"
             what = f"column {name!r} holds another text in every row, {cells.iloc[0]!r} in"
             self._fault(what, 0, here[:1], mend)
         return _categories(cells)
 
-    def _many(self, name: str, column: Any) -> bool:
-        """Notes and returns whether cells hold something else than one number, name or date, such as lists."""
-        wrong = column.map(_is_odd).to_numpy(dtype=bool)
+    def _are(self, name: str, cells: Any, values: NumpyArray, odd: str, what: str, such_as: str) -> bool:
+        """Returns whether most cells are numbers or dates, written as such or as `odd`; then all others are faults."""
+        here, read = cells.notna().to_numpy(), ~np.isnan(values)
+        n = int(here.sum())
+        if n and read.sum() <= MOST * n:
+            read_or_odd = read | cells.str.fullmatch(odd).to_numpy(dtype=bool, na_value=False)
+            if read_or_odd.sum() <= MOST * n:
+                return False
+        wrong = here & ~read
         if wrong.any():
             at = int(np.argmax(wrong))
-            what = f"column {name!r} must hold a number, a name or a date, got {type(column.iloc[at]).__name__} in"
-            self._fault(what, at, wrong, "spread it over columns, write it as text, or remove the column")
-        return bool(wrong.any())
-
-    def _odd(self, name: str, cells: Any, odd: str, plain: NumpyArray, what: str, write: str) -> bool:
-        """Notes and returns whether cells are mostly numbers or dates, some in a way that is not read as such."""
-        wrong = cells.str.fullmatch(odd).to_numpy(dtype=bool, na_value=False) & ~plain
-        if not wrong.any() or (wrong | plain).sum() <= MOST * cells.notna().sum():
-            return False
-        at = int(np.flatnonzero(wrong)[0])
-        mend = f"write {write}, or take the cells as names when training (--one-hot {name})"
-        self._fault(f"column {name!r} holds {cells.iloc[at]!r}, {what}, in", at, wrong, mend)
-        return True
-
-    def _are(self, name: str, here: NumpyArray, values: NumpyArray, what: str, otherwise: str) -> bool:
-        """Returns whether cells are numbers or dates: all of them, or most, and then the others are faults."""
-        wrong = here & np.isnan(values)
-        share = 1 - wrong.sum() / max(here.sum(), 1)
-        if wrong.any() and share > MOST:
-            at = int(np.flatnonzero(wrong)[0])
+            mend = f"mend the cell ({such_as}), leave it empty if nothing is known, or take all cells as names when"
             cell = str(self.table[name].iloc[at])
-            mend = f"mend the cell, leave it empty if nothing is known, or take all cells as {otherwise}"
-            self._fault(f"column {name!r} holds {cell!r} among {what} in", at, wrong, mend)
-        return bool(share > MOST)
+            self._fault(
+                f"column {name!r} holds {cell!r} among {what} in", at, wrong, f"{mend} training (--one-hot {name})"
+            )
+        return True
 
 
 def _is_odd(cell: Any) -> bool:
@@ -230,14 +198,11 @@ def _is_odd(cell: Any) -> bool:
 
 def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray, kind: str) -> list[str]:
     """Returns a note where float32 rounds a column by more than `ROUNDED` of its spread, or none."""
-    there = np.isfinite(numbers) & np.isfinite(single)
-    if not there.any():
-        return []
-    numbers = numbers[there]
-    lost = float(np.abs(numbers - single[there]).max())
-    if not lost > ROUNDED * np.std(numbers - numbers[0]) > 0:
-        return []
-    by, kept, mend = f"{lost:.2g}", "numbers", f"subtract {np.median(numbers):.10g} or so from it first"
+    with np.errstate(invalid="ignore"):
+        lost = float(np.nanmax(np.abs(numbers - single), initial=0))
+        if not lost > 0 or not lost > ROUNDED * np.nanstd(numbers - np.nanmin(numbers)) > 0:
+            return []
+    by, kept, mend = f"{lost:.2g}", "numbers", f"subtract {np.nanmedian(numbers):.10g} or so from it first"
     if kind == "date":
         by, kept, mend = f"{lost * SECONDS:.2g} s", "days", "write hours since a moment of the table as a number"
     return [
@@ -246,7 +211,7 @@ def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray, kind: str) 
     ]
 
 
-def _text(column: Any) -> Any:
+def text_of(column: Any) -> Any:
     """Returns the cells of a column as text without blanks around it, None where empty."""
     cells = column.astype(str).str.strip(BLANK)
     return cells.where(column.notna() & (cells != ""), None)
@@ -300,6 +265,21 @@ WAYS = ((",", r"\."), ("['’]", r"\."), (f"[.{BLANKS}]", ","))
 GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
 
 
+def numbers_of(cells: Any) -> tuple[NumpyArray, str]:
+    """Returns text as numbers, float64 [n], NaN for others, and a note on the first that is written for people, or "".
+
+    Args:
+        cells: a column of text, None where empty.
+    """
+    numbers = as_float(cells)
+    odd = cells.notna().to_numpy() & np.isnan(numbers)
+    written = written_numbers(cells) if odd.any() else None
+    if written is None:
+        return numbers, ""
+    at = int(np.argmax(odd))
+    return written, f"{cells.name!r} is read as numbers, {cells.iloc[at]!r} as {written[at]:.10g}"
+
+
 def written_numbers(cells: Any) -> NumpyArray | None:
     """Returns text as numbers where it can be read in one way only, float64 [n], NaN where empty; else None.
 
@@ -310,30 +290,23 @@ def written_numbers(cells: Any) -> NumpyArray | None:
         cells: a column of text, None where empty.
     """
     here = cells.notna().to_numpy()
-    first = cells[here].iloc[:LOOKED_AT]
+    text = cells[here]
+    first = text.iloc[:LOOKED_AT]
     if not (first.str.fullmatch(DRESSED) | first.str.fullmatch(LOSS)).all():
         return None  # names, most likely, of which there may be millions
-    losses = cells[here].str.fullmatch(LOSS)
-    if losses.all():
+    signs = text.str.extract(f"(%|{MONEY})", expand=False).unique()
+    if text.str.fullmatch(LOSS).all() or len(signs) != 1:
         return None
-    cells = cells.str.replace(LOSS, r"-\1\2", regex=True) if losses.any() else cells
-    signs = cells[here].str.extract(f"(%|{MONEY})", expand=False).unique()
-    text = cells[here].str.replace(f"%|{MONEY}", "", regex=True).str.strip()
-    readings = [_read_written(text, *way, signed=isinstance(signs[0], str)) for way in WAYS] if len(signs) == 1 else []
-    read = [numbers for numbers in readings if numbers is not None]
-    if not read or any(not np.array_equal(read[0], other) for other in read[1:]):
+    text = text.str.replace(LOSS, r"-\1\2", regex=True).str.replace(f"%|{MONEY}", "", regex=True).str.strip()
+    found = list[NumpyArray]()
+    for thousands, decimals in WAYS:
+        whole = rf"[-+]?{WHITE}?(?:\d+|\d{{1,3}}(?:{thousands}\d{{3}})+)"
+        bare = thousands == GROUPED and not isinstance(signs[0], str) and text.str.fullmatch(whole).all()
+        if not bare and text.str.fullmatch(rf"{whole}(?:{decimals}\d+)?").all():
+            plain = text.str.replace(rf"{thousands}|{WHITE}", "", regex=True).str.replace(decimals, ".", regex=True)
+            found.append(np.asarray(plain.astype(np.float64)))
+    if not found or any(not np.array_equal(found[0], other) for other in found[1:]):
         return None
     numbers = np.full(len(cells), np.nan)
-    numbers[here] = read[0]
+    numbers[here] = found[0]
     return numbers
-
-
-def _read_written(text: Any, thousands: str, decimals: str, *, signed: bool) -> NumpyArray | None:
-    """Returns text as numbers in one way of writing, None where a cell is none."""
-    whole = rf"[-+]?{WHITE}?(?:\d+|\d{{1,3}}(?:{thousands}\d{{3}})+)"
-    if not text.str.fullmatch(rf"{whole}(?:{decimals}\d+)?").all():
-        return None
-    if thousands == GROUPED and not signed and text.str.fullmatch(whole).all():
-        return None
-    plain = text.str.replace(rf"{thousands}|{WHITE}", "", regex=True).str.replace(decimals, ".", regex=True)
-    return np.asarray(plain.astype(np.float64))

@@ -205,7 +205,6 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     ]
     cells = NodeCells(table, path, ids, options.one_hot, options.impute != "error", options.kinds)
     x, columns = cells.read(features)
-    cells.check_range(features, x)
     faults += cells.faults
     unread: list[str] = []  # of labels and parts that nobody asked for
     asked = faults if options.need_label else unread
