@@ -33,8 +33,7 @@ from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping, co
 from calirare.leave_one_out.comparison import DEFAULT_METHODS, agreement_of
 from calirare.leave_one_out.formula import primal_directions
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
-from calirare.models import GcnFit, GcnTraining, ModuleFit, fit, fit_of
-from calirare.training import converge, cross_fitted_logits, minimise
+from calirare.models import GcnFit, GcnTraining, ModuleFit, converge, cross_fitted_logits, fit, fit_of, minimise
 
 HIDDEN, HEADS = {"gat": 8, "gin": 16, "sage": 16}, 8  # of gat's first layer
 

@@ -19,7 +19,7 @@ from calirare.calibration import Exchangeable
 from calirare.calibration import exchangeable as compared
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, share_split
-from calirare.pipeline import label_checks
+from calirare.run import label_checks
 
 HOWS = ("random", "uncertain", "alerts", "enriched")
 CASES = (("trees", 300), ("gcn", 200), ("gcn", 400), ("auto", 300))

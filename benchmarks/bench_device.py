@@ -25,7 +25,7 @@ import torch
 from calirare.datasets import load_dataset, synthetic_rare
 from calirare.graph.graph import Graph
 from calirare.graph.splits import random_split
-from calirare.intervals import JackknifeResult, jackknife
+from calirare.leave_one_out import JackknifeResult, jackknife
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 
 COMPARED = ("lower", "upper", "uncertainty", "own_loo_logits")

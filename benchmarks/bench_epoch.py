@@ -37,9 +37,8 @@ import calirare
 from calirare.datasets import load_dataset
 from calirare.datasets.locations import data_roots
 from calirare.graph import Graph, Order, normalize_features, propagation
-from calirare.models import GcnTraining
-from calirare.pipeline.stages import Clock
-from calirare.training import class_weights, cross_entropy, cross_fitted_logits
+from calirare.models import GcnTraining, class_weights, cross_entropy, cross_fitted_logits
+from calirare.run.stages import Clock
 from calirare_ext import (
     Csr,
     Factored,

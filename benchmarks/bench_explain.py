@@ -46,10 +46,10 @@ from calirare.models import (
     TreesDetector,
     TreesFit,
     TreesTraining,
+    converge,
     propagation_step,
 )
 from calirare.run import Outcome
-from calirare.training import converge
 
 NAME, DEFAULT = "explain", ("otc", "sichuan", "cora")
 MILLION = "million"  # nodes that are simulated: for seconds alone

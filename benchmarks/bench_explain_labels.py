@@ -32,8 +32,7 @@ import calirare
 from calirare.explain import difference, explainable
 from calirare.graph import Graph
 from calirare.leave_one_out import Retrain, leave_one_out
-from calirare.models import GcnFit
-from calirare.training import converge, minimise
+from calirare.models import GcnFit, converge, minimise
 
 NAME, DEFAULT, MODELS = "explain_labels", ("otc", "cora", "sichuan"), ("hops", "gcn")
 N_NODES, N_LEFT_OUT, N_HALVES = 50, 24, 30

@@ -30,11 +30,9 @@ from calirare.curvature import of_tape, safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.intervals import jackknife
-from calirare.intervals.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
-from calirare.leave_one_out import Influence, Problem, alo_change, change_of_logits, left_out, pre_activation
-from calirare.models import GcnFit, GcnTraining, fit
-from calirare.training import cross_entropy
+from calirare.leave_one_out import Influence, Problem, alo_change, change_of_logits, jackknife, left_out, pre_activation
+from calirare.leave_one_out.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
+from calirare.models import GcnFit, GcnTraining, cross_entropy, fit
 from calirare_ext import Csr, hessian_product, loo_messages, message_interval, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's

@@ -49,7 +49,7 @@ def graph_folder(folder: Path, n: int, labels: int, features: int) -> Path:
 def one(model: str, graph: Path, out: Path, epochs: str) -> None:
     """Trains in this process and prints what it took: the child of `measured`."""
     from calirare.cli.app import main as command
-    from calirare.pipeline.stages import Clock
+    from calirare.run.stages import Clock
 
     facts: dict[str, Any] = {"cpu_s": {}}
     timed = Clock.time

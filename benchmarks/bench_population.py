@@ -45,7 +45,7 @@ from calirare.calibration import (
     with_prevalence,
 )
 from calirare.datasets import synthetic_rare
-from calirare.training import FoldFitted
+from calirare.models import FoldFitted
 
 REAL = ("sichuan", "amazon", "facebook", "dblp", "cora", "computers")
 KINDS: dict[str, dict[str, Any]] = {

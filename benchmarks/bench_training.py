@@ -24,8 +24,7 @@ from torch import Tensor
 from calirare.datasets import load_dataset
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph
-from calirare.models import GCN, GcnTraining, fit
-from calirare.training import class_weights, cross_entropy
+from calirare.models import GCN, GcnTraining, class_weights, cross_entropy, fit
 from calirare_ext import Csr
 
 RATE = {"lr": 0.01, "weight_decay": 5e-4}

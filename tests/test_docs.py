@@ -154,7 +154,7 @@ class TestSite:
 
         packages = {
             f"calirare.{name}"
-            for name in (*calirare._PACKAGES, "calibration.decisions", "explain.audit", "intervals.eice")
+            for name in (*calirare._PACKAGES, "calibration.decisions", "explain.audit", "leave_one_out.eice")
         }
         assert packages | {"calirare.sklearn", "calirare_ext", "calirare_multilabel"} == set(TITLES)
 

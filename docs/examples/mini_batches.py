@@ -46,7 +46,7 @@ def logits_of(model):
 # %%
 # The network learns the training labels; the validation labels calibrate it.
 
-weights = calirare.training.class_weights(graph.y[graph.split.train], 2).float()
+weights = calirare.models.class_weights(graph.y[graph.split.train], 2).float()
 model = trained(graph.split.train, weights)
 given = calirare.models.Given(logits_of(model), class_weights=weights)
 outcome = calirare.train(graph, given=given, decide="budget", budget=200)
@@ -61,8 +61,8 @@ outcome.save("sage", overwrite=True)
 # Few labels: every one trains, and calibrates by a network that has not seen its fold. Six trainings.
 
 fold = torch.zeros(graph.n_nodes, dtype=torch.int64)
-fold[labels] = calirare.training.fold_of(graph.y[labels], 5, seed=0)
-weights = calirare.training.class_weights(graph.y[labels], 2).float()
+fold[labels] = calirare.models.fold_of(graph.y[labels], 5, seed=0)
+weights = calirare.models.class_weights(graph.y[labels], 2).float()
 without = torch.stack([logits_of(trained(labels[fold[labels] != k], weights)) for k in range(5)])
 given = calirare.models.Given(logits_of(trained(labels, weights)), without, fold, weights)
 crossed = calirare.train(graph, given=given)

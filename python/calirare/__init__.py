@@ -12,35 +12,33 @@ if TYPE_CHECKING:
     from calirare import drift as drift
     from calirare import features as features
     from calirare import graph as graph
-    from calirare import intervals as intervals
     from calirare import leave_one_out as leave_one_out
     from calirare import metrics as metrics
     from calirare import models as models
     from calirare import plots as plots
     from calirare import run as run
-    from calirare import training as training
     from calirare._util.errors import InputError as InputError
     from calirare._util.errors import NotConvergedError as NotConvergedError
     from calirare.datasets import load_dataset as load_dataset
     from calirare.graph import Graph as Graph
     from calirare.graph import Split as Split
-    from calirare.intervals import JackknifeResult as JackknifeResult
-    from calirare.intervals import jackknife as jackknife
     from calirare.leave_one_out import ALO as ALO
     from calirare.leave_one_out import Grouped as Grouped
     from calirare.leave_one_out import Influence as Influence
+    from calirare.leave_one_out import JackknifeResult as JackknifeResult
     from calirare.leave_one_out import Newton as Newton
     from calirare.leave_one_out import Retrain as Retrain
     from calirare.leave_one_out import Tangent as Tangent
+    from calirare.leave_one_out import jackknife as jackknife
     from calirare.leave_one_out import quality as quality
     from calirare.models import GCN as GCN
     from calirare.models import fit as fit
     from calirare.models import fit_of as fit_of
-    from calirare.pipeline import train as train
     from calirare.run import NodeScorer as Scorer
     from calirare.run import Outcome as Outcome
     from calirare.run import Settings as Settings
     from calirare.run import load as load
+    from calirare.run import train as train
     from calirare_ext import __version__ as __version__
 
 # Where each public name is made: imported when it is first asked for, so that a command line starts at once.
@@ -48,11 +46,19 @@ _HOMES = {
     "_util.errors": ("InputError", "NotConvergedError"),
     "datasets": ("load_dataset",),
     "graph": ("Graph", "Split"),
-    "intervals": ("JackknifeResult", "jackknife"),
-    "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Retrain", "Tangent", "quality"),
+    "leave_one_out": (
+        "ALO",
+        "Grouped",
+        "Influence",
+        "JackknifeResult",
+        "Newton",
+        "Retrain",
+        "Tangent",
+        "jackknife",
+        "quality",
+    ),
     "models": ("GCN", "fit", "fit_of"),
-    "pipeline": ("train",),
-    "run": ("Outcome", "Scorer", "Settings", "load"),
+    "run": ("Outcome", "Scorer", "Settings", "load", "train"),
 }
 _CALLED = {"Scorer": "NodeScorer"}  # in its own room, where there is a scorer of whole graphs
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
@@ -64,13 +70,11 @@ _PACKAGES = (
     "explain",
     "features",
     "graph",
-    "intervals",
     "leave_one_out",
     "metrics",
     "models",
     "plots",
     "run",
-    "training",
 )
 
 __all__ = [*_HOME, *_PACKAGES, "Scorer"]

@@ -25,11 +25,9 @@ from calirare.datasets import Task
 from calirare.graph import Graph, Split, check_graph
 from calirare.graph.arrays import as_array, as_features
 from calirare.graph.features import scale_note
-from calirare.intervals import LogitMap
-from calirare.leave_one_out import LeaveOneOutMethod
+from calirare.leave_one_out import LeaveOneOutMethod, LogitMap
 from calirare.models import DETECTORS
-from calirare.pipeline import train
-from calirare.run import Scorer, Settings, ignored_settings
+from calirare.run import Scorer, Settings, ignored_settings, train
 from calirare_ext import Csr
 
 UNSCALED = (

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 import calirare
-from calirare.models import MlpTraining, train_folds
-from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
+from calirare.models import MlpTraining, class_weights, train_folds
 from calirare.run import Choice, Row
+from calirare.run.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run.outcome import draw
-from calirare.training import class_weights
 from calirare_ext import Csr
 from tests.helpers.command import few_candidates, rough_runs
 from tests.helpers.tasks import rare_task

@@ -12,9 +12,8 @@ import torch
 import calirare
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
-from calirare.models import GcnFit, GcnTraining, HopColumns, MlpFit, MlpTraining
-from calirare.pipeline import auto
-from calirare.training import class_weights
+from calirare.models import GcnFit, GcnTraining, HopColumns, MlpFit, MlpTraining, class_weights
+from calirare.run import auto
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task

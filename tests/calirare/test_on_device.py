@@ -20,10 +20,9 @@ import calirare
 from calirare.calibration import JackknifeCalibrator
 from calirare.graph import convolution as propagation_module
 from calirare.graph.graph import Graph
-from calirare.intervals import JackknifeResult, Streaming, jackknife
-from calirare.intervals import streaming as stream
-from calirare.intervals.eice import EiceSettings, train_calirare
-from calirare.leave_one_out import ALO, METHODS
+from calirare.leave_one_out import ALO, METHODS, JackknifeResult, Streaming, jackknife
+from calirare.leave_one_out import streaming as stream
+from calirare.leave_one_out.eice import EiceSettings, train_calirare
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare.run import recalibrated
 from calirare_ext import Csr

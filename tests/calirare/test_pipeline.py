@@ -16,11 +16,10 @@ from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.calibration.affine import sharpened
 from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
-from calirare.intervals import jackknife
-from calirare.leave_one_out import ALO, METHODS, Influence, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, Influence, jackknife, leave_one_out
+from calirare.models import cross_fitted_logits
+from calirare.models.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from calirare.run.outcome import write_config
-from calirare.training import cross_fitted_logits
-from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_alike, assert_identical
@@ -227,8 +226,8 @@ def test_the_least_that_can_be_trained_on():
 
 @pytest.mark.slow
 def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 40)
-    monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("calirare.run.left_out.MAX_EPOCHS", 40)
+    monkeypatch.setattr("calirare.run.left_out.CHECKPOINT_EVERY", 10)
     graph, done = rare_task(), []
     best = calirare.train(graph, preset="paper", folds=0, report=lambda stage, k, total: done.append((stage, k, total)))
     assert best.epochs in (10, 20, 30, 40)
@@ -265,7 +264,7 @@ def test_the_check_compares_with_cross_validation():
 
 
 def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeypatch):
-    import calirare.pipeline.left_out as module
+    import calirare.run.left_out as module
 
     real = module.choose_damping
     monkeypatch.setattr(
@@ -284,8 +283,8 @@ def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeyp
 @pytest.fixture
 def few_judges(monkeypatch):
     """Two of five folds hold 55 labels, of 150, and 9 of each class."""
-    monkeypatch.setattr("calirare.pipeline.left_out.JUDGES", 55)
-    monkeypatch.setattr("calirare.pipeline.left_out.OF_EACH_CLASS", 9)
+    monkeypatch.setattr("calirare.run.left_out.JUDGES", 55)
+    monkeypatch.setattr("calirare.run.left_out.OF_EACH_CLASS", 9)
 
 
 def test_of_many_labels_some_folds_judge_and_the_run_says_so(few_judges):

@@ -18,8 +18,7 @@ import torch
 import calirare
 from calirare.graph import Graph
 from calirare.graph.labelled import NO_PART
-from calirare.pipeline import update
-from calirare.run import Labels
+from calirare.run import Labels, update
 from tests.campaigns import growth
 from tests.campaigns.growth import Reading
 from tests.helpers.command import rough_runs

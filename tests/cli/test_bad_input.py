@@ -99,8 +99,8 @@ def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path):
 
 
 def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 10)
-    monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr("calirare.run.left_out.MAX_EPOCHS", 10)
+    monkeypatch.setattr("calirare.run.left_out.CHECKPOINT_EVERY", 5)
     monkeypatch.setitem(MOST, "learning_rate", 1e31)
     options = ("--preset", "paper", "--set", "learning_rate=1e30", "--folds", "0", "--epochs")
     for more in (["9"], ["9", "--method", "uncalibrated"], ["auto"]):

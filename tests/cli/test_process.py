@@ -81,7 +81,7 @@ def test_a_command_that_read_duckdb_ends_without_a_word_about_what_is_left(tmp_p
 def test_a_run_that_is_stopped_leaves_nothing(number, handler, graph_file, tmp_path):
     import scipy.stats  # noqa: F401
 
-    import calirare.pipeline  # noqa: F401 - with all it imports: a signal within an import leaves a file open
+    import calirare.run  # noqa: F401 - with all it imports: a signal within an import leaves a file open
 
     begun = []
 

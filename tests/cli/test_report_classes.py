@@ -191,9 +191,7 @@ def test_a_map_that_does_not_rest_on_the_check_is_not_called_untrusted(verdict, 
     said = _verdict({"agreement": {"verdict": verdict}, "notes": notes})
     assert (said["verdict"], said["verdict_class"]) == told
     assert _verdict({"agreement": None, "notes": notes})["verdict"] is None
-    assert INSTEAD in inspect.getsource(importlib.import_module("calirare.pipeline.left_out")), (
-        "as the note of a run ends"
-    )
+    assert INSTEAD in inspect.getsource(importlib.import_module("calirare.run.left_out")), "as the note of a run ends"
 
 
 def test_its_pictures_tell_their_numbers(page):

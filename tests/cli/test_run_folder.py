@@ -163,8 +163,8 @@ SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet",
     ids=["auto epochs", "average of a random split"],
 )
 def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 30)
-    monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("calirare.run.left_out.MAX_EPOCHS", 30)
+    monkeypatch.setattr("calirare.run.left_out.CHECKPOINT_EVERY", 10)
     with few_candidates():
         assert call("train", "--dataset", graph_file, *options, "--out", tmp_path / "a").code == 0
         monkeypatch.undo()

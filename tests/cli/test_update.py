@@ -15,8 +15,7 @@ import calirare
 from calirare import load
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.pipeline import update
-from calirare.run import Labels, Settings, read_yaml
+from calirare.run import Labels, Settings, read_yaml, update
 from tests.helpers.command import assert_refused, call
 from tests.helpers.tasks import rare_task
 

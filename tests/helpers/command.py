@@ -82,7 +82,7 @@ def few_candidates() -> Iterator[None]:
     """Meanwhile `auto` has one network of each kind, trained for few epochs, 20 trees of each kind, and two folds."""
     settings = {"LINEAR_DECAYS": (1e-2,), "HOPS_DECAYS": (5e-2,), "GCNS": ((2, 2e-3),), "FOLDS": 2, "EPOCHS": 20}
     with (
-        mock.patch.multiple("calirare.pipeline.auto", **settings),
+        mock.patch.multiple("calirare.run.auto", **settings),
         mock.patch("calirare.models.trees.TreesTraining._most", 20),
     ):
         yield

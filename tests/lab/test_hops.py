@@ -11,9 +11,8 @@ from torch import Tensor
 
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.intervals import jackknife
-from calirare.intervals.eice import EiceSettings, train_calirare
-from calirare.leave_one_out import ALO, LeaveOneOutMethod, leave_one_out
+from calirare.leave_one_out import ALO, LeaveOneOutMethod, jackknife, leave_one_out
+from calirare.leave_one_out.eice import EiceSettings, train_calirare
 from calirare.models import GcnTraining, fit
 from calirare_lab.baselines import (
     OfficialSettings,

@@ -11,8 +11,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import one_step
 from calirare.explain import draw, picture_name, text_of
-from calirare.pipeline import retrained
-from calirare.run import load, read_groups, write_json
+from calirare.run import load, read_groups, retrained, write_json
 
 STORED = 10  # labels of each node in JSON
 READING = "reading the run"

@@ -16,9 +16,8 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare.graph import Graph
-from calirare.intervals import Streaming
-from calirare.pipeline import Report, train
-from calirare.run import LABELS, Outcome, Settings, read_yaml, typed
+from calirare.leave_one_out import Streaming
+from calirare.run import LABELS, Outcome, Report, Settings, read_yaml, train, typed
 from calirare_ext import __version__
 
 

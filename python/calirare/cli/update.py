@@ -13,8 +13,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
-from calirare.pipeline import Updated, update
-from calirare.run import LABELS, Labels, inert, load, write_json, write_predictions
+from calirare.run import LABELS, Labels, Updated, inert, load, update, write_json, write_predictions
 
 CHANGES, FACTS = "changes", "update.json"
 

@@ -15,8 +15,7 @@ from calirare.explain.network import ExplainableNetwork, explainable_folds
 from calirare.explain.pool import ExplainablePool
 from calirare.explain.trees import ExplainableTrees
 from calirare.graph import Graph
-from calirare.models import Mixture, NeighbourPool, trained_here
-from calirare.training import Fitted
+from calirare.models import Fitted, Mixture, NeighbourPool, trained_here
 
 
 def explainable(

@@ -101,8 +101,8 @@ class _Lazy(Propagation, abc.ABC):
 class LazyPropagation(_Lazy):
     """The same for a large graph with dense features: A_hat X is made at the rows that are asked for.
 
-    Training touches the receptive field of the labelled nodes only, and `calirare.intervals.streaming` makes the rest
-    a block of rows at a time, so that A_hat X never exists as a whole. What asks for `inputs` gets all of it, kept.
+    Training touches the receptive field of the labelled nodes only, and `leave_one_out.streaming` makes the rest a
+    block of rows at a time, so that A_hat X never exists as a whole. What asks for `inputs` gets all of it, kept.
 
     Args:
         a_hat: D^-1/2 (A + I) D^-1/2, [n, n].

@@ -1,8 +1,10 @@
-"""Leave-one-out models without retraining: what every node's logits would be without each labelled node."""
+"""Leave-one-out models without retraining, and the paper's jackknife intervals (Algorithms 1 and 2)."""
 
 from calirare.leave_one_out.agreement import Agreement, choose_damping
+from calirare.leave_one_out.algorithm1 import jackknife
 from calirare.leave_one_out.alo import ALO, alo_change
 from calirare.leave_one_out.comparison import Comparison, compare, leave_one_out
+from calirare.leave_one_out.conformal import class_sets, jackknife_plus
 from calirare.leave_one_out.directions import (
     LeftOut,
     change_of_logits,
@@ -12,32 +14,40 @@ from calirare.leave_one_out.directions import (
     pre_activation,
     readable,
 )
+from calirare.leave_one_out.ends import Known, LogitMap
 from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.grouped import Grouped
 from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
 from calirare.leave_one_out.influence import Influence
+from calirare.leave_one_out.interval_result import JackknifeResult
 from calirare.leave_one_out.leverages import sampled_leverages
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.newton import Newton
 from calirare.leave_one_out.own_logits import OwnLogits, closed_form_fits
 from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
 from calirare.leave_one_out.retrain import Retrain
+from calirare.leave_one_out.streaming import Streaming, streams
 from calirare.leave_one_out.tangent import Tangent, adam_moments
 from calirare.leave_one_out.trust import Quality, from_folds, gradient_ratio, quality, quality_of
+from calirare.leave_one_out.uncertainty import UNCERTAINTIES, UncertaintyName
 
 METHODS: dict[str, type[LeaveOneOutMethod]] = {each.name: each for each in (ALO, Influence, Newton, Retrain, Grouped)}
 
 __all__ = [
     "ALO",
     "METHODS",
+    "UNCERTAINTIES",
     "Agreement",
     "Comparison",
     "Diagnostics",
     "Grouped",
     "HeldOut",
     "Influence",
+    "JackknifeResult",
+    "Known",
     "LeaveOneOutMethod",
     "LeftOut",
+    "LogitMap",
     "LooResult",
     "Newton",
     "OwnLogits",
@@ -46,16 +56,21 @@ __all__ = [
     "Retrain",
     "Retraining",
     "SolverReport",
+    "Streaming",
     "Tangent",
+    "UncertaintyName",
     "adam_moments",
     "alo_change",
     "change_of_logits",
     "choose_damping",
+    "class_sets",
     "closed_form_fits",
     "compare",
     "fits",
     "from_folds",
     "gradient_ratio",
+    "jackknife",
+    "jackknife_plus",
     "leave_one_out",
     "left_out",
     "loo_coefficients",
@@ -68,5 +83,6 @@ __all__ = [
     "readable",
     "retrained_logits",
     "sampled_leverages",
+    "streams",
     "validation_of",
 ]

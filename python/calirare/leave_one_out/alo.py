@@ -24,7 +24,7 @@ from calirare.leave_one_out.method import (
 )
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
 from calirare.leave_one_out.retrain import retrain
-from calirare.training import FittedNetwork
+from calirare.models import FittedNetwork
 from calirare_ext import ReceptiveField
 
 Form = Literal["auto", "gram", "jacobian", "primal"]

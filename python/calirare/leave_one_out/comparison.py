@@ -22,7 +22,7 @@ from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, Progress, 
 from calirare.leave_one_out.newton import Newton
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
-from calirare.training import FittedNetwork
+from calirare.models import FittedNetwork
 
 DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
     "alo": ALO(),

@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare.curvature import Linearisation, closed_form, dual_system
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
-from calirare.training import fold_of
+from calirare.models import fold_of
 
 
 @dataclass(frozen=True, kw_only=True)

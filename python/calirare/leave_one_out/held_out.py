@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.models import fit_of
-from calirare.training import Fitted, FittedNetwork, evaluating, fold_of
+from calirare.models import Fitted, FittedNetwork, evaluating, fit_of, fold_of
 
 Retraining = Callable[[Tensor], nn.Module]
 VALIDATION, FOLDED = "validation labels", "labels by networks trained without their fold"

@@ -11,7 +11,7 @@ from calirare.leave_one_out.alo import alo_change
 from calirare.leave_one_out.exact import ExactHessianMethod
 from calirare.leave_one_out.method import Convention, Problem, check_one_of
 from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.training import FittedNetwork
+from calirare.models import FittedNetwork
 
 CONVENTIONS: tuple[Convention, ...] = ("corrected", "paper", "official")
 OFFICIAL_DAMPING = 1e-2  # of the authors' code, in place of the weight decay

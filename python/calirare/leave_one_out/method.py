@@ -16,7 +16,7 @@ from calirare._util.memory import check_memory
 from calirare.curvature import Linearisation
 from calirare.graph import check_nodes
 from calirare.leave_one_out.result import LooResult, Size
-from calirare.training import FittedNetwork
+from calirare.models import FittedNetwork
 
 Progress = Callable[[int], None] | None
 Convention = Literal["corrected", "paper", "official"]

@@ -19,7 +19,7 @@ from calirare._util.torch_state import workers
 from calirare.curvature import logit_differences
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_positions
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
-from calirare.training import FittedNetwork, minimise
+from calirare.models import FittedNetwork, minimise
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 # Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.

@@ -30,8 +30,7 @@ from calirare.leave_one_out.formula import choose_form
 from calirare.leave_one_out.held_out import Retraining, retrained_modules
 from calirare.leave_one_out.method import AS_ASKED, LeaveOneOutMethod, Problem
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
-from calirare.models import ModuleFit
-from calirare.training import FittedNetwork, evaluating
+from calirare.models import FittedNetwork, ModuleFit, evaluating
 from calirare_ext import SolverResult, block_cg
 
 EPSILON = 1e-8  # Adam's own

@@ -23,7 +23,7 @@ from calirare.leave_one_out.held_out import (
     validation_of,
 )
 from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.training import Fitted, FittedNetwork, FoldFitted
+from calirare.models import Fitted, FittedNetwork, FoldFitted
 
 ROUNDING = 1e-6  # of leverages
 # A two-layer network's scale is free between its layers: the Hessian with its weight decay is exactly flat there, and

@@ -1,7 +1,23 @@
-"""Networks and how each is trained (a `Detector`): graph convolution, perceptron on columns; and trees on columns."""
+"""Detectors and how each is trained: graph convolution, networks and trees on columns, label propagation, ensembles."""
 
 from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
 from calirare.models.columns import HopColumns
+from calirare.models.convergence import ARMIJO, CURVATURE, Adam, Convergence, converge, minimise
+from calirare.models.crossfit import Loss, class_weights, cross_entropy, cross_fitted_logits, fold_of, folds_for
+from calirare.models.fitted import (
+    Detector,
+    Fitted,
+    FittedNetwork,
+    FoldFitted,
+    Progress,
+    State,
+    Wrapper,
+    evaluating,
+    flat,
+    joined,
+    prefixed,
+    unprefixed,
+)
 from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
@@ -32,6 +48,7 @@ from calirare.models.neighbours import (
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.node_matching import match_nodes
 from calirare.models.registry import DETECTORS, Entry, model_names, networks, trained_here
+from calirare.models.selection import HOPS, WEIGHT_DECAYS, choose, loo_loss
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
@@ -41,16 +58,26 @@ from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.models.trees import TreesTraining
 
 __all__ = [
+    "ARMIJO",
+    "CURVATURE",
     "DETECTORS",
     "GCN",
+    "HOPS",
     "SMALLEST_P",
     "STEPS",
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
+    "WEIGHT_DECAYS",
+    "Adam",
     "ColumnDetector",
     "ColumnFit",
+    "Convergence",
+    "Detector",
     "Ensemble",
     "Entry",
+    "Fitted",
+    "FittedNetwork",
+    "FoldFitted",
     "FoldedNetwork",
     "GcnFit",
     "GcnTraining",
@@ -61,6 +88,7 @@ __all__ = [
     "LabelPropagation",
     "LabelPropagationFit",
     "LearnedColumns",
+    "Loss",
     "ManyGcns",
     "Member",
     "Mixture",
@@ -70,20 +98,35 @@ __all__ = [
     "NeighbourPool",
     "NewEdges",
     "OnDisk",
+    "Progress",
+    "State",
     "Streams",
     "TreesDetector",
     "TreesFit",
     "TreesTraining",
+    "Wrapper",
     "aggregate_neighbours",
     "calibrated_probabilities",
+    "choose",
+    "class_weights",
+    "converge",
+    "cross_entropy",
+    "cross_fitted_logits",
+    "evaluating",
     "evidence",
     "fit",
     "fit_of",
+    "flat",
     "fold_converged",
     "fold_network",
+    "fold_of",
+    "folds_for",
+    "joined",
     "log_shares",
     "logits_on_disk",
+    "loo_loss",
     "match_nodes",
+    "minimise",
     "mixture_of",
     "model_names",
     "networks",
@@ -93,6 +136,7 @@ __all__ = [
     "pool_weights",
     "pooled",
     "pooled_probabilities",
+    "prefixed",
     "propagation_step",
     "pyg_inputs",
     "read_ahead",
@@ -102,4 +146,5 @@ __all__ = [
     "train_folds",
     "trained_here",
     "unflatten",
+    "unprefixed",
 ]

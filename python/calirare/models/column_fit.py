@@ -21,7 +21,8 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.steps import progress
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.training import FoldFitted, State, class_weights, fold_of
+from calirare.models.crossfit import class_weights, fold_of
+from calirare.models.fitted import FoldFitted, State
 
 Scores = Callable[[NumpyArray], NumpyArray]  # of rows float32 [n, d]: logits [n, k]
 

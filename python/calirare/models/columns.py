@@ -13,7 +13,7 @@ from torch import Tensor
 from calirare.features import FeatureMap
 from calirare.graph import Graph, normalize_features
 from calirare.models.column_rows import BLOCK, ColumnRows
-from calirare.training import State, prefixed, unprefixed
+from calirare.models.fitted import State, prefixed, unprefixed
 from calirare_ext import Csr
 
 DIRECTIONS = 128  # width from which sparse words are reduced to as many singular directions

@@ -11,11 +11,12 @@ from torch import Tensor
 from calirare._util.steps import report_step
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
+from calirare.models.crossfit import fold_of
+from calirare.models.fitted import State, Wrapper, prefixed, unprefixed
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.row_space import RowSpace
-from calirare.training import State, Wrapper, fold_of, prefixed, unprefixed
 
 TOLERANCE, MAX_STEPS = 1e-4, 100  # of a fold's network, in the network's own precision
 

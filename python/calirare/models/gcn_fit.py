@@ -17,8 +17,9 @@ from calirare.curvature import GcnLinearisation, linearise
 from calirare.graph import Graph, LazyPropagation, check_nodes
 from calirare.graph.arrays import matrix_named, named_tensors
 from calirare.graph.labelled import check_training_labels
+from calirare.models.crossfit import class_weights, cross_entropy
+from calirare.models.fitted import FittedNetwork, State, flat
 from calirare.models.gcn import GCN
-from calirare.training import FittedNetwork, State, class_weights, cross_entropy, flat
 from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer

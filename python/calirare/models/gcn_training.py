@@ -11,10 +11,11 @@ from torch import Tensor
 
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.graph import ORDERS, Graph, Order, check_graph
+from calirare.models.convergence import Adam, Convergence
+from calirare.models.crossfit import cross_entropy
 from calirare.models.gcn import GCN, Dropout, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
 from calirare.models.row_space import RowSpace
-from calirare.training import Adam, Convergence, cross_entropy
 
 EpochEnd = Callable[[int, GcnFit], bool | None]
 TOGETHER = 32_000_000  # numbers of a pass of networks that are trained side by side

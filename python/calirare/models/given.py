@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.arrays import Array, brief, to_tensor
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.training import FoldFitted
+from calirare.models.fitted import FoldFitted
 
 WHERE = "Given"
 

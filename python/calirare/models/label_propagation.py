@@ -24,8 +24,9 @@ from torch.nn import functional as F
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph import Graph
+from calirare.models.crossfit import class_weights, fold_of
+from calirare.models.fitted import FoldFitted
 from calirare.models.known_nodes import KnownNodes
-from calirare.training import FoldFitted, class_weights, fold_of
 from calirare_ext import Csr, propagate, row_parts, row_sums
 
 STEPS = 10

@@ -19,8 +19,9 @@ from torch import Tensor
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
+from calirare.models.crossfit import class_weights
+from calirare.models.fitted import FoldFitted, Progress, State, Wrapper, joined, prefixed, unprefixed
 from calirare.models.label_propagation import LabelPropagationFit
-from calirare.training import FoldFitted, Progress, State, Wrapper, class_weights, joined, prefixed, unprefixed
 
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
 STEPS, TOLERANCE = 500, 1e-9

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
+from calirare.models.fitted import State, prefixed, unprefixed
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.models.gcn_training import GcnTraining
-from calirare.training import State, prefixed, unprefixed
 from calirare_ext import Csr, ReceptiveField, as_matrix, receptive_field
 
 

@@ -17,9 +17,10 @@ from calirare._util.torch_state import plain_modes
 from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_graph, check_nodes, normalize_features
 from calirare.graph.labelled import check_training_labels
+from calirare.models.crossfit import class_weights
+from calirare.models.fitted import FittedNetwork, flat
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
-from calirare.training import FittedNetwork, class_weights, flat
 from calirare_ext import Csr
 
 ERROR = 120  # characters of a module's own error

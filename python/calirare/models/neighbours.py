@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from calirare.calibration import effective_shares, newton_minimum
 from calirare.graph import Graph
-from calirare.training import FoldFitted, Progress, Wrapper
+from calirare.models.fitted import FoldFitted, Progress, Wrapper
 from calirare_ext import Csr, neighbour_means
 
 # Chosen on DBLP, FaceBook and digits (docs/research/record.md), where twice or half as much hardly differs.

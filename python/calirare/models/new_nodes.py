@@ -18,13 +18,13 @@ from calirare._util.errors import InputError
 from calirare.graph import Graph, normalize_features
 from calirare.models.column_fit import ColumnFit
 from calirare.models.columns import HopColumns
+from calirare.models.fitted import Fitted
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.graph_delta import GraphDelta, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.label_propagation import LabelPropagationFit
 from calirare.models.mixture import Mixture
 from calirare.models.mlp import MlpFit
-from calirare.training import Fitted
 from calirare_ext import Csr, propagate, times
 
 TINY = 1e-300  # stands in for a degree of 0, of which nothing is taken

@@ -19,10 +19,10 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare.graph import Graph
 from calirare.metrics import auroc
+from calirare.models.fitted import Fitted, FoldFitted
 from calirare.models.label_propagation import LabelPropagationFit
 from calirare.models.mixture import Mixture
 from calirare.models.neighbours import NeighbourPool
-from calirare.training import Fitted, FoldFitted
 
 Say = Callable[[str], None]
 FEWEST = 5  # labelled nodes of a class that are known by name, for an answer

@@ -16,11 +16,11 @@ from calirare._util.errors import InputError
 from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import Graph, GraphOnDisk
+from calirare.models.fitted import Fitted
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.mlp import MlpFit
 from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
-from calirare.training import Fitted
 from calirare_ext import Csr, propagate, row_sums
 
 NUMBERS, LEAST = 1 << 20, 1 << 12  # features of a block of the first pass, which stay in cache, and its rows at least

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from calirare.models.fitted import Detector
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.mlp import MlpTraining
 from calirare.models.tree_fit import TreesDetector
 from calirare.models.trees import TreesTraining
-from calirare.training import Detector
 
 
 @dataclass(frozen=True)

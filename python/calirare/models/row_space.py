@@ -15,9 +15,10 @@ from typing import Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
+from calirare.models.convergence import Convergence, minimise
+from calirare.models.fitted import flat
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
-from calirare.training import Convergence, flat, minimise
 
 FitT = TypeVar("FitT", bound=GcnFit)
 WIDE = 15_000  # columns: of more than these a network is trained in the space of its rows
@@ -63,7 +64,7 @@ class RowSpace(Generic[FitT]):
         return torch.cat([(x.T @ inner).flatten(-2), later], -1)
 
     def minimise(self, tolerance: float, max_steps: int) -> Convergence:
-        """Moves the wide network to its minimum, see `calirare.training.minimise`."""
+        """Moves the wide network to its minimum, see `calirare.models.minimise`."""
         ended = minimise(self.fitted, tolerance=tolerance, max_steps=max_steps)
         if self.root is not None:
             self.wide.move_to(self.lifted(self.fitted.theta))

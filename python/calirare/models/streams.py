@@ -23,6 +23,7 @@ from calirare.graph import GraphOnDisk
 from calirare.models.column_fit import ColumnFit
 from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
+from calirare.models.fitted import Fitted
 from calirare.models.folded import FoldedNetwork
 from calirare.models.known_nodes import KnownNodes, mark, sums_of
 from calirare.models.label_propagation import LabelPropagationFit
@@ -32,7 +33,6 @@ from calirare.models.neighbours import HOPS, NeighbourPool, aggregate_neighbours
 from calirare.models.node_matching import UNSURE, MatchTest, NameMatches, Say, label_propagation_by_names
 from calirare.models.passes import Mapped, Passes, logits_of_passes, passes_of
 from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
-from calirare.training import Fitted
 from calirare_ext import neighbour_means
 
 COLUMNS = 16  # that are propagated together

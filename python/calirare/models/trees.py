@@ -15,6 +15,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.steps import progress
+from calirare.models.crossfit import class_weights, fold_of
 from calirare.models.tree_ensembles import Ensemble, Kind
 from calirare.models.tree_growth import (
     LEAST,
@@ -26,7 +27,6 @@ from calirare.models.tree_growth import (
     settings_of,
     threads,
 )
-from calirare.training import class_weights, fold_of
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 

@@ -1,7 +1,9 @@
-"""A run: its settings, outcome, folder, report and predictions, and its calibrators fitted again."""
+"""A run: settings, training in stages, outcome, folder, report, predictions, recalibration, update."""
 
+from calirare.run.changes import Updated
 from calirare.run.choice import Choice, Row
 from calirare.run.columns import COLUMNS, predictions
+from calirare.run.data import Report
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, decided
 from calirare.run.explaining import resolved_calibrate_on
@@ -16,19 +18,16 @@ from calirare.run.probabilities import PrevalenceRequest, Probabilities
 from calirare.run.recalibrating import recalibrated
 from calirare.run.recalibration import Recalibrated
 from calirare.run.result import RareView
+from calirare.run.retrain import retrained
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
-from calirare.run.settings import (
-    MAX_SEED,
-    Calibration,
-    IntervalNodes,
-    Settings,
-    Training,
-)
+from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings, Training
+from calirare.run.stages import train
 from calirare.run.tables import inert, write_predictions
 from calirare.run.unused import ignored_settings
+from calirare.run.updating import update
 from calirare.run.yaml_files import read_yaml
 
 __all__ = [
@@ -56,6 +55,7 @@ __all__ = [
     "Probabilities",
     "RareView",
     "Recalibrated",
+    "Report",
     "Row",
     "SavedRun",
     "Scored",
@@ -64,6 +64,7 @@ __all__ = [
     "Source",
     "Streamed",
     "Training",
+    "Updated",
     "decided",
     "ignored_settings",
     "inert",
@@ -75,7 +76,10 @@ __all__ = [
     "read_yaml",
     "recalibrated",
     "resolved_calibrate_on",
+    "retrained",
+    "train",
     "typed",
+    "update",
     "words_for",
     "write_json",
     "write_predictions",

@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from calirare.graph import PARTS, Graph, Split
-from calirare.intervals import JackknifeResult
+from calirare.leave_one_out import JackknifeResult
 from calirare.run.probabilities import Probabilities
 
 RARE, CLASSES, SCORES = "rare", "classes", "scores"  # tables of a rare class, of every class, and of scores only

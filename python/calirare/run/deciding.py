@@ -13,7 +13,7 @@ from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, with_prevalence
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, nodes_not_to_review
-from calirare.intervals import JackknifeResult
+from calirare.leave_one_out import JackknifeResult
 from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, p_rare, undecided_nodes
 from calirare.run.schema import check_words
 

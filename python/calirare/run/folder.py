@@ -28,6 +28,7 @@ from calirare.explain import Explainer, Explanations, Group, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
 from calirare.graph.tables import source_exists
+from calirare.models import Fitted
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_file import check_model, damaged, read_model, scorer_of
@@ -39,7 +40,6 @@ from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import NAMED, read_predictions, read_table, stored_p_rare
 from calirare.run.yaml_files import read_yaml
-from calirare.training import Fitted
 
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from calirare.calibration import Calibrator, Target
 from calirare.graph import Graph, nodes_not_to_review
-from calirare.intervals import JackknifeResult, Known
+from calirare.leave_one_out import JackknifeResult, Known
+from calirare.models import Fitted
 from calirare.run.deciding import by_uncertainty, review_worth
 from calirare.run.probabilities import Probabilities
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import REVIEWED
-from calirare.training import Fitted
 
 MOST = 5_000  # alerts that get an interval, the likeliest
 LARGE = 50_000  # nodes from which intervals that take each fold's model are made of no others

@@ -19,10 +19,10 @@ from calirare.calibration.decisions import NONE
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Split, TableColumns, fingerprint
+from calirare.models import Fitted
 from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
-from calirare.training import Fitted
 from calirare_ext import __version__
 
 METADATA, FORMAT = "calirare", "calirare run 6"

@@ -16,15 +16,14 @@ from calirare.calibration import NO_DOUBT, TARGETS, Calibrator, Doubt, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, nodes_not_to_review
-from calirare.intervals import JackknifeResult
-from calirare.leave_one_out import Agreement
+from calirare.leave_one_out import Agreement, JackknifeResult
 from calirare.metrics import PopulationCheck
+from calirare.models import Fitted
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
 from calirare.run.judging import Judged
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.settings import Settings
-from calirare.training import Fitted
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,9 +27,8 @@ from calirare.drift import Drift, Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, find_name
 from calirare.graph.matching import has_weights, note_weights, with_relations
-from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
-from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import match_nodes
+from calirare.leave_one_out import ALO, JackknifeResult, Known, LogitMap, jackknife, leave_one_out
+from calirare.models import Fitted, match_nodes
 from calirare.run.columns import predictions
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, known_logits
@@ -44,7 +43,6 @@ from calirare.run.probabilities import (
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored, Totals
 from calirare.run.settings import IntervalNodes, Settings
-from calirare.training import Fitted
 from calirare_ext import __version__
 
 DRAWN = (

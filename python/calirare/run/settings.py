@@ -12,14 +12,12 @@ from typing import Any, Literal, Self
 from calirare._util.errors import InputError
 from calirare.calibration import CalibrateOn
 from calirare.graph import Order
-from calirare.intervals import UncertaintyName
-from calirare.intervals.eice import EiceSettings
-from calirare.leave_one_out import ALO, LeaveOneOutMethod
-from calirare.models import DETECTORS, GcnTraining, model_names, networks, trained_here
+from calirare.leave_one_out import ALO, LeaveOneOutMethod, UncertaintyName
+from calirare.leave_one_out.eice import EiceSettings
+from calirare.models import DETECTORS, HOPS, WEIGHT_DECAYS, GcnTraining, model_names, networks, trained_here
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
 from calirare.run.schema import beneath, changed, check_words, from_mapping, to_mapping
-from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 IntervalNodes = Literal["auto", "all", "alerts"]

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import GCN, GcnTraining
-from calirare.training import Loss
+from calirare.models import GCN, GcnTraining, Loss
 
 SMOOTHING = 0.1  # Szegedy et al. 2016
 WEIGHTED_SMOOTHING = 0.05  # the paper gives no strength; chosen for the control row to come near its recalls

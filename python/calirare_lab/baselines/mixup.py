@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph, propagated_features
-from calirare.models import GCN, GcnTraining
-from calirare.training import cross_entropy
+from calirare.models import GCN, GcnTraining, cross_entropy
 from calirare_ext import Csr, ReceptiveField, propagate
 from calirare_lab.baselines.losses import optimise
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import ModuleFit, pyg_inputs
-from calirare.training import Loss, class_weights, cross_entropy
+from calirare.models import Loss, ModuleFit, class_weights, cross_entropy, pyg_inputs
 
 
 class GAT(nn.Module):

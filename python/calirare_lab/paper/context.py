@@ -10,8 +10,7 @@ from torch import Tensor
 
 from calirare.graph import Graph, Split
 from calirare.leave_one_out import OwnLogits
-from calirare.models import GCN, GcnFit, GcnTraining, fit
-from calirare.training import choose, cross_fitted_logits, loo_loss
+from calirare.models import GCN, GcnFit, GcnTraining, choose, cross_fitted_logits, fit, loo_loss
 from calirare_lab.baselines import OfficialSettings, train_official
 from calirare_lab.paper.protocol import Place
 

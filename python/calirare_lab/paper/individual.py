@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare.intervals import jackknife
+from calirare.leave_one_out import jackknife
 from calirare.metrics import coverage, eice
 from calirare_lab.paper.context import PAPER_TRAINING, Context
 

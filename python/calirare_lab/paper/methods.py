@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import Target, temperature_scaling
-from calirare.intervals.eice import train_calirare
-from calirare.training import Loss
+from calirare.leave_one_out.eice import train_calirare
+from calirare.models import Loss
 from calirare_lab.baselines import (
     GATS,
     OFFICIAL_TRAINING,

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from calirare.calibration import AffineCalibrator, Target, sharpened
 from calirare.calibration.affine import FALLBACK_PRIOR, MIN_RARE
-from calirare.models import GcnTraining
-from calirare.training import HOPS, WEIGHT_DECAYS
+from calirare.models import HOPS, WEIGHT_DECAYS, GcnTraining
 from calirare_lab.paper.context import Context
 
 TRAINING = GcnTraining(learning_rate=0.03, epochs=400, order="propagated")

@@ -21,8 +21,7 @@ from calirare._util.output import fresh_files
 from calirare._util.torch_state import PREFIX
 from calirare.graph import Graph
 from calirare.models import GcnFit
-from calirare.pipeline import train
-from calirare.run import Outcome, Settings, load, write_json
+from calirare.run import Outcome, Settings, load, train, write_json
 from calirare_ext import Csr
 from calirare_lab.profile.cost import Sizes, stage_costs
 

@@ -22,10 +22,8 @@ from torch import Tensor
 from calirare.calibration import AffineCalibrator
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
-from calirare.intervals import jackknife
-from calirare.leave_one_out import ALO, OwnLogits, choose_damping
-from calirare.models import GcnFit, GcnTraining, fit
-from calirare.training import cross_fitted_logits
+from calirare.leave_one_out import ALO, OwnLogits, choose_damping, jackknife
+from calirare.models import GcnFit, GcnTraining, cross_fitted_logits, fit
 
 MODEL: dict[str, Any] = {"share": 0.15, "mean_degree": 8.0, "labels": "posterior"}
 # Few features, which a network cannot overfit, and more features than labels, as in citation graphs.

@@ -10,8 +10,8 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.pipeline.calibrators import remaining_rare_note
-from calirare.pipeline.data import check_prevalence
+from calirare.run.calibrators import remaining_rare_note
+from calirare.run.data import check_prevalence
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 

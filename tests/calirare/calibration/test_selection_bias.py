@@ -12,7 +12,7 @@ import calirare
 from calirare.calibration import LabelClustering, exchangeable
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, Split
-from calirare.pipeline import label_checks
+from calirare.run import label_checks
 from tests.helpers.command import rough_runs
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,7 @@ import torch
 from calirare.curvature import GgnInverse, OneLayerHat, OneLayerPreconditioner, is_one_layer
 from calirare.leave_one_out import OwnLogits
 from calirare.leave_one_out import own_logits as module
-from calirare.models import GcnTraining, MlpTraining
-from calirare.training import minimise
+from calirare.models import GcnTraining, MlpTraining, minimise
 from tests.helpers.tasks import rare_task
 
 

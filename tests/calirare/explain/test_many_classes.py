@@ -16,6 +16,7 @@ from calirare.explain.explainable_model import ExplainableModel, Shares, class_l
 from calirare.explain.shares import passed_on
 from calirare.graph import Graph
 from calirare.models import (
+    Fitted,
     GcnTraining,
     LabelPropagation,
     MlpTraining,
@@ -25,7 +26,6 @@ from calirare.models import (
     fold_network,
     mixture_of,
 )
-from calirare.training import Fitted
 from calirare_ext import Csr
 from tests.calirare.explain.cases import calibrator
 from tests.calirare.explain.test_edges import edges_of, with_relations, with_weights, without

@@ -13,9 +13,8 @@ from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_labels import TOLERANCE, DualLabels, IterativeLabels, PrimalLabels, jacobian_at
 from calirare.explain.proximal_label_update import resting_gradients
 from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import MlpTraining
+from calirare.models import MlpTraining, minimise
 from calirare.models.gcn_fit import of_network
-from calirare.training import minimise
 from tests.calirare.explain.cases import calibrator
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
 from tests.helpers.tasks import rare_task

@@ -10,8 +10,8 @@ from torch import Tensor
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.graph.splits import Split
-from calirare.intervals.eice import EiceRegulariser, EiceSettings, joint_field, train_calirare
 from calirare.leave_one_out import pre_activation
+from calirare.leave_one_out.eice import EiceRegulariser, EiceSettings, joint_field, train_calirare
 from calirare.models import GcnTraining, fit
 from tests.calirare.leave_one_out.cases import words_graph
 from tests.helpers.graphs import random_graph

@@ -8,10 +8,9 @@ import torch
 
 from calirare.calibration import PriorPlattCalibrator
 from calirare.graph import propagation
-from calirare.intervals import jackknife
-from calirare.intervals.eice import EiceSettings, train_calirare
-from calirare.intervals.ends import affine_map
-from calirare.leave_one_out import ALO, METHODS, Influence, LooResult, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, Influence, LooResult, Retrain, jackknife, leave_one_out
+from calirare.leave_one_out.eice import EiceSettings, train_calirare
+from calirare.leave_one_out.ends import affine_map
 from calirare.models import GCN, GcnTraining, fit, fit_of
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.tasks import rare_task

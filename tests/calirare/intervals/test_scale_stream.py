@@ -14,10 +14,9 @@ from calirare._util.errors import InputError
 from calirare.graph import convolution as propagation_module
 from calirare.graph import propagation
 from calirare.graph.graph import Graph
-from calirare.intervals import Streaming, jackknife
-from calirare.intervals import streaming as stream
-from calirare.intervals.streaming import pieces
-from calirare.leave_one_out import ALO
+from calirare.leave_one_out import ALO, Streaming, jackknife
+from calirare.leave_one_out import streaming as stream
+from calirare.leave_one_out.streaming import pieces
 from calirare.models import GcnTraining, fit
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
@@ -206,7 +205,7 @@ def test_blocks_of_another_graph_or_job_are_not_taken(whole, small_is_large, mon
 
 def test_messages_that_do_not_fit_are_refused_where_there_is_no_folder(whole, small_is_large, monkeypatch, tmp_path):
     graph, trained, _ = whole
-    for module in ("calirare._util.memory", "calirare.intervals.streaming"):
+    for module in ("calirare._util.memory", "calirare.leave_one_out.streaming"):
         monkeypatch.setattr(f"{module}.free_bytes", lambda device: 1000)
     settings = ALO(memory_limit=10**9)  # room for the models, not for their messages to every node
     with pytest.raises(calirare._util.errors.InputError, match="give Streaming a folder"):

@@ -16,8 +16,7 @@ from calirare.leave_one_out import (
     leave_one_out,
     quality,
 )
-from calirare.models import GcnTraining, fit
-from calirare.training import class_weights, cross_fitted_logits, fold_of
+from calirare.models import GcnTraining, class_weights, cross_fitted_logits, fit, fold_of
 from tests.calirare.leave_one_out.cases import trained, words_graph
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare.intervals import class_sets, jackknife_plus
+from calirare.leave_one_out import class_sets, jackknife_plus
 
 
 def ridge(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from calirare.curvature import match_rows
-from calirare.intervals import jackknife
-from calirare.intervals.ends import evaluate
-from calirare.leave_one_out import alo_change, fits, leave_one_out, left_out, messages
+from calirare.leave_one_out import alo_change, fits, jackknife, leave_one_out, left_out, messages
+from calirare.leave_one_out.ends import evaluate
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, propagate
 from tests.calirare.leave_one_out.cases import trained

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calirare.graph import Propagation, propagation
-from calirare.intervals.eice import joint_change, joint_field
 from calirare.leave_one_out import alo_change, pre_activation
+from calirare.leave_one_out.eice import joint_change, joint_field
 from calirare_ext import Csr
 from tests.calirare.leave_one_out.cases import trained
 

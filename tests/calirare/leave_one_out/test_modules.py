@@ -13,13 +13,13 @@ from calirare.curvature import GgnInverse
 from calirare.datasets import synthetic_rare
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.intervals import jackknife
 from calirare.leave_one_out import (
     ALO,
     Grouped,
     Influence,
     Newton,
     Retrain,
+    jackknife,
     leave_one_out,
     quality,
 )

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from calirare.datasets import synthetic_rare
 from calirare.leave_one_out import ALO, Influence, Retrain, compare, leave_one_out
-from calirare.models import ModuleFit, fit_of
-from calirare.training import converge
+from calirare.models import ModuleFit, converge, fit_of
 from tests.calirare.leave_one_out.cases import agreement, words_graph
 
 MU = 1e-2

@@ -17,12 +17,12 @@ from calirare.models import (
     MlpTraining,
     TreesDetector,
     TreesTraining,
+    class_weights,
     column_rows,
     columns,
     fold_network,
     mixture_of,
 )
-from calirare.training import class_weights
 from calirare_ext import Csr, first_layer, inputs, propagate
 from tests.helpers.graphs import random_graph
 from tests.helpers.tasks import rare_task

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calirare.models import GcnTraining, fit
-from calirare.training import class_weights
+from calirare.models import GcnTraining, class_weights, fit
 from tests.calirare.leave_one_out.cases import penalised_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical

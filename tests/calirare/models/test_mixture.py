@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.intervals import jackknife
-from calirare.leave_one_out import from_folds
+from calirare.leave_one_out import from_folds, jackknife
 from calirare.models import (
     FoldedNetwork,
     Mixture,
     MlpTraining,
     TreesDetector,
     TreesTraining,
+    class_weights,
     fold_converged,
     fold_network,
     mixture_of,
     stacking_weights,
 )
-from calirare.training import class_weights
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 

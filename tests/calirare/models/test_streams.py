@@ -21,6 +21,7 @@ from calirare.models import (
     Streams,
     TreesDetector,
     TreesTraining,
+    class_weights,
     fold_network,
     logits_on_disk,
     mixture_of,
@@ -28,7 +29,6 @@ from calirare.models import (
     streams,
     streams_of,
 )
-from calirare.training import class_weights
 from calirare_ext import Csr
 from tests.calirare.models.test_streaming import GRAPHS, on_disk
 from tests.helpers.tasks import rare_task

@@ -10,9 +10,9 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import ExtraTreesClassifier
 
 from calirare._util.errors import InputError
+from calirare.models import class_weights, fold_of
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE
 from calirare.models.trees import TreesModel, TreesTraining
-from calirare.training import class_weights, fold_of
 from tests.helpers.tolerance import assert_within, sum_bound
 
 BOOSTING = TreesTraining("boosting", rounds=12, patience=0, leaves=5, folds=3)

@@ -22,8 +22,7 @@ from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll
 from calirare.models import streaming
 from calirare.page import ReviewSession, Verdicts, html_of
-from calirare.pipeline import update
-from calirare.run import Labels, score_only
+from calirare.run import Labels, score_only, update
 from calirare.run.judging import Judged, measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
 from tests.helpers.classes import without_pictures

@@ -10,7 +10,7 @@ import torch
 
 import calirare
 from calirare.graph import convolution as propagation_module
-from calirare.intervals import Known, jackknife
+from calirare.leave_one_out import Known, jackknife
 from calirare.models import columns
 from calirare.run import interval_nodes
 from tests.helpers.command import assert_refused, call, rough_runs

@@ -17,8 +17,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Column, Graph, GraphOnDisk, with_sampled_negatives
 from calirare.graph.labelled import NO_PART
 from calirare.models import streams_of
-from calirare.pipeline import update
-from calirare.run import Labels, Loaded, Streamed, write_scores
+from calirare.run import Labels, Loaded, Streamed, update, write_scores
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from calirare._util.errors import InputError
-from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, METHODS, Grouped, Influence, Newton, Retrain
+from calirare.leave_one_out.eice import EiceSettings
 from calirare.run import Calibration, Data, Settings, Training, read_yaml
 from calirare.run.schema import attribute_help, method_options, options_of, words_for
 

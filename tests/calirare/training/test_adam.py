@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from calirare.training.convergence import Adam
+from calirare.models.convergence import Adam
 from tests.helpers.tolerance import assert_within
 
 STEPS, RATE, DECAY = 50, 0.05, 0.1

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.models import GcnTraining, fit
-from calirare.training import converge, minimise
-from calirare.training.convergence import lbfgs
+from calirare.models import GcnTraining, converge, fit, minimise
+from calirare.models.convergence import lbfgs
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.graphs import random_graph
 

@@ -8,8 +8,15 @@ from functools import cache
 import pytest
 import torch
 
-from calirare.models import GcnTraining, MlpTraining, gcn_training
-from calirare.training import class_weights, cross_fitted_logits, fold_of, folds_for
+from calirare.models import (
+    GcnTraining,
+    MlpTraining,
+    class_weights,
+    cross_fitted_logits,
+    fold_of,
+    folds_for,
+    gcn_training,
+)
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
@@ -98,7 +105,7 @@ def test_a_label_has_no_say_in_its_own_logits(settings, monkeypatch):
     y = graph.y.clone()
     y[nodes[a]], y[nodes[b]] = 1, 0
     other = type(graph)(graph.adjacency, graph.x, y)
-    monkeypatch.setattr("calirare.training.crossfit.fold_of", lambda targets, n_folds, seed: fold)
+    monkeypatch.setattr("calirare.models.crossfit.fold_of", lambda targets, n_folds, seed: fold)
     before = cross_fitted_logits(graph, nodes, settings, n_folds=4)
     after = cross_fitted_logits(other, nodes, settings, n_folds=4)
     assert_identical(before[fold == 1], after[fold == 1])

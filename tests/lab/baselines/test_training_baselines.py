@@ -11,8 +11,7 @@ from torch import nn
 
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, normalize_features, propagation
-from calirare.models import GCN, GcnFit, GcnTraining, fit
-from calirare.training import class_weights, cross_entropy
+from calirare.models import GCN, GcnFit, GcnTraining, class_weights, cross_entropy, fit
 from calirare_lab.baselines import (
     OfficialSettings,
     class_weighted_smoothing_loss,

@@ -22,7 +22,7 @@ from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import company_of
 from calirare.explain.audit.result import Audit
 from calirare.graph import Graph
-from calirare.training import Fitted
+from calirare.models import Fitted
 
 EXPLAINED = 1000  # labels, the most doubtful first, that are given a reason
 AT_LEAST = 0.5  # P(wrong) from which a label is flagged

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.graph import Graph
-from calirare.models import HopColumns
-from calirare.training import Fitted
+from calirare.models import Fitted, HopColumns
 
 LOOK_ALIKES = 5
 BLOCK = 1 << 24  # numbers of a block of distances

@@ -27,7 +27,7 @@ from calirare.calibration import FORM_SD, PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import GcnFit, evidence, log_shares, own_evidence, pool_weights, pooled
-from calirare.pipeline import train
+from calirare.run import train
 from calirare_ext import __version__
 from calirare_lab.baselines import GATS, CaGCN, PostHoc, post_hoc
 from calirare_lab.studies.record.data import load, raw

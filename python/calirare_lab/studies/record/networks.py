@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import GcnFit, GcnTraining, ModuleFit, pyg_inputs, train_folds
-from calirare.training import fold_of
+from calirare.models import GcnFit, GcnTraining, ModuleFit, fold_of, pyg_inputs, train_folds
 from calirare_lab.baselines import GAT, GatTraining, LossAndAccuracy, train_stopped
 
 Network = GcnTraining | GatTraining

@@ -12,8 +12,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.explain.audit import audit_labels
 from calirare.explain.audit.reasons import Company, company_of
-from calirare.models import MlpTraining, TreesDetector, TreesTraining, fold_network, mixture_of
-from calirare.training import class_weights
+from calirare.models import MlpTraining, TreesDetector, TreesTraining, class_weights, fold_network, mixture_of
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 

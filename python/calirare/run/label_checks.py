@@ -17,9 +17,9 @@ from calirare.calibration import (
     unseen_values,
 )
 from calirare.graph import Graph, nodes_not_to_review
-from calirare.pipeline.data import TrainingData
-from calirare.run import Settings
-from calirare.training import Fitted
+from calirare.models import Fitted
+from calirare.run.data import TrainingData
+from calirare.run.settings import Settings
 
 COMPARED = 2_000  # nodes without a label that labels are compared with
 DEGREE = "number of neighbours"

@@ -13,10 +13,13 @@ from calirare._util.steps import counted
 from calirare.explain import Explanation, Explanations
 from calirare.graph import Graph, check_trainable
 from calirare.graph.labelled import NO_PART
-from calirare.pipeline.data import Report
-from calirare.pipeline.split_assignment import assign_parts, changes_of
-from calirare.pipeline.stages import silent, train
-from calirare.run import Labels, Outcome, SavedRun, Settings
+from calirare.run.data import Report
+from calirare.run.data_settings import Labels
+from calirare.run.folder import SavedRun
+from calirare.run.outcome import Outcome
+from calirare.run.settings import Settings
+from calirare.run.split_assignment import assign_parts, changes_of
+from calirare.run.stages import silent, train
 
 TRAINED = "runs trained anew"
 NOTE = "labels: whole new runs were trained (detector, folds, map and all), each without one of a node's {} strongest"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calirare.curvature import GgnInverse, OneLayerPreconditioner, is_one_layer
 from calirare.graph import Graph
-from calirare.training.fitted import FittedNetwork
+from calirare.models.fitted import FittedNetwork
 from calirare_ext import adam_step_
 
 FIRST_REFRESH, WARM_REFRESH = 15, 150  # steps until a new Gauss-Newton matrix

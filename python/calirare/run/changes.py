@@ -18,7 +18,9 @@ from calirare._util.arrays import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
 from calirare.metrics import auprc, nll
-from calirare.run import Labels, Outcome, Probabilities
+from calirare.run.data_settings import Labels
+from calirare.run.outcome import Outcome
+from calirare.run.probabilities import Probabilities
 
 SHOWN, KEPT = 10, 1000  # rows on the screen, rows of changes.csv beside changed alerts
 MEASURES = {

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.training.fitted import Detector
+from calirare.models.fitted import Detector
 
 
 def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:

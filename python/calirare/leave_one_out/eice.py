@@ -14,17 +14,11 @@ from torch import Tensor
 from calirare._util.torch_state import threads_for
 from calirare.curvature import GcnLinearisation, Kernels, gram, inputs_gram
 from calirare.graph import Graph, Propagation
-from calirare.leave_one_out import (
-    LooResult,
-    alo_change,
-    change_of_logits,
-    fits,
-    loo_coefficients,
-    own_change,
-    pre_activation,
-)
-from calirare.models import GcnFit, GcnTraining, step_work
-from calirare.training import cross_entropy
+from calirare.leave_one_out.alo import alo_change
+from calirare.leave_one_out.directions import change_of_logits, fits, pre_activation
+from calirare.leave_one_out.formula import loo_coefficients, own_change
+from calirare.leave_one_out.result import LooResult
+from calirare.models import GcnFit, GcnTraining, cross_entropy, step_work
 from calirare_ext import PATHS, Csr, GradientPath, ReceptiveField, eice_term, gcn_forward
 
 __all__ = [

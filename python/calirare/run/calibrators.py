@@ -32,10 +32,11 @@ from calirare.calibration import (
 from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph
 from calirare.metrics import PopulationCheck, population_check
-from calirare.pipeline.data import OutOfFold, Trained, TrainingData
-from calirare.pipeline.label_checks import doubt_of, leakage
-from calirare.run import Settings, resolved_calibrate_on
-from calirare.training import Fitted
+from calirare.models import Fitted
+from calirare.run.data import OutOfFold, Trained, TrainingData
+from calirare.run.explaining import resolved_calibrate_on
+from calirare.run.label_checks import doubt_of, leakage
+from calirare.run.settings import Settings
 
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
 

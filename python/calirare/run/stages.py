@@ -19,14 +19,18 @@ from calirare.calibration import Calibrator, Target
 from calirare.graph import Graph, check_graph
 from calirare.graph.features import scale_note, weights_note
 from calirare.graph.splits import split_note
-from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
-from calirare.leave_one_out import ALO
+from calirare.leave_one_out import ALO, JackknifeResult, LogitMap, Streaming, jackknife, streams
 from calirare.models import DETECTORS, Given, NeighbourPool
-from calirare.pipeline.auto import fit_auto, tree_weights
-from calirare.pipeline.calibrators import Calibrated, calibrate, out_of_fold_logits, rare_left
-from calirare.pipeline.data import OutOfFold, Report, Trained, TrainingData, prepare
-from calirare.pipeline.left_out import fit_network, leave_labels_out
-from calirare.run import Decided, Outcome, RareView, Settings, decided, ignored_settings, known_logits
+from calirare.run.auto import fit_auto, tree_weights
+from calirare.run.calibrators import Calibrated, calibrate, out_of_fold_logits, rare_left
+from calirare.run.data import OutOfFold, Report, Trained, TrainingData, prepare
+from calirare.run.deciding import Decided, decided
+from calirare.run.interval_nodes import known_logits
+from calirare.run.left_out import fit_network, leave_labels_out
+from calirare.run.outcome import Outcome
+from calirare.run.result import RareView
+from calirare.run.settings import Settings
+from calirare.run.unused import ignored_settings
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
 T = TypeVar("T")

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from calirare.calibration import Calibrator, JackknifeCalibrator
 from calirare.graph import Graph
-from calirare.intervals.ends import IntervalEnds, IntervalRequest
-from calirare.leave_one_out import Quality, Retraining, quality_of, retrained_logits, validation_of
+from calirare.leave_one_out.ends import IntervalEnds, IntervalRequest
+from calirare.leave_one_out.held_out import Retraining, retrained_logits, validation_of
+from calirare.leave_one_out.trust import Quality, quality_of
 from calirare.metrics import PopulationCheck, population_check
-from calirare.training import Fitted
+from calirare.models import Fitted
 
 UncertaintyName = Literal["auto", "map", "midpoint"]
 UNCERTAINTIES = get_args(UncertaintyName)

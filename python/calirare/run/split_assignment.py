@@ -9,7 +9,8 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.graph import PARTS, Graph, Split
 from calirare.graph.labelled import NO_PART
-from calirare.run import Labels, Settings
+from calirare.run.data_settings import Labels
+from calirare.run.settings import Settings
 
 VAL = PARTS.index("val")
 

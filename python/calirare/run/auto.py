@@ -16,6 +16,7 @@ from calirare.graph import Graph, normalize_features
 from calirare.leave_one_out import OwnLogits, closed_form_fits
 from calirare.models import (
     FoldedNetwork,
+    FoldFitted,
     GcnFit,
     GcnTraining,
     HopColumns,
@@ -25,13 +26,14 @@ from calirare.models import (
     MlpTraining,
     TreesDetector,
     TreesTraining,
+    class_weights,
     fold_converged,
     mixture_of,
     train_folds,
 )
-from calirare.pipeline.data import Report, Trained, TrainingData
-from calirare.run import Choice, Row, Settings
-from calirare.training import FoldFitted, class_weights
+from calirare.run.choice import Choice, Row
+from calirare.run.data import Report, Trained, TrainingData
+from calirare.run.settings import Settings
 from calirare_ext import Csr
 
 FOLDS = 5

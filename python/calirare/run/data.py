@@ -15,8 +15,10 @@ from calirare.datasets import with_task
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, with_sampled_negatives
 from calirare.leave_one_out import Agreement, LooResult
-from calirare.run import Choice, Deciding, Settings
-from calirare.training import Detector, Fitted
+from calirare.models import Detector, Fitted
+from calirare.run.choice import Choice
+from calirare.run.deciding import Deciding
+from calirare.run.settings import Settings
 
 Report = Callable[[str, int, int], None]  # stage, done, of how many
 ROUNDED = 0.05  # of the nodes that a prevalence stands for: what its last digit may be off by

@@ -13,20 +13,21 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import target_weights
 from calirare.curvature import with_class_zero
-from calirare.intervals.eice import train_calirare
 from calirare.leave_one_out import OwnLogits, choose_damping, closed_form_fits, leave_one_out
-from calirare.models import GcnFit, fold_network
-from calirare.pipeline.data import OutOfFold, Report, Trained, TrainingData
-from calirare.run import Settings
-from calirare.training import (
+from calirare.leave_one_out.eice import train_calirare
+from calirare.models import (
     HOPS,
     WEIGHT_DECAYS,
     FittedNetwork,
+    GcnFit,
     choose,
     cross_fitted_logits,
+    fold_network,
     folds_for,
     loo_loss,
 )
+from calirare.run.data import OutOfFold, Report, Trained, TrainingData
+from calirare.run.settings import Settings
 
 # Held-out labels that judge, and of each class: as many folds as hold them are retrained, up to so many labels all.
 JUDGES, OF_EACH_CLASS = 20_000, 1_000

@@ -8,11 +8,13 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, difference, two_columns
 from calirare.graph import Graph
-from calirare.pipeline.changes import Foreseen, Side, Updated
-from calirare.pipeline.data import Report
-from calirare.pipeline.retrain import retrain
-from calirare.pipeline.split_assignment import changes_of
-from calirare.run import Labels, Outcome, SavedRun
+from calirare.run.changes import Foreseen, Side, Updated
+from calirare.run.data import Report
+from calirare.run.data_settings import Labels
+from calirare.run.folder import SavedRun
+from calirare.run.outcome import Outcome
+from calirare.run.retrain import retrain
+from calirare.run.split_assignment import changes_of
 
 POSITIVE_ONLY = (
     "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.arrays import brief
-from calirare.leave_one_out import Diagnostics, Quality
+from calirare.leave_one_out.result import Diagnostics
+from calirare.leave_one_out.trust import Quality
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from calirare._util.store import key_of
 from calirare._util.torch_state import named
 from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
 from calirare.graph.arrays import rows_of
-from calirare.leave_one_out import LeftOut, messages, pre_activation
+from calirare.leave_one_out.directions import LeftOut, messages, pre_activation
 from calirare.models import GCN
 from calirare_ext import Csr, message_interval, propagate
 

@@ -12,13 +12,16 @@ from torch.nn import functional as F
 from calirare._util.torch_state import plain_modes, threads_for
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
-from calirare.intervals.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
-from calirare.intervals.result import JackknifeResult
-from calirare.intervals.streaming import Streaming
-from calirare.intervals.uncertainty import UncertaintyName, account_of, assess, check_uncertainty
-from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
-from calirare.models import fit_of
-from calirare.training import Fitted, FittedNetwork, evaluating
+from calirare.leave_one_out.alo import ALO
+from calirare.leave_one_out.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
+from calirare.leave_one_out.held_out import Retraining
+from calirare.leave_one_out.interval_result import JackknifeResult
+from calirare.leave_one_out.method import LeaveOneOutMethod
+from calirare.leave_one_out.result import LooResult
+from calirare.leave_one_out.streaming import Streaming
+from calirare.leave_one_out.trust import gradient_ratio
+from calirare.leave_one_out.uncertainty import UncertaintyName, account_of, assess, check_uncertainty
+from calirare.models import Fitted, FittedNetwork, evaluating, fit_of
 
 Score = Literal["auto", "rare", "predicted"]
 

@@ -13,22 +13,15 @@ from calirare._util.torch_state import threads_for
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator, PositiveOnlyCalibrator, PriorPlattCalibrator
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
 from calirare.graph import Graph
-from calirare.intervals.shared_models import pays, shared_interval
-from calirare.intervals.streaming import Streaming, streams
-from calirare.leave_one_out import (
-    ALO,
-    Diagnostics,
-    LeaveOneOutMethod,
-    LeftOut,
-    LooResult,
-    fits,
-    from_folds,
-    leave_one_out,
-    pre_activation,
-    readable,
-)
-from calirare.models import GCN
-from calirare.training import Fitted, FittedNetwork
+from calirare.leave_one_out.alo import ALO
+from calirare.leave_one_out.comparison import leave_one_out
+from calirare.leave_one_out.directions import LeftOut, fits, pre_activation, readable
+from calirare.leave_one_out.method import LeaveOneOutMethod
+from calirare.leave_one_out.result import Diagnostics, LooResult
+from calirare.leave_one_out.shared_models import pays, shared_interval
+from calirare.leave_one_out.streaming import Streaming, streams
+from calirare.leave_one_out.trust import from_folds
+from calirare.models import GCN, Fitted, FittedNetwork
 from calirare_ext import ReceptiveField, jackknife_interval, loo_messages, message_interval, propagate
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
