@@ -69,38 +69,6 @@ def test_where_every_end_has_a_row_nothing_is_said_of_joining():
     assert not any("joined" in note for note in graph.notes)
 
 
-def test_the_other_end_is_the_only_other_column_of_names(tmp_path):
-    ACCOUNTS.to_csv(tmp_path / "nodes.csv", index=False)
-    USES.to_csv(tmp_path / "edges.csv", index=False)
-    graph = load_dataset(tmp_path / "edges.csv", minority="fraud")
-    assert (graph.n_nodes, graph.tables.source, graph.tables.target) == (N + DEVICES, "account", "device")
-    tells = {
-        "channel": ["web", "shop"] * N,
-        "booked": ["2024-01-02", "2024-01-03"] * N,
-        "tx": range(1000, 1000 + 2 * N),
-    }
-    USES.assign(**tells, ref=[f"r{i}" for i in range(2 * N)]).to_csv(tmp_path / "edges.csv", index=False)
-    assert load_dataset(tmp_path / "edges.csv", minority="fraud").tables.target == "device"
-    USES.assign(merchant=[f"m{i % 20}" for i in range(2 * N)]).to_csv(tmp_path / "edges.csv", index=False)
-    with pytest.raises(InputError, match="must name two columns"):  # which of two it is nobody knows
-        load_dataset(tmp_path / "edges.csv", minority="fraud")
-
-
-@pytest.mark.parametrize("first", [0, 70000])
-def test_numbers_are_names_too_where_both_columns_are_called_alike(tmp_path, first):
-    number = {f"acc{i:02}": first + i for i in range(N)}
-    ACCOUNTS.assign(account=ACCOUNTS["account"].map(number)).to_csv(tmp_path / "nodes.csv", index=False)
-    uses = USES.assign(
-        account=USES["account"].map(number), seen=[f"2024-01-{1 + i % 9:02} 07:48" for i in range(2 * N)]
-    )
-    uses.to_csv(tmp_path / "edges.csv", index=False)
-    graph = load_dataset(tmp_path / "edges.csv", minority="fraud")
-    assert (graph.n_nodes, graph.tables.source, graph.tables.target) == (N + DEVICES, "account", "device")
-    uses.rename(columns={"account": "amounts"}).to_csv(tmp_path / "edges.csv", index=False)
-    with pytest.raises(InputError, match="must name two columns"):  # these numbers may be nodes' by chance
-        load_dataset(tmp_path / "edges.csv", minority="fraud")
-
-
 def test_a_device_that_is_met_later_is_not_there_yet():
     seen = [f"2024-01-{1 + i % 28:02}" for i in range(2 * N)]
     edges = USES.assign(seen=seen)
@@ -180,4 +148,5 @@ def test_stored_graphs_know_which_nodes_are_scored(tmp_path):
 def load_dataset_of(tmp_path):
     ACCOUNTS.to_csv(tmp_path / "nodes.csv", index=False)
     USES.to_csv(tmp_path / "edges.csv", index=False)
-    return load_dataset(tmp_path / "edges.csv", minority="fraud", scale="auto")
+    ends = {"source_column": "account", "target_column": "device"}
+    return load_dataset(tmp_path / "edges.csv", minority="fraud", scale="auto", id="account", **ends)

@@ -32,14 +32,19 @@ from calirare.graph.tables.name_faults import check_total, names_of_nodes
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.graph.tables.roles import (
     are_usual_ends,
-    column_of_names,
     column_with_role,
-    columns_of_ends,
     ends_of,
     exchanged,
     node_roles,
+    with_found_columns,
 )
-from calirare.graph.tables.scored import LISTED, end_without_rows, never_labelled, scored_rows, with_edge_only_nodes
+from calirare.graph.tables.scored import (
+    LISTED,
+    lead_to_nodes_without_rows,
+    never_labelled,
+    scored_rows,
+    with_edge_only_nodes,
+)
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 NUMERIC = "numeric"
@@ -77,26 +82,11 @@ def read_tables(
     of_nodes = node_table_of(edges) if nodes is None else source_of(nodes)
     faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
-    if faults and options.source_column is None and options.target_column is None:
-        ends = _ends_found(edges, of_nodes, options)
-        if ends is not None:
-            options, faults = replace(options, source_column=ends[0], target_column=ends[1]), list[str]()
-            said = (
-                f"edges: from column {ends[0]!r} to column {ends[1]!r}, the two whose cells name nodes "
-                "(--source-column and --target-column name others)",
-            )
+    if faults or parts is None or _numbers_are_ambiguous(parts):
+        found, said = with_found_columns(edges, of_nodes, options, faults)
+        if found != options:
+            options, faults = found, []
             parts = _read_both(edges, of_nodes, rules, options, faults)
-    if _lacks_ids(of_nodes, options) if faults or parts is None else _numbers_are_ambiguous(parts):
-        found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
-        if found is not None and (faults or found.rows or not found.by_rows):
-            options, faults = replace(options, id=found.name), []
-            said = (*said, f"nodes: the edges refer to them by column {found.name!r}")
-            parts = _read_both(edges, of_nodes, rules, options, faults)
-        elif found is not None:
-            faults = [
-                f"{of_nodes}: the edges may refer to nodes by their row numbers or by column {found.name!r}, both fit: "
-                "say that it is the column (command line: --id COLUMN), or add a column 'node' with the row numbers"
-            ]
     if faults and options.unknown_ends is None and _lead_out(edges, of_nodes, options):
         faults = []
         parts = _read_both(edges, of_nodes, rules, replace(options, unknown_ends="add"), faults)
@@ -150,20 +140,7 @@ def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
     """Returns whether all edges lead from nodes with a row to nodes without one, or the other way."""
     found = _read_nodes(nodes, options, [])
     columns, wrong = ends_of(column_names(edges), (options.source_column, options.target_column), edges)
-    return not wrong and found.ids is not None and end_without_rows(edges, columns, found.ids) is not None
-
-
-def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
-    """Returns the columns of an edge table that name nodes, where it does not say which they are."""
-    others = (options.weight or WEIGHT, options.relation, options.time)
-    return columns_of_ends(edges, nodes, node_roles(column_names(nodes), options, nodes, []).ids, others)
-
-
-def _lacks_ids(nodes: Source, options: TableOptions) -> bool:
-    """Returns whether no column of the node table is known to hold the names of the nodes."""
-    if options.id is not None:
-        return False
-    return node_roles(column_names(nodes), options, nodes, []).ids is None
+    return not wrong and found.ids is not None and lead_to_nodes_without_rows(edges, columns, found.ids)
 
 
 def _numbers_are_ambiguous(parts: Parts) -> bool:

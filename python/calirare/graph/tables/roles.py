@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from calirare._util.amounts import listed
-from calirare.graph.options import TableOptions
-from calirare.graph.tables.files import (
-    as_float,
-    as_names,
-    column_names,
-    days_of,
-    read_table,
-)
+from calirare._util.errors import FaultsError
+from calirare.graph.options import WEIGHT, TableOptions
+from calirare.graph.tables.files import as_names, column_names, read_table
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
@@ -65,59 +59,61 @@ def is_number(name: str) -> bool:
     return True
 
 
-Ends = tuple[str | None, str | None]
+def with_found_columns(
+    edges: Source, nodes: Source, options: TableOptions, faults: Sequence[str]
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """Returns options with columns that are known by their cells, and notes on them.
 
-
-HALF = 0.5  # of the cells of a column of text: chance does not name so many nodes
-
-
-class IdColumn(NamedTuple):
-    """A column that may hold the names of the nodes.
-
-    Attributes:
-        name: of the column.
-        rows: its cells are the numbers of the rows, from 0, in their order.
-        by_rows: every end of an edge is written as a number of a row too: 007 is none.
-    """
-
-    name: str
-    rows: bool
-    by_rows: bool
-
-
-def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None:
-    """Returns the only column of a node table that has another text in every row and every end of an edge among them.
-
-    Where no column has every end, the one that has at least half of them, and twice as many as any other and as there
-    are numbers of rows among them: edges may lead to nodes without a row. None where no column is so, or several are:
-    then the user must say which.
+    They are the only two columns of the edge table whose every cell names a node (by a column of text, where nobody has
+    named that of the names), and the only column of the node table with another name in every row and every end of an
+    edge among them. Where several are so, the user must say which.
 
     Args:
-        edges: path of the edge table.
-        nodes: path of the node table.
-        ends: the two columns of the edge table that the user named, None for one that was not.
+        edges: the edge table.
+        nodes: the node table.
+        options: what is known of the columns.
+        faults: of reading the tables so.
+
+    Raises:
+        FaultsError: the edges may refer to nodes by a column or by the numbers of their rows.
     """
     import pandas as pd
 
-    listed = read_table(edges)
-    columns, wrong = ends_of(list(listed.columns), ends, edges)
-    if wrong or not len(listed):
-        return None
-    counts = pd.concat([as_names(listed[column].dropna()) for column in columns]).value_counts()
-    table = read_table(nodes)
-    rows = pd.Series(range(len(table))).astype(str)
+    ids = options.id or node_roles(column_names(nodes), options, nodes, []).ids
+    wanted, notes = (options.source_column, options.target_column), list[str]()
+    columns, wrong = ends_of(column_names(edges), wanted, edges)
+    if (any(wanted) or any(map(is_number, column_names(edges)))) if wrong else ids is not None:
+        return options, ()
+    table, edge_table = read_table(nodes), read_table(edges)
     unique = [name for name in table.columns if table[name].notna().all() and table[name].is_unique]
-    named = {name: int(counts[counts.index.isin(as_names(table[name]))].sum()) for name in unique}
-    best = max(named, key=named.__getitem__, default=None)
-    if best is None:
-        return None
-    by_rows, whole = int(counts[counts.index.isin(rows)].sum()), int(counts.sum())
-    found = IdColumn(best, bool((as_names(table[best]) == rows).all()), by_rows == whole)
-    others = [n for name, n in named.items() if name != best]
-    if named[best] == whole:
-        return found if whole and whole not in others else None
-    others += [] if found.rows else [by_rows]
-    return found if 2 * named[best] >= max(whole, 4 * max(others, default=0)) else None
+    names = {name: as_names(table[name]) for name in (unique if ids is None else [ids] if ids in table else [])}
+    if wrong:
+        others = (options.weight or WEIGHT, options.relation, options.time)
+        whole = [name for name in edge_table if name not in others and edge_table[name].notna().all()]
+        cells = {name: as_names(edge_table[name]) for name in whole if len(edge_table)}
+        known = [each for each in names.values() if ids is not None or not is_number(each.iloc[0])]
+        naming = {tuple(name for name in cells if cells[name].isin(each).all()) for each in known}
+        pairs = [each for each in naming if len(each) == 2]
+        if len(pairs) != 1:
+            return options, ()
+        columns = (pairs[0][0], pairs[0][1])
+        options = replace(options, source_column=columns[0], target_column=columns[1])
+        notes.append(
+            f"edges: from column {columns[0]!r} to column {columns[1]!r}, the two whose cells name nodes "
+            "(--source-column and --target-column name others)"
+        )
+    ends = pd.concat([as_names(edge_table[column].dropna()) for column in columns]).drop_duplicates()
+    rows = pd.Series(range(len(table))).astype(str)
+    found = [name for name, known in names.items() if ends.isin(known).all()]
+    if ids is not None or len(found) != 1 or not len(ends):
+        return options, tuple(notes)
+    if ends.isin(rows).all() and not (names[found[0]] == rows).all():
+        fault = (
+            f"{nodes}: the edges may refer to nodes by their row numbers or by column {found[0]!r}, both fit: say that "
+            "it is the column (command line: --id COLUMN), or add a column 'node' with the row numbers"
+        )
+        raise FaultsError([*faults, fault])
+    return replace(options, id=found[0]), (*notes, f"nodes: the edges refer to them by column {found[0]!r}")
 
 
 def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None) -> str | None:
@@ -133,66 +129,8 @@ def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None
     """
     if wanted is None:
         return None
-    return (
-        wanted
-        if wanted in column_names(node_table_of(source_of(edges)) if nodes is None else source_of(nodes))
-        else None
-    )
-
-
-def columns_of_ends(
-    edges: Source, nodes: Source, ids: str | None, others: Collection[str | None]
-) -> tuple[str, str] | None:
-    """Returns the only two columns of an edge table whose every cell names a node, in their order.
-
-    Where no two are so, the only two of which at least half of the cells do, in text: edges may lead to nodes without a
-    row, and of text that is no chance. Where one alone is so, that and the only other column of different texts: all
-    edges may lead to nodes without a row, such as devices. None where the table names its ends as usual or has no names
-    of columns, or where other than two columns are so: then the user must say which. Numbers can be nodes' names by
-    chance, but not where both columns are called alike: text goes before them, and numbers of which there are few, such
-    as hours or counts, name no node.
-
-    Args:
-        edges: path of the edge table.
-        nodes: path of the node table.
-        ids: column of the node table with the names; None: any that has another text in every row.
-        others: columns of the edge table that hold something else.
-    """
-    listed = read_table(edges)
-    if not ends_of(list(listed.columns), (None, None), edges)[1] or any(map(is_number, listed.columns)):
-        return None
-    cells = {
-        name: as_names(listed[name]) for name in listed.columns if name not in others and listed[name].notna().all()
-    }
-    cells = {name: column for name, column in cells.items() if len(column) and not _few_numbers(column)}
-    table = read_table(nodes)
-    of_text, of_numbers = set[tuple[str, str]](), set[tuple[str, str]]()
-    for name in table.columns if ids is None else [ids]:
-        if len(table) and table[name].notna().all() and table[name].is_unique:
-            names = as_names(table[name])
-            numbers = is_number(names.iloc[0])
-            named = {each: float(column.isin(names).mean()) for each, column in cells.items()}
-            naming = [each for each, share in named.items() if share == 1]
-            if len(naming) < 2 and not numbers:
-                naming = [each for each, share in named.items() if share >= HALF]
-            others_of_text = [each for each, column in cells.items() if each not in naming and _may_name_nodes(column)]
-            if len(naming) == len(others_of_text) == 1 and (not numbers or naming == [name]):
-                naming = [each for each in cells if each in (*naming, *others_of_text)]
-            if len(naming) == 2:
-                (of_numbers if numbers else of_text).add((naming[0], naming[1]))
-    found = of_text or of_numbers
-    return found.pop() if len(found) == 1 else None
-
-
-def _may_name_nodes(cells: Any) -> bool:
-    """Returns whether text may be names of nodes: no numbers or dates, neither few different ones nor one per row."""
-    several = len(cells) < cells.nunique() ** 2 < len(cells) ** 2
-    return bool(several and np.isnan(as_float(cells)).any() and np.isnan(days_of(cells)).any())
-
-
-def _few_numbers(cells: Any) -> bool:
-    """Returns whether text is numbers, of which there are fewer than the root of the number of rows."""
-    return cells.nunique() ** 2 < len(cells) and is_number(cells.iloc[0])
+    table = node_table_of(source_of(edges)) if nodes is None else source_of(nodes)
+    return wanted if wanted in column_names(table) else None
 
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)

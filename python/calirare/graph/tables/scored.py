@@ -20,9 +20,6 @@ from calirare.graph.tables.sources import Source
 LISTED = "listed"  # the feature that says which nodes have a row
 
 
-HALF = 0.5  # of the cells of the other end that must name nodes
-
-
 MOST_SHOWN = 10
 
 
@@ -50,24 +47,22 @@ def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
     return first.where(~is_empty(first), None), second.where(~is_empty(second), None)
 
 
-def end_without_rows(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
-    """Returns the column of ends of which no cell names a node of the node table, where the other one's do; or None.
+def lead_to_nodes_without_rows(edges: Source, columns: tuple[str, str], ids: Any) -> bool:
+    """Returns whether all cells of one end name nodes, and none of the other does, as from accounts to devices.
 
-    So it is of an edge table from accounts to devices, cards or merchants, beside a table of accounts. Where a name is
-    one of the others but for how it is written, it is a fault.
+    Where a name is a node's but for how it is written, it is a fault.
 
     Args:
         edges: the edge table.
         columns: of its ends.
         ids: names of the nodes, a column of pandas.
     """
-    ends = ends_as_names(edges, columns)
     names = as_names(ids)
-    shares = [float(end.dropna().isin(names).mean()) if end.notna().any() else 0.0 for end in ends]
-    out = [(column, end) for column, end, share in zip(columns, ends, shares, strict=True) if share == 0]
-    if len(out) != 1 or max(shares) < HALF or len(look_alikes(out[0][1].dropna().drop_duplicates(), names)):
-        return None
-    return out[0][0]
+    ends = [end.dropna().drop_duplicates() for end in ends_as_names(edges, columns)]
+    known = [end.isin(names) for end in ends]
+    inside = [bool(each.all()) for each in known]
+    outside = [end for end, each in zip(ends, known, strict=True) if not each.any()]
+    return any(inside) and len(outside) == 1 and not len(look_alikes(outside[0], names))
 
 
 def with_edge_only_nodes(
