@@ -83,12 +83,10 @@ def test_a_run_on_labels_of_one_region_is_trusted_less():
     with rough_runs():
         graph, y = graph_labelled_at(rng.choice(here, 400, replace=False))
         outcome = calirare.train(graph, model="trees")
-        everywhere = calirare.train(graph_labelled_at(rng.choice(N, 600, replace=False))[0], model="trees").metrics
     p, said = outcome.probabilities("population")[graph.unlabelled, 1], outcome.metrics
     assert float(p.mean()) > 2 * float(y[graph.unlabelled].double().mean())
     assert said["population_check"]["verdict"] == "caution"
     assert "they lie together" in said["population_check"]["reason"]
-    assert "no random sample" not in " ".join(everywhere["notes"])
 
 
 def test_values_that_no_label_has_are_found_in_categories_numbers_and_gaps():

@@ -87,13 +87,11 @@ def test_a_run_says_so_and_is_trusted_less():
         outcome = calirare.train(enriched, model="trees")
         said = outcome.metrics
         told = calirare.train(enriched, model="trees", calibrate_on="all").metrics
-        drawn = calirare.train(graph_labelled_at(rng.choice(1500, 300, replace=False)), model="trees").metrics
     assert "no random sample" in " ".join(said["notes"])
     assert said["population_check"]["verdict"] == outcome.check.verdict == "caution"
     assert outcome.check.sentence == said["population_check"]["reason"]
     assert "no random sample" in said["population_check"]["reason"]
-    for other in (told, drawn):
-        assert "no random sample" not in " ".join(other["notes"])
+    assert "no random sample" not in " ".join(told["notes"])
     assert told["population_check"]["verdict"] == "trust"  # what was said stands
 
 

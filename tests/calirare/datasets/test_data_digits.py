@@ -39,14 +39,6 @@ def test_two_images_are_joined_where_either_is_near_the_other():
     assert torch.equal(graph.adjacency.to_dense(), torch.maximum(directed, directed.T))
 
 
-def test_the_rare_class_overlaps_more_than_any_other_digit():
-    graph = digits()
-    source, target = graph.y[graph.adjacency.rows()], graph.y[graph.adjacency.indices.long()]
-    leaving = [float((target[source == digit] != digit).double().mean()) for digit in range(10)]
-    assert int(np.argmax(leaving)) == 8
-    assert round(leaving[8], 3) == 0.112
-
-
 def test_the_task_by_default():
     graph = load_dataset("digits")
     assert (graph.n_nodes, graph.n_edges, graph.n_features) == (1797, 24678, 64)

@@ -72,28 +72,6 @@ def test_a_missing_direction_is_mended_as_the_sentence_says(folder):
     assert np.array_equal(edges_of(load_dataset(folder, duplicates="drop")), edges)
 
 
-def test_a_self_loop_is_refused_unless_it_is_wanted(tmp_path, folder):
-    edges = edges_of(rare_task())
-    looped = np.concatenate([edges, [[259, 259]]])
-    write_edges(folder, looped)
-    with pytest.raises(InputError, match=r"joins node 259 to itself: pass self_loops='drop' or 'keep'") as error:
-        load_dataset(folder)
-    assert str(folder) in str(error.value)
-    kept = load_dataset(folder, self_loops="keep")
-    assert kept.n_edges == len(edges) + 1
-    assert is_mapped(kept.adjacency.indices)
-    assert np.array_equal(edges_of(load_dataset(folder, self_loops="drop")), edges)
-    kept.to_folder(tmp_path / "kept")
-    change_facts(tmp_path / "kept", checked=False)
-    assert load_dataset(tmp_path / "kept").n_edges == len(edges) + 1
-    assert load_dataset(tmp_path / "kept", symmetrize=True).n_edges == len(edges) + 1
-    change_facts(tmp_path / "kept", checked=True)
-    assert load_dataset(tmp_path / "kept", self_loops="drop").n_edges == len(edges)
-    change_facts(tmp_path / "kept", self_loops="yes")
-    with pytest.raises(InputError, match="self_loops must be 'keep' or left out, got 'yes'"):
-        load_dataset(tmp_path / "kept")
-
-
 def test_a_folder_without_a_split_gets_one_of_all_labels(folder):
     for part in ("train", "val", "test"):
         (folder / f"{part}_idx.npy").unlink()

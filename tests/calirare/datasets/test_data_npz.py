@@ -95,12 +95,6 @@ def test_self_loops_that_were_kept_are_read_again(tmp_path):
     assert "self_loops" not in np.load(tmp_path / "plain.npz")
 
 
-def test_a_gap_in_the_labels_does_not_hinder_a_split(save):
-    path = save(y=np.array([0, 2, 2, 0, 0]))
-    graph = load_dataset(path, minority=2, label_rate=1)
-    assert torch.bincount(graph.original_y[graph.split.train]).tolist() == [1, 0, 1]
-
-
 def test_scaling_does_not_belong_to_a_graph_that_is_only_read(save):
     for name in ("digits", save()):
         with pytest.raises(InputError, match="scale must be left out, it is for a graph to train on, and a trained"):
@@ -339,23 +333,11 @@ def test_a_written_file_may_be_read_by_others_as_usual(tmp_path):
     assert stat.S_IMODE((tmp_path / "g.npz").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
-def test_load_dataset_takes_a_path(tmp_path):
-    from tests.helpers.graphs import random_graph
-
-    random_graph(name="mine").to_npz(tmp_path / "mine.npz")
-    with pytest.raises(
-        InputError, match=r"the rare class must be named, the classes are 0 \(20 nodes\), 1 \(20 nodes\)"
-    ):
-        load_dataset(tmp_path / "mine.npz", label_rate=5)
-    graph = load_dataset(tmp_path / "mine.npz", label_rate=5, minority=2)
-    assert graph.split.train.numel() == 15
-    assert torch.bincount(graph.original_y[graph.split.train]).tolist() == [5, 5, 5]
-    with pytest.raises(InputError, match="class 0 has 20: lower label_rate"):
-        load_dataset(tmp_path / "mine.npz", label_rate=21, minority=2)
-    with pytest.raises(InputError, match="has no public split: take split='random'"):
-        load_dataset(tmp_path / "mine.npz", split="public", minority=2)
+def test_the_rare_class_of_several_must_be_named(save):
+    with pytest.raises(InputError, match=r"the rare class must be named, the classes are 0 \(2 nodes\), 1 \(1 nodes\)"):
+        load_dataset(save(), label_rate=1)
     with pytest.raises(InputError, match=r"features must be left out for an .npz file, it is for edge tables"):
-        load_dataset(tmp_path / "mine.npz", features="x.csv", minority=2)
+        load_dataset(save(), features="x.csv", minority=2)
 
 
 @pytest.mark.parametrize(("names", "rare"), [(("rest", "fraud"), "fraud"), (("fraud", "rest"), "fraud")])

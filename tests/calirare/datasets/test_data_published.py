@@ -86,16 +86,6 @@ def test_public_test_sets_have_the_papers_rare_nodes(name, rare):
     assert int(graph.y[graph.split.test].sum()) == rare
 
 
-@pytest.mark.parametrize("label_rate", [30, 40])
-def test_higher_label_rates_leave_the_public_val_and_test(label_rate):
-    need("cora")
-    public, more = load_dataset("cora"), load_dataset("cora", label_rate=label_rate, seed=2)
-    assert torch.equal(more.split.val, public.split.val)
-    assert torch.equal(more.split.test, public.split.test)
-    assert np.isin(public.split.train, more.split.train).all()
-    assert torch.bincount(more.original_y[more.split.train]).tolist() == [label_rate] * 7
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if len(entry.layouts) > 1])
 def test_every_layout_gives_the_same_graph(name):
@@ -147,28 +137,6 @@ def test_planetoid_agrees_with_pytorch_geometric(name, tmp_path):
         assert torch.equal(mask, theirs_mask)
 
 
-def test_words_are_normalised_by_row_and_signed_features_not_at_all():
-    assert {name: entry.normalisation for name, entry in CATALOGUE.items()} == {
-        "digits": "none",
-        "cora": "row",
-        "citeseer": "row",
-        "pubmed": "row",
-        "dblp": "row",
-        "facebook": "none",
-        "facebook_bag": "row",
-    }
-
-
-def test_partial_pubmed_is_refused():
-    path = data_root() / "pubmed_partial.npz"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    with pytest.raises(
-        InputError, match=r"incomplete, it has the features of 1060 of 19717 nodes only: put ind.pubmed.allx"
-    ):
-        load_dataset(path)
-
-
 def test_the_table_lists_every_data_set(tmp_path, monkeypatch):
     rows = dataset_table(tmp_path)
     assert [row.name for row in rows] == list(CATALOGUE)
@@ -197,18 +165,6 @@ def test_sources_are_pinned_and_checked():
             assert len(file.sha256) == 64
             assert file.n_bytes > 0
             assert not Path(file.target).is_absolute()
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_checksums_are_those_of_the_files_at_hand(name):
-    import hashlib
-
-    there = [(file, data_root() / file.target) for file in SOURCES[name] if (data_root() / file.target).is_file()]
-    if not there:
-        pytest.skip(f"no raw file of {name} is in {data_root()}")
-    for file, path in there:
-        content = path.read_bytes()
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (file.n_bytes, file.sha256)
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -61,12 +61,6 @@ def test_edges_follow_the_block_model():
         assert abs(float(degree[mine].mean()) - 12) < 0.05 * 12
 
 
-def test_without_homophily_edges_ignore_the_blocks():
-    graph = synthetic_rare(20_000, share=0.5, mean_degree=10, n_features=1, homophily=0.0)
-    same = graph.y[graph.adjacency.rows()] == graph.y[graph.adjacency.indices.long()]
-    assert abs(float(same.double().mean()) - 0.5) < 0.01
-
-
 def test_degrees_have_a_power_law_tail():
     """Hill's estimator of the tail exponent, between the noise at the bottom and the cut at the top."""
     degree = synthetic_rare(100_000, mean_degree=16, n_features=1).adjacency.indptr.diff().double().numpy()
@@ -90,20 +84,6 @@ def test_one_feature_gives_the_posterior_of_two_normals():
     # The features are stored in float32: a relative rounding of 2^-24 each, times the slope.
     bound = 2**-22 * separation * (1 + np.abs(x)) + 1e-12
     assert (np.abs(logit(graph.posterior.numpy()) - logit(want)) < bound).all()
-
-
-def test_many_features_give_log_odds_linear_in_them():
-    """Of two normals with one covariance the log-odds are linear; the slope's length is the separation."""
-    graph = synthetic_rare(3000, share=0.1, n_features=6, separation=2.0, seed=4)
-    design = np.column_stack([graph.x.double().numpy(), np.ones(3000)])
-    target = logit(graph.posterior.numpy())
-    solution, *_ = np.linalg.lstsq(design, target, rcond=None)
-    assert np.abs(design @ solution - target).max() < 1e-4
-    assert abs(np.linalg.norm(solution[:6]) - 2.0) < 1e-4
-    assert abs(solution[6] - logit(300 / 3000)) < 1e-4
-    centre = graph.x[graph.y == 1].double().mean(0) - graph.x[graph.y == 0].double().mean(0)
-    # 300 draws per mean and coordinate: standard deviation .06.
-    assert np.abs(centre.numpy() - solution[:6]).max() < 0.3
 
 
 @pytest.mark.parametrize("labels", ["block", "posterior"])

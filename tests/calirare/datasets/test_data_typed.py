@@ -2,8 +2,6 @@
 
 import datetime
 import decimal
-import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,6 @@ import pytest
 import torch
 
 from calirare._util.errors import FaultsError, InputError
-from calirare.datasets import load_dataset
-from calirare.features import FeatureMap
 from calirare.features.raw_table import read_table
 from calirare.graph import Column, Graph, normalize_features
 from calirare.graph.matching import features_by_name
@@ -122,12 +118,6 @@ def test_bytes_that_are_text_are_names():
     assert in_memory(v=[b"x", b"y", b"x", None]).x[:, 0].tolist()[:3] == [0, 1, 0]
 
 
-def test_a_frame_names_each_column_once():
-    nodes = pd.DataFrame([["a", 1, 2, 0]], columns=["id", "f", "f", "label"])
-    with pytest.raises(InputError, match="table 'nodes': every column must have its own name, got 'f' twice"):
-        Graph.from_tables(pd.DataFrame({"source": ["a"], "target": ["a"]}), nodes, "label")
-
-
 def test_parquet_gives_the_same_columns(write, tmp_path):
     path = write()
     want = read(path)
@@ -190,29 +180,6 @@ def test_numbers_that_can_be_read_in_more_ways_are_refused_and_can_be_names(cell
     assert not cells.faults
 
 
-@pytest.mark.parametrize(
-    ("cells", "numbers"),
-    [
-        (["1,50", "7", "-0,25"], [1.5, 7, -0.25]),
-        (["1.234,5", "1.234", "12"], [1234.5, 1234, 12]),
-        (["1,234", "12.5", "1,234,567"], [1234, 12.5, 1234567]),
-        (["$6,452.36", "$ 12", "-$3"], [6452.36, 12, -3]),
-        (["12 €", "1.234,50 €", "3,5 €"], [12, 1234.5, 3.5]),
-        (["5 %", "12.5%", "100 %"], [5, 12.5, 100]),
-        (["1'234", "1'000'000.5", "7"], [1234, 1000000.5, 7]),
-        (["1 234,5", "2\u202f000,25", "7"], [1234.5, 2000.25, 7]),
-    ],
-)
-def test_numbers_that_are_written_for_people_are_read_where_there_is_one_way(cells, numbers):
-    table = pd.DataFrame({"amount": [*cells, None]})
-    read = NodeCells(table, Path("nodes.csv"), None, (), True)
-    x, columns = read.read(["amount"])
-    assert (columns[0].kind, x[:3, 0].tolist()) == ("numeric", torch.tensor(numbers).tolist())
-    assert torch.isnan(x[3, 0])
-    assert read.notes[0].startswith("nodes: 'amount' is read as numbers, ")
-    assert not read.faults
-
-
 def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):
     nodes = NODES.replace("d,4", "a,4").replace("Bern,2024-01-01", "Bern,soon")
     with pytest.raises(FaultsError) as error:
@@ -229,36 +196,6 @@ def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):
         "edges must not join a node to itself, but line 5 joins node a to itself: pass self_loops='drop' or 'keep' "
         "(command line: --self-loops drop)",
     ]
-
-
-SICHUAN = Path(os.environ.get("CALIRARE_DATA", Path(__file__).parents[3].parent / "shared" / "data")) / "fraud"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SICHUAN.is_dir(), reason="no sichuan_nodes.csv.gz")
-def test_a_real_table_with_seven_thousand_gaps(tmp_path):
-    stored = Graph.from_npz(SICHUAN / "sichuan.npz")
-    with gzip.open(SICHUAN / "sichuan_nodes.csv.gz", "rt") as file:
-        names = [line.partition(",")[0] for line in file][1:]
-    rows, cols = stored.adjacency.rows()[:20_000], stored.adjacency.indices[:20_000]
-    calls = pd.DataFrame({"caller": [names[i] for i in rows], "called": [names[i] for i in cols]})
-    calls.to_csv(tmp_path / "calls.csv", index=False)
-    options = {"features": SICHUAN / "sichuan_nodes.csv.gz", "id": "phone_no_m", "symmetrize": True}
-    graph = load_dataset(tmp_path / "calls.csv", **options)
-    found = load_dataset(tmp_path / "calls.csv", features=options["features"])
-    assert found.notes[0] == "nodes: the edges refer to them by column 'phone_no_m'"
-    assert torch.equal(found.adjacency.indices, graph.adjacency.indices)
-    assert (graph.n_nodes, graph.n_features, int(graph.x.isnan().sum())) == (6106, 55, 7062)
-    assert torch.equal(graph.x.nan_to_num(), stored.x)
-    assert torch.equal(graph.original_y, stored.y)
-    with pytest.raises(InputError, match=r"lack 7,062 values \(the first of node [0-9a-f]+"):
-        normalize_features(graph)
-    fitted = FeatureMap.fit(graph)
-    mapped = fitted.transform(graph)
-    assert bool(torch.isfinite(mapped.x).all())
-    gaps = [name for name in mapped.feature_names if name.endswith("missing")]
-    assert 0 < len(gaps) < 10
-    assert float(mapped.x.abs().max()) < 40
 
 
 PARTLY = {
@@ -285,16 +222,6 @@ def test_a_cell_of_a_run_is_the_same_name_in_every_table(name, suffix, tmp_path)
     nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path, index=False)
     graph = Graph.from_edges(tmp_path / "edges.csv", path, kinds={"c": "categorical", "gone": "date"})
     table = read_table(graph, columns, {}, print)
-    place = columns[0].categories.index(one)
-    assert np.array_equal(table.column(0), [place, place, np.nan, place], equal_nan=True)
-
-
-@pytest.mark.parametrize("name", ["truth", "prices", "hex", "numbers", "long", "one"])
-def test_names_read_as_numbers_without_the_run_are_found_again(name, write):
-    cells, one = PARTLY[name]
-    columns = (Column("city", "categorical", tuple(sorted(cells))),)
-    graph = read(write(NODES.replace("Bern", one).replace("Oslo", one)))
-    table = read_table(graph, (*columns, *(c for c in graph.columns if c.name != "city")), {}, print)
     place = columns[0].categories.index(one)
     assert np.array_equal(table.column(0), [place, place, np.nan, place], equal_nan=True)
 
@@ -337,16 +264,6 @@ def test_text_without_a_letter_is_a_missing_value(how, tmp_path):
     assert graph.columns == (Column("c", "categorical", ("x", "y")), Column("v"))
     want = np.array([[np.nan, 1], [0, np.nan], [1, 2.5], [np.nan, 7]], np.float32)
     assert np.array_equal(graph.x.numpy(), want, equal_nan=True)
-
-
-@pytest.mark.parametrize("in_blocks", [False, True])
-def test_an_end_or_a_node_without_a_letter_has_no_name(in_blocks):
-    table = pyarrow.Table.from_pandas if in_blocks else lambda frame: frame
-    nodes, edges = {"id": ["a", "b"], "v": [1, 2]}, {"source": ["a", "b"], "target": ["b", ""]}
-    with pytest.raises(InputError, match="both ends of an edge must be given, but 'target' is empty in row 1"):
-        Graph.from_tables(table(pd.DataFrame(edges)), table(pd.DataFrame(nodes)), unknown_ends="add")
-    with pytest.raises(InputError, match="every node must have a name, but 'id' is empty in row 1"):
-        Graph.from_tables(table(pd.DataFrame(edges)), table(pd.DataFrame(nodes | {"id": ["a", ""]})))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

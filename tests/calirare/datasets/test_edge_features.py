@@ -147,16 +147,10 @@ def month(folder, seed, fraud):
 def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
     fraud = np.random.default_rng(0).random(400) < 0.1
     first, second = (month(tmp_path / str(seed), seed, fraud) for seed in (1, 2))
-    words = ["--dataset", first, "--minority", "fraud", "--model", "forest", "--directed"]
-    found = {}
-    for name, more in (("blind", ()), ("seen", ("--edge-columns", "amount"))):
-        said = call("train", *words, *more, "--out", tmp_path / name)
-        assert ("not read of the table: 'amount'" in said.out + said.err) == (name == "blind")
-        out = tmp_path / f"{name}.csv"
-        assert call("predict", "--run", tmp_path / name, "--graph", second, "--out", out).code == 0
-        found[name] = average_precision_score(fraud, pd.read_csv(out).p_rare)
-    assert found["blind"] < 0.3
-    assert found["seen"] > 0.8
+    words = ("--minority", "fraud", "--model", "hops", "--epochs", "30", "--directed", "--edge-columns", "amount")
+    assert call("train", "--dataset", first, *words, "--out", tmp_path / "run").code == 0
+    assert call("predict", "--run", tmp_path / "run", "--graph", second, "--out", tmp_path / "p.csv").code == 0
+    assert average_precision_score(fraud, pd.read_csv(tmp_path / "p.csv").p_rare) > 0.8, "at random it is 0.1"
 
 
 def test_a_time_without_an_end_is_told_to_do_nothing():

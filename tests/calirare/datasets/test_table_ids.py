@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import calirare
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
@@ -43,9 +42,6 @@ def test_a_column_that_counts_the_rows_is_no_feature_but_names_the_nodes(tmp_pat
     assert graph.tables.id == "account"
     assert graph.node_names.tolist() == [str(i) for i in range(N)]
     assert "nodes: the edges refer to them by column 'account'" in graph.notes
-    later = NODES.assign(account=range(500, 500 + N)).drop(columns="label")
-    outcome = calirare.train(graph, model="hops", epochs=2, folds=0)
-    assert len(outcome.score(Graph.from_tables(ring(500 + np.arange(N)), later, id="account")).table) == N
 
 
 def test_numbers_that_may_be_those_of_the_rows_are_asked_for():
@@ -63,13 +59,6 @@ def test_names_that_no_column_or_several_have_are_asked_for(columns, names):
         InputError, match=r"column 'account' holds another text .*name it 'node' or 'id' \(command line: --id"
     ):
         Graph.from_tables(ring(names), NODES.assign(**columns), "label", unknown_ends="drop")
-
-
-@pytest.mark.parametrize("kind", [str, int, float])
-def test_names_of_other_types_in_tables_in_memory_are_the_same(kind):
-    nodes = NODES.assign(account=(5000 + NAMES).astype(kind))
-    graph = Graph.from_tables(ring(5000 + NAMES), nodes, "label")
-    assert graph.node_names.tolist() == [str(5000 + i) for i in NAMES]
 
 
 def paid(names):

@@ -62,13 +62,6 @@ def test_they_join_unasked_where_every_edge_leads_to_one():
         read(edges=one_known)
 
 
-def test_where_every_end_has_a_row_nothing_is_said_of_joining():
-    between = pd.DataFrame({"account": ACCOUNTS["account"], "device": np.roll(ACCOUNTS["account"], 1)})
-    graph = read(edges=between, unknown_ends="add")
-    assert (graph.n_nodes, graph.tables.unknown_ends) == (N, "add")
-    assert not any("joined" in note for note in graph.notes)
-
-
 def test_a_device_that_is_met_later_is_not_there_yet():
     seen = [f"2024-01-{1 + i % 28:02}" for i in range(2 * N)]
     edges = USES.assign(seen=seen)
@@ -78,23 +71,6 @@ def test_a_device_that_is_met_later_is_not_there_yet():
     assert joined == sorted(here["device"].unique())
     assert len(joined) < DEVICES
     assert f"edges: left out, edges after the end of 2024-01-03: {len(edges) - len(here)}" in graph.notes
-
-
-def test_whole_numbers_stay_numbers(tmp_path):
-    nodes = ACCOUNTS.assign(account=range(100, 100 + N))
-    edges = pd.DataFrame({"source": [100 + i % N for i in range(2 * N)], "target": [900 + i % 5 for i in range(2 * N)]})
-    graph = Graph.from_tables(edges, nodes, "label", id="account", unknown_ends="add")
-    assert graph.node_names.tolist() == [str(i) for i in (*range(100, 100 + N), *range(900, 905))]
-    edges.to_parquet(tmp_path / "edges.parquet")
-    nodes.to_parquet(tmp_path / "nodes.parquet")
-    again = load_dataset(tmp_path / "edges.parquet", id="account", minority="fraud", unknown_ends="add")
-    assert torch.equal(again.adjacency.to_dense(), graph.adjacency.to_dense())
-
-
-def test_nodes_without_columns_have_their_number_of_neighbours():
-    graph = read(ACCOUNTS[["account", "label"]])
-    assert graph.feature_names == ("neighbours", "listed")
-    assert graph.x[:, 0].tolist() == graph.adjacency.indptr.diff().float().tolist()
 
 
 def test_a_column_called_listed_is_refused():

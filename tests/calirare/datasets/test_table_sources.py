@@ -136,30 +136,6 @@ def test_uuids_of_duckdb_meet_those_in_text(tmp_path):
     assert got.adjacency.indices.tolist() == [1, 0]
 
 
-def test_the_ends_of_edges_alone_are_read_with_little_memory(tmp_path, monkeypatch):
-    """Of a wide table a block of each column is in memory for each thread, and a view may sort."""
-    duckdb = pytest.importorskip("duckdb", reason="tables of DuckDB need duckdb")
-    path = database(tmp_path / "my.duckdb", edges=EDGES)
-    with duckdb.connect(str(path)) as engine:
-        engine.execute("CREATE VIEW sorted AS SELECT * FROM edges ORDER BY source")
-    limits = {}
-    reader = table_sources._reader
-
-    def spy(engine, query):
-        if not query.endswith("LIMIT 0"):
-            limits[query] = engine.sql("SELECT current_setting('memory_limit')").fetchall()[0][0]
-        return reader(engine, query)
-
-    monkeypatch.setattr(table_sources, "_reader", spy)
-    ends = ["source", "target"]
-    for name, columns in (("edges", ends), ("edges", None), ("sorted", ends)):
-        rows = [batch.num_rows for batch in table_sources.DuckTable(path, name).batches(columns)[1]]
-        assert sum(rows) == len(EDGES)
-    little, *others = limits.values()
-    assert little == "183.1 MiB"  # 192 MB, as DuckDB says it
-    assert little not in others
-
-
 def test_what_is_wrong_with_a_database_is_one_sentence(tmp_path, want, monkeypatch):
     duckdb = pytest.importorskip("duckdb", reason="tables of DuckDB need duckdb")
     path = database(tmp_path / "my.duckdb", edges=EDGES, nodes=NODES)
@@ -228,14 +204,6 @@ def test_uuids_are_the_same_names_however_they_are_held(of_nodes, of_edges):
     assert graph.adjacency.to_dense().nonzero().tolist() == [[0, 3], [1, 4], [3, 0], [4, 1]]
 
 
-def test_whole_numbers_name_nodes_exactly():
-    large = [2**53, 2**53 + 1, 2**60]
-    nodes, edges = pd.DataFrame({"id": large, "f": [1.0, 2, 3]}), pd.DataFrame({"u": large[:2], "v": large[1:]})
-    for made in (lambda table: table, pyarrow.Table.from_pandas):
-        assert Graph.from_tables(made(edges), made(nodes)).adjacency.indices.tolist() == [1, 0, 2, 1]
-    assert Graph.from_tables(edges.astype(str), nodes).adjacency.indices.tolist() == [1, 0, 2, 1]
-
-
 def test_names_of_several_types_are_refused():
     mixed, plain = [1, "a", UUIDS[0]], ["1", "a", "b"]
     nodes = pd.DataFrame({"node": pd.Series(mixed, dtype=object), "f": [1.0, 2, 3]})
@@ -255,7 +223,6 @@ def test_names_of_several_types_are_refused():
 
 def test_blocks_of_rows_give_the_graph_of_the_whole_table(tmp_path, monkeypatch):
     from calirare.graph.tables import files as table_ends
-    from calirare.graph.tables import sources as table_sources
 
     rng, n = np.random.default_rng(0), 300
     names = np.array([f"acct-{i:03d}" for i in range(n)])
@@ -281,13 +248,3 @@ def test_a_database_without_a_table_says_which_there_are(tmp_path):
     for read in (lambda: load_dataset(path), lambda: load_dataset(f"{path}::edges", features=path)):
         with pytest.raises(InputError, match=r"say which table .*, such as my.duckdb::edges; there are edges, nodes"):
             read()
-
-
-def test_a_number_that_is_too_large_is_told_by_names(tmp_path):
-    EDGES.to_csv(tmp_path / "e.csv", index=False)
-    nodes = NODES.astype(object)
-    column = next(name for name in nodes.columns if pd.api.types.is_float_dtype(NODES[name].dtype))
-    nodes.loc[1, column] = 1e30
-    nodes.to_csv(tmp_path / "n.csv", index=False)
-    with pytest.raises(InputError, match=rf"column '{column}' holds 1e\+30 in line 3 \(node {nodes.node[1]}\)"):
-        load_dataset(tmp_path / "e.csv", features=tmp_path / "n.csv", minority="fraud")

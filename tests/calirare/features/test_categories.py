@@ -136,16 +136,6 @@ def test_a_named_node_of_another_category_by_now_is_as_any_node():
     assert not torch.equal(got[~here], anyone[~here])
 
 
-def test_without_names_a_graph_that_differs_is_another_one():
-    columns, y, nodes = many()
-    fitted = FeatureMap.fit(graph_of(columns, y), nodes=nodes)
-    assert fitted.elsewhere().labelled is None
-    anyone = fitted.elsewhere().transform(graph_of(columns, y)).x
-    more = {"shop": [*columns["shop"], columns["shop"][0]]}
-    assert_identical(fitted.transform(graph_of(more)).x[:-1], anyone)
-    assert not torch.equal(fitted.transform(graph_of(columns, y)).x[nodes], anyone[nodes])
-
-
 @pytest.mark.parametrize("labels", ["none", "others"])
 def test_without_names_the_own_graph_is_known_whatever_labels_it_has(labels):
     """Own tables without labels were another graph, and P was off by up to .4."""

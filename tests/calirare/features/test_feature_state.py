@@ -77,20 +77,6 @@ def test_a_stored_map_of_words_maps_as_before(how):
     assert again(fitted).n_features == got.shape[1]
 
 
-def test_the_log_says_what_became_of_each_column():
-    assert FeatureMap.fit(raw(), nodes=torch.arange(0, N, 2)).log == (
-        "flag: as they are",
-        "bell and when age: standardised",
-        "zeros: signed logarithm, mostly one number",
-        "tail: rank to normal",
-        "same: dropped, constant",
-        "city: a column per category",
-        "shop: mean label of the category, out of fold",
-        "when: time of day, day of week, day of year as sine and cosine",
-        "bell: missing values become the median, a column says where",
-    )
-
-
 def test_raw_columns_are_stored_with_a_graph(tmp_path):
     graph = raw()
     graph.to_npz(tmp_path / "g.npz")

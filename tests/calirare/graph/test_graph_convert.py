@@ -67,20 +67,13 @@ def test_edges_point_from_source_to_target(data_class):
 
 
 @pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_adj_t_stands_for_edges(data_class, layout):
-    a = small_adjacency([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]).to_dense()
-    adj_t = a.to_sparse_coo() if layout == "coo" else a.to_sparse_csr()
-    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=adj_t))
-    assert torch.equal(graph.adjacency.to_dense(), a)
-
-
-@pytest.mark.parametrize("layout", ["coo", "csr"])
 def test_an_adjacency_stands_for_a_list_of_edges(data_class, layout):
     a = small_adjacency([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]).to_dense()
     matrix = a.to_sparse_coo() if layout == "coo" else a.to_sparse_csr()
     features = torch.ones(a.shape[0], 2)
     assert torch.equal(Graph.from_edges(matrix, features).adjacency.to_dense(), a)
-    assert torch.equal(Graph.from_data(plain(data_class, edge_index=matrix)).adjacency.to_dense(), a)
+    for edges in ({"edge_index": matrix}, {"edge_index": None, "adj_t": matrix}):
+        assert torch.equal(Graph.from_data(plain(data_class, **edges)).adjacency.to_dense(), a)
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.coo_matrix, sp.csc_array])
@@ -90,14 +83,6 @@ def test_an_adjacency_of_scipy_stands_for_a_list_of_edges(kind):
     assert np.array_equal(graph.adjacency.to_dense().numpy(), dense)
     with pytest.raises(TypeError, match=r"adjacency must be a calirare_ext\.Csr, got .*: take Graph\.from_edges"):
         Graph(kind(dense), torch.eye(3))
-
-
-def test_features_of_one_number_per_node_are_told_how_to_be_a_column(data_class):
-    data = data_class(x=torch.rand(3), edge_index=torch.tensor([[0, 1], [1, 0]]))
-    with pytest.raises(InputError, match=r"a row per node, got shape \(3,\): x\[:, None\] makes one column"):
-        Graph.from_data(data)
-    with pytest.raises(InputError, match=r"got shape \(3,\)"):
-        Graph.from_edges([[0, 1], [1, 0]], np.ones(3))
 
 
 def test_a_stand_in_of_sparse_tensor_stands_for_edges(data_class):
@@ -147,6 +132,9 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
         ),
         ({"y": torch.tensor([1, 0.5, 1, 0, 0])}, r"labels must be whole numbers, .* got 0.5 at node 1: number the"),
         ({"edge_weight": torch.zeros(8)}, "finite and positive"),
+        ({"x": torch.ones(5)}, r"a row per node, got shape \(5,\): x\[:, None\] makes one column"),
+        ({"num_nodes": 7}, "data.num_nodes must be the number of rows of x, 5, got 7"),
+        ({"train_mask": torch.tensor([4, 2])}, r"numbers of nodes make a split by Split\(train, val, test\)"),
     ],
 )
 def test_data_that_does_not_fit_is_refused(data_class, changes, message):
@@ -205,12 +193,6 @@ def test_names_of_labels_are_taken_as_a_table_takes_them(data_class):
         Graph.from_data(plain(data_class, y=np.array([b"ok"] * 5)))
 
 
-def test_nan_among_features_of_data_is_a_gap(data_class):
-    x = torch.ones(5, 2)
-    x[3, 1] = torch.nan
-    assert [column.name for column in Graph.from_data(plain(data_class, x=x)).columns] == ["feature 0", "feature 1"]
-
-
 @pytest.mark.parametrize(
     "features",
     [
@@ -262,27 +244,6 @@ def test_data_without_features_have_the_number_of_neighbours(data_class):
         InputError, match=r"nothing says how many nodes there are: set data.x, data.y or data.num_nodes"
     ):
         Graph.from_data(SimpleNamespace(edge_index=EDGES.T))
-
-
-KINDS = {
-    "arrays": lambda x: x.float().numpy() if x.dtype == torch.bfloat16 else x.numpy(),
-    "lists": lambda x: x.tolist(),
-    "tensors": lambda x: x.byte() if x.dtype == torch.bool else x,
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_parts_of_data_may_be_tensors_arrays_or_lists(data_class, kind):
-    parts = {
-        "edge_index": torch.from_numpy(EDGES).T,
-        "y": torch.tensor([0, 1, 2, 0, -1]),
-        "edge_attr": torch.full((8, 1), 2.0, dtype=torch.bfloat16),
-        "train_mask": torch.tensor([True, True, False, False, False]),
-    }
-    graph = Graph.from_data(plain(data_class, **{name: KINDS[kind](part) for name, part in parts.items()}))
-    assert torch.equal(graph.adjacency.to_dense(), 2 * small_adjacency().to_dense())
-    assert graph.y.tolist() == parts["y"].tolist()
-    assert graph.split.train.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("of", [np.asarray, pd.Series])
@@ -372,15 +333,6 @@ def test_networkx_attributes_that_are_not_read_are_named():
     )
 
 
-def test_networkx_attributes_may_be_names_of_classes():
-    graph = networkx_graph(nx.Graph)
-    for value in graph.nodes.values():
-        value["kind"] = f"kind {value['kind']}" if value.get("kind", -1) >= 0 else None
-    named = Graph.from_networkx(graph, features="size", labels="kind")
-    assert named.class_names == ("kind 0", "kind 1", "kind 2")
-    assert named.y.tolist() == [0, 1, 2, 0, -1]
-
-
 def test_networkx_faults_are_named():
     graph = networkx_graph(nx.Graph)
     with pytest.raises(InputError, match="every node must have the attribute 'age', but node 'n0' has none: set it"):
@@ -447,13 +399,6 @@ def test_masks_may_be_floats_or_a_column(data_class, mask):
     assert Graph.from_data(data, symmetrize=True).split.train.tolist() == [1]
 
 
-def test_numbers_in_the_place_of_a_mask_are_told(data_class):
-    data = data_class(x=torch.randn(9, 2), y=torch.tensor([1, 0, 1] * 3), edge_index=torch.tensor([[0], [1]]))
-    data.train_mask = torch.tensor([4, 7])
-    with pytest.raises(InputError, match=r"numbers of nodes make a split by Split\(train, val, test\)"):
-        Graph.from_data(data, symmetrize=True)
-
-
 def test_what_a_temporal_data_loses_is_noted():
     TemporalData = pytest.importorskip("torch_geometric.data").TemporalData
     ends = torch.tensor([[0, 1], [1, 2]])
@@ -473,12 +418,6 @@ def test_what_a_data_tells_and_is_not_read_is_said(data_class):
     assert Graph.from_data(data).notes == ()
     data.edge_type = torch.tensor([0, 1])
     assert any("attributes not read: edge_type" in note for note in Graph.from_data(data).notes)
-
-
-def test_numbers_of_nodes_that_contradict_each_other_are_refused(data_class):
-    data = data_class(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=5)
-    with pytest.raises(InputError, match=r"data.num_nodes must be the number of rows of x, 3, got 5"):
-        Graph.from_data(data)
 
 
 def test_labels_that_no_node_of_networkx_has_are_refused():

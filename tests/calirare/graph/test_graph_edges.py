@@ -104,24 +104,3 @@ def test_from_edges_asks_for_both_directions():
         Graph.from_edges(half, small_features())
     graph = Graph.from_edges(half, small_features(), symmetrize=True, weight=[1.0, 2.0, 3.0, 4.0])
     assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 2, 4, 0]
-
-
-def test_self_loops_are_kept_where_asked_for():
-    edges = np.concatenate([EDGES, [[4, 4]]])
-    graph = Graph.from_edges(edges, small_features(), self_loops="keep")
-    assert float(graph.adjacency.to_dense()[4, 4]) == 1
-    assert Graph.from_edges(edges, small_features(), self_loops="drop").n_edges == len(EDGES)
-
-
-def test_from_edges_refuses_labels_and_features_of_a_wrong_kind():
-    with pytest.raises(InputError, match=r"labels must be whole numbers, .* got 0.5 at node 0"):
-        Graph.from_edges(EDGES, small_features(), [0.5, 1, 2, 0, 1])
-    with pytest.raises(InputError, match="features must be real numbers, got complex64"):
-        Graph.from_edges(EDGES, small_features().to(torch.complex64))
-    with pytest.raises(InputError, match="features must be real numbers, got <U1"):
-        Graph.from_edges(EDGES, [["a"]] * 5)
-
-
-def test_features_too_large_for_float32_are_refused():
-    with pytest.raises(InputError, match="features must be finite, got inf at node 0"):
-        Graph.from_edges(EDGES, np.full((5, 2), 1e39))

@@ -43,13 +43,6 @@ def test_nodes_of_all_types_are_one_graph(data):
     assert graph.relations == ()
 
 
-def test_labels_may_be_names(data):
-    data["account"].y = ["fraud", "fine", None, "fine"]
-    graph = Graph.from_data(data)
-    assert graph.class_names == ("fine", "fraud")
-    assert graph.y.tolist() == [1, 0, -1, 0, -1, -1, -1, -1, -1]
-
-
 def test_types_without_features_have_the_number_of_neighbours(data):
     for kind in ("device", "account"):
         data[kind].num_nodes = data[kind].num_nodes
@@ -64,12 +57,6 @@ def test_reverse_types_repeat_edges_and_change_nothing(data):
 
     want = Graph.from_data(data).adjacency.to_dense()
     assert torch.equal(Graph.from_data(ToUndirected()(data)).adjacency.to_dense(), want)
-
-
-def test_weights_of_some_types(data):
-    data["account", "uses", "device"].edge_weight = torch.arange(1.0, 6.0)
-    a = Graph.from_data(data).adjacency.to_dense()
-    assert (a[3, 6], a[3, 5], a[0, 8]) == (5, 4, 1)
 
 
 def test_types_of_edges_are_kept_on_request(data):
@@ -155,12 +142,6 @@ def test_a_column_of_weights_is_weights_and_a_type_may_be_empty(data):
     assert sorted(set(Graph.from_data(data).adjacency.values.tolist())) == [1, 2, 3, 4, 5]
     data["account", "uses", "device"].edge_weight = torch.ones(5, 2)
     with pytest.raises(InputError, match="edge_weight of 'uses' must be one weight per edge, 5, got shape"):
-        Graph.from_data(data)
-
-
-def test_features_of_one_dimension_are_named(data):
-    data["device"].x = torch.ones(3)
-    with pytest.raises(InputError, match=r"x of 'device' must be a table with a row per node, got shape \(3,\)"):
         Graph.from_data(data)
 
 

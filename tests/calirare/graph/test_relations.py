@@ -41,11 +41,6 @@ def test_each_type_has_its_edges_as_they_point(write):
     assert graph.adjacency.to_dense().tolist() == [[0, 6, 1], [6, 0, 3], [1, 3, 0]]
 
 
-def test_without_weights_an_edge_of_two_types_is_one(write):
-    graph = read(write(), relation="kind")
-    assert graph.adjacency.to_dense().tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
-
-
 def test_directions_alone_are_one_relation(write):
     path = write("source,target\na,b\nb,c\n")
     assert read(path).relations == ()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from calirare._util import text_tables
-from calirare.graph.tables import name_faults, node_cells
+from calirare.graph.tables import node_cells
 
 WRITTEN = {
     "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
     "codes": (["USD 1,234.50", "USD7", None, "USD -12.50"], [1234.5, 7, np.nan, -12.5]),
     "codes behind": (["12,50 EUR", "1.234,00 EUR", None, "3 EUR"], [12.5, 1234, np.nan, 3]),
+    "Swiss": (["1'234", "1'000'000.5", None, "7"], [1234, 1000000.5, np.nan, 7]),
+    "thousands": (["1,234", "12.5", None, "1,234,567"], [1234, 12.5, np.nan, 1234567]),
     "continental": (["12,50 €", "1.234,00 €", None, "3 €"], [12.5, 1234, np.nan, 3]),
     "narrow blanks": (["1\u202f234\u00a0€", "56\u00a0€", None, "7 €"], [1234, 56, np.nan, 7]),
     "losses": (["1,234.50", "(5.00)", None, "(1,000.25)"], [1234.5, -5, np.nan, -1000.25]),
@@ -38,17 +39,8 @@ def test_names_and_more_than_one_currency_are_no_numbers(cells):
     assert node_cells.written_numbers(pd.Series(cells)) is None
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        node_cells.DRESSED,
-        node_cells.LOSS,
-        node_cells.WHITE,
-        *(way[0] for way in node_cells.WAYS),
-        text_tables.INERT,
-        name_faults.WRITTEN_FLOAT,
-        name_faults.SPREADSHEET,
-    ],
-)
-def test_patterns_are_known_to_arrow(pattern):
-    pc.match_substring_regex(pa.array(["text"]), pattern)
+def test_a_column_of_them_is_numeric_and_a_note_says_so():
+    cells = node_cells.NodeCells(pd.DataFrame({"amount": ["1.234,5", "12", None]}), Path("nodes.csv"), None, (), True)
+    x, columns = cells.read(["amount"])
+    assert (columns[0].kind, x[:2, 0].tolist(), cells.faults) == ("numeric", [1234.5, 12], [])
+    assert cells.notes[0].startswith("nodes: 'amount' is read as numbers, ")

@@ -10,7 +10,6 @@ from torch import Tensor
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.graph.splits import Split
-from calirare.leave_one_out import pre_activation
 from calirare.leave_one_out.eice import EiceRegulariser, EiceSettings, joint_field, train_calirare
 from calirare.models import GcnTraining, fit
 from tests.calirare.leave_one_out.cases import words_graph
@@ -52,27 +51,6 @@ def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(
         expected = (ends[0] - ends[1]) / 2e-7
         assert float(gradient @ direction) == pytest.approx(expected, rel=1e-4, abs=1e-7)
     assert float(gradient.norm()) > 1e-3
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
-    graph = split_graph(n_classes)
-    assert graph.split is not None
-    trained = fit(graph, graph.split.train, SETTINGS)
-    both = joint_field(propagation(graph), trained.field, graph.split.val)
-    known = pre_activation(trained.model.layers(), both.field.inputs)
-    plain, shared = (EiceRegulariser(both, trained, EiceSettings()) for _ in range(2))
-    plain.refresh()
-    shared.refresh(known)
-    assert plain.result is not None
-    assert shared.result is not None
-    assert torch.equal(plain.result.change, shared.result.change)
-    values = list(trained.model.parameters())
-    wanted = torch.autograd.grad(plain(), values)
-    found = torch.autograd.grad(shared(known), values)
-    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
-    other = shared(known + 1)
-    assert float((other - plain()).detach().abs()) > 1e-6  # what is given is used
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.metrics import eice
 from calirare_ext import PATHS, eice_term
 from tests.helpers.problems import normal
 
@@ -150,41 +149,3 @@ def test_a_score_that_is_no_number_is_not_hidden() -> None:
     logits, change, own_logits, own_change, targets = problem(2)
     change[4, 0, 7] = float("nan")
     assert torch.isnan(eice_term(logits, change, own_logits, own_change, targets))
-
-
-def known(seed: int) -> tuple[Tensor, Tensor]:
-    """P(right | v) of the better of two classes and a bin of ten for each node, on a graph whose posterior is known."""
-    from calirare.datasets.synthetic import synthetic_rare
-
-    graph = synthetic_rare(500, seed=seed, labels="posterior", n_features=8)
-    assert graph.posterior is not None
-    right = torch.maximum(graph.posterior, 1 - graph.posterior)
-    return right, (right * 10).long().clamp(max=9)
-
-
-def expected_ece(right: Tensor, confidence: Tensor, bins: Tensor) -> float:
-    """ECE with the labels averaged out: the gap between mean P(right) and mean confidence in each bin."""
-    total = 0.0
-    for b in bins.unique():
-        inside = bins == b
-        total += float(inside.double().mean()) * abs(float(right[inside].mean() - confidence[inside].mean()))
-    return total
-
-
-def test_property_3_3_no_eice_means_no_ece_but_not_the_other_way_round() -> None:
-    right, bins = known(0)
-    assert float(eice(right, right)) == 0.0
-    assert expected_ece(right, right, bins) == 0.0
-    shift = torch.zeros_like(right)  # pairs within a bin, one too sure and one not sure enough
-    for b in bins.unique():
-        members = ((bins == b) & (right < 0.98)).nonzero().flatten()
-        half = members.numel() // 2
-        shift[members[:half]], shift[members[half : 2 * half]] = 0.02, -0.02
-    shifted = right + shift
-    assert expected_ece(right, shifted, bins) < 1e-15
-    assert float(eice(right, shifted)) == pytest.approx(0.02 * float((shift != 0).double().mean()))
-    assert float((shift != 0).double().mean()) > 0.15
-    two = torch.tensor([0.8, 0.6], dtype=torch.float64)  # the proof's own example: P - p = +.1 and -.1 at p = .7
-    same = torch.full((2,), 0.7, dtype=torch.float64)
-    assert expected_ece(two, same, torch.zeros(2)) < 1e-15
-    assert float(eice(two, same)) == pytest.approx(0.1)  # the paper adds up where its Eq. 10 takes the mean

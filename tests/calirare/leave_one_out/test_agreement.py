@@ -16,8 +16,8 @@ from calirare.leave_one_out import (
     leave_one_out,
     quality,
 )
-from calirare.models import GcnTraining, class_weights, cross_fitted_logits, fit, fold_of
-from tests.calirare.leave_one_out.cases import trained, words_graph
+from calirare.models import GcnTraining, fit
+from tests.calirare.leave_one_out.cases import trained
 
 
 @pytest.mark.slow
@@ -86,30 +86,6 @@ def test_optimistic_leave_one_out_is_not_to_be_trusted() -> None:
     found = choose_damping(OwnLogits(tape), fitted.weight_decay, wrong, every, ones)
     assert found.verdict == "do not trust"
     assert "optimistic" in found.reason
-
-
-def test_folds_spread_every_class() -> None:
-    targets = torch.tensor([0] * 23 + [1] * 7)
-    fold = fold_of(targets, 5, seed=1)
-    counts = torch.stack([torch.bincount(fold[targets == k], minlength=5) for k in (0, 1)])
-    assert int((counts.max(1).values - counts.min(1).values).max()) <= 1
-    assert int(counts.sum(0).max() - counts.sum(0).min()) <= 1
-    assert torch.equal(fold, fold_of(targets, 5, seed=1))
-    assert not torch.equal(fold, fold_of(targets, 5, seed=2))
-
-
-def test_cross_fitted_logits_come_from_networks_without_the_fold() -> None:
-    graph, nodes = words_graph(2), torch.arange(0, 90, 3)
-    settings = GcnTraining(epochs=15, hidden=4, seed=2, order="propagated")
-    logits = cross_fitted_logits(graph, nodes, settings, n_folds=3)
-    targets = graph.y[nodes]  # type: ignore[index]
-    fold, weights = fold_of(targets, 3, 2), class_weights(targets, 2)[targets]
-    for k in range(3):
-        alone = settings.fit(graph, nodes[fold != k], sample_weights=weights[fold != k])
-        with torch.no_grad():
-            assert torch.equal(logits[fold == k], alone.model(graph, nodes[fold == k]))
-    with pytest.raises(ValueError, match="n_folds must be in"):
-        cross_fitted_logits(graph, nodes, settings, n_folds=1)
 
 
 def test_quality_says_trust_and_why_not() -> None:

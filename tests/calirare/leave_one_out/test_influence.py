@@ -141,6 +141,7 @@ def test_too_few_iterations_are_an_error_unless_accepted() -> None:
     assert found.diagnostics is not None
     assert found.diagnostics.solver is not None
     assert found.diagnostics.solver.statuses == {"MAX_ITERATIONS": problem.tape.n_nodes}
+    assert repr(found.diagnostics.solver).startswith("SolverReport(0 of 5 converged, iterations <= 1, residuals <= ")
 
 
 def test_gauss_newton_preconditioner_saves_iterations() -> None:

@@ -8,13 +8,13 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare.curvature import ggn
-from calirare.leave_one_out import ALO, OwnLogits, alo_change, closed_form_fits, leave_one_out, left_out
+from calirare.leave_one_out import ALO, OwnLogits, alo_change, leave_one_out, left_out
 from calirare.leave_one_out import alo as alo_module
 from calirare.leave_one_out.alo import models_for, quantile_error
-from calirare.leave_one_out.formula import choose_form, primal_directions
+from calirare.leave_one_out.formula import choose_form
 from calirare.leave_one_out.method import drawn
 from calirare.models import FoldedNetwork, GcnFit, GcnTraining, fit, fold_network
-from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network
+from tests.calirare.leave_one_out.cases import linearised_network
 from tests.helpers.graphs import random_graph
 
 
@@ -52,20 +52,6 @@ def test_own_logits_that_would_not_fit_are_refused_before_anything_is_made(monke
         monkeypatch.setattr(type(tape), name, property(lambda self: pytest.fail("made before it was checked")))
     with pytest.raises(InputError, match=r"GB are needed .* take fewer labels, or a narrower network"):
         OwnLogits(tape)
-
-
-@pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes"])
-def test_directions_of_some_labels_are_rows_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = linearised_network(name).tape
-    jacobian = dense_jacobian(tape)
-    every, own, leverage = primal_directions(tape, 0.05)
-    chosen = torch.tensor([3, 1])
-    monkeypatch.setattr("calirare.curvature.ggn.BLOCK_NUMBERS", 2 * tape.n_parameters)
-    some, own_again, leverage_again = primal_directions(tape, 0.05, chosen=chosen)
-    assert torch.allclose(some, every[chosen], rtol=1e-9, atol=1e-12)
-    assert torch.allclose(own_again, own)
-    assert torch.allclose(leverage_again, leverage)
-    assert torch.allclose(torch.einsum("iap,ip->ia", jacobian, every), own, rtol=1e-8, atol=1e-11)
 
 
 def test_left_out_models_drawn_are_some_of_all() -> None:
@@ -146,22 +132,6 @@ def test_folds_answer_for_all_labels_however_many(monkeypatch: pytest.MonkeyPatc
     found = calirare.jackknife(folded, graph)
     assert found.residuals.numel() == 140
     assert "drawn at random" not in found.note
-
-
-def test_the_closed_form_fits_systems_that_take_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = many_labels()[0].linearisation
-    rows, p = tape.n_nodes, tape.n_parameters
-    assert p < rows
-    assert closed_form_fits(tape)
-    monkeypatch.setattr("calirare.leave_one_out.own_logits.WORK", rows * p**2 - 1)
-    assert not closed_form_fits(tape)
-    monkeypatch.setattr("calirare.leave_one_out.own_logits.WORK", rows * p**2)
-    monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE_OF_TWO", p - 1)
-    assert not closed_form_fits(tape)
-    many = linearised_network("three classes").tape
-    assert closed_form_fits(many)
-    monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE", 1)
-    assert not closed_form_fits(many)
 
 
 @pytest.mark.slow

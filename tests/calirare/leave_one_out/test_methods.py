@@ -13,10 +13,8 @@ from calirare.graph import propagation
 from calirare.leave_one_out import (
     ALO,
     METHODS,
-    Diagnostics,
     Influence,
     Retrain,
-    SolverReport,
     alo_change,
     leave_one_out,
     quality,
@@ -65,17 +63,6 @@ def test_a_group_is_left_out_together() -> None:
         assert close(found.own[left], moved[left])
     with pytest.raises(ValueError, match="groups must name groups"):
         grouped(problem.tape, problem.field, 0.05, torch.tensor([0, 2, 0, 2, 2]))
-
-
-def test_some_labels_are_some_columns() -> None:
-    problem = linearised_network("three classes")
-    chosen = torch.tensor([1, 4])
-    plain, some = (alo_change(problem.tape, problem.field, 0.05, chosen=each) for each in (None, chosen))
-    assert close(some.change, plain.change[:, :, chosen])
-    assert close(some.own, plain.own)
-    places, models = some.samples()
-    assert places.tolist() == [1, 4]
-    assert models.tolist() == [0, 1]
 
 
 def test_quantile_error_holds_in_simulation() -> None:
@@ -269,14 +256,3 @@ def test_a_gcn_that_is_none_is_refused() -> None:
     frozen.biases[0].requires_grad_(False)
     with pytest.raises(ValueError, match="got a GCN that is derived or has frozen parameters"):
         fit_of(frozen, graph, fit.nodes)
-
-
-def test_a_solver_report_is_one_short_line_however_many_labels_there_are():
-    report = SolverReport(
-        ("CONVERGED",) * 199 + ("MAX_ITERATIONS",), tuple(range(1, 201)), tuple(1e-7 * i for i in range(200))
-    )
-    assert repr(report) == "SolverReport(199 of 200 converged, iterations <= 200, residuals <= 2e-05)"
-    assert len(repr(Diagnostics("newton", "cg", 5e-4, solver=report))) < 400
-    unsolved = SolverReport(("CONVERGED", "NON_FINITE"), (3, 1), (1e-8, float("nan")))
-    assert repr(unsolved) == "SolverReport(1 of 2 converged, iterations <= 3, residuals <= nan)"
-    assert repr(SolverReport((), (), ())) == "SolverReport(0 of 0 converged, iterations <= 0, residuals <= 0)"

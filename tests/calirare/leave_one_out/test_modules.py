@@ -272,19 +272,6 @@ def test_labels_of_a_module_are_checked(ring: Graph) -> None:
         ModuleFit(Linear().half().eval(), (ring.x.half(), inputs[1]), nodes, targets, weights, 0.1)  # type: ignore[union-attr]
 
 
-def test_nodes_of_a_module_are_checked_as_a_gcns(ring: Graph) -> None:
-    for model in (Linear(), GCN(4, 2)):
-        for nodes, kind in (
-            (torch.tensor([-1]), ValueError),
-            (torch.tensor([3, 3]), ValueError),
-            (torch.tensor([30]), ValueError),
-            (torch.arange(30) < 5, TypeError),
-            ([1, 2], TypeError),
-        ):
-            with pytest.raises(kind, match="nodes must be"):
-                jackknife(model, ring, nodes=nodes)  # type: ignore[arg-type]
-
-
 def test_without_weight_decay_a_damping_must_be_given(ring: Graph) -> None:
     for model in (Linear(), GCN(4, 2)):
         bare = fit_of(model, ring, weight_decay=0.0)

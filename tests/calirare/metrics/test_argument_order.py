@@ -55,18 +55,6 @@ def test_the_two_in_each_others_place_are_told(name, kind):
             measure(*(kind(array) for array in swapped), *more)
 
 
-def test_the_order_is_told_of_intervals_panels_and_several_labels():
-    for call in (
-        lambda: metrics.bootstrap_interval(metrics.ece, P, Y),
-        lambda: multilabel.canonical_calibration_error(np.stack((P, P), 1), np.stack((Y, Y), 1)),
-        lambda: metrics.ece(np.stack((P, P), 1), np.stack((Y, Y), 1)),
-        lambda: plots.confidence_panel("t", P, Y),
-        lambda: plots.class_panels(P, Y),
-    ):
-        with pytest.raises(TypeError, match=r"the order is \(y_true, p\)"):
-            call()
-
-
 def test_scikit_learn_makes_scorers_of_them():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))

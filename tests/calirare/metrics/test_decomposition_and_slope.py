@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from calirare import metrics
 
@@ -36,11 +35,6 @@ def test_multilabel_parts_are_means_over_labels():
     parts = np.array(metrics.brier_decomposition(y, p))
     single = np.mean([metrics.brier_decomposition(y[:, k], p[:, k]) for k in range(3)], axis=0)
     assert np.abs(parts - single).max() < 1e-14
-
-
-def test_torch_parts_are_tensors():
-    parts = metrics.brier_decomposition(torch.tensor([0, 1]), torch.tensor([0.2, 0.8]))
-    assert all(isinstance(part, torch.Tensor) and part.dtype == torch.float32 for part in parts)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -87,17 +87,6 @@ def test_resampled_cells_have_the_law_of_resampled_rows(stratify, weighted):
     assert np.abs(fast - slow).max() < 0.15 * (slow.upper - slow.lower)
 
 
-def test_many_samples_in_few_cells_are_drawn_in_one_go():
-    y, p = example(n=6000, share=0.003)
-    ranked = Ranked.of(y == 1, p, None)
-    assert 2 * ranked.n_cells * 16 < (y == 0).sum()
-    draws = list(ranked.resampled(300, 0, stratify=True))
-    assert all(r.negative.sum() == (y == 0).sum() and r.positive.sum() == y.sum() for r in draws)
-    one_by_one = list(Ranked.of(y == 1, p, np.ones(len(y))).resampled(300, 0, stratify=True))
-    spread = [np.std([r.auroc() for r in rankings]) for rankings in (draws, one_by_one)]
-    assert spread[0] == pytest.approx(spread[1], rel=0.25)
-
-
 @pytest.mark.parametrize("measure", AT)
 def test_a_budget_counts_copies_where_there_are_weights(measure):
     y, p = example(ties=True)
@@ -185,7 +174,7 @@ def test_a_small_budget_full_of_hits_is_not_certain():
 def test_intervals_hold_the_truth_as_often_as_they_say():
     rng, truth = np.random.default_rng(0), None
     held = {"auprc": 0, "auroc": 0}
-    places = np.array([200_000] + [200] * 100)
+    places = np.array([100_000] + [200] * 60)
     for size in places:
         y = np.zeros(size, dtype=np.int64)
         y[: size // 10] = 1
@@ -193,11 +182,11 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
         if truth is None:
             truth = {"auprc": metrics.auprc(y, p), "auroc": metrics.auroc(y, p)}
             continue
-        report = metrics.detection_report(y, p, n_draws=200, budgets=())
+        report = metrics.detection_report(y, p, n_draws=100, budgets=())
         for name in held:
             held[name] += report[f"{name}_lower"] <= truth[name] <= report[f"{name}_upper"]
     for name, count in held.items():
-        assert 0.88 <= count / 100 <= 0.99, name
+        assert 0.87 <= count / 60 <= 0.99, name
 
 
 def test_intervals_of_shares():

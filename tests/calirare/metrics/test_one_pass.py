@@ -61,38 +61,23 @@ def test_random_fractions_with_many_ties(rows, n_bins, data):
         assert float((ours - theirs).abs().max()) <= 4 * len(p) * len(p) * torch.finfo(torch.float64).eps
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "int32 labels",
-        "bool labels",
-        "numpy",
-        "read-only numpy",
-        "lists",
-        "Fortran order",
-        "strided",
-        "big-endian",
-        "longdouble",
-    ],
-)
-def test_every_kind_of_input_is_the_same_number(kind):
+def test_every_kind_of_input_is_the_same_number():
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet([1, 1], 400), rng.integers(0, 2, 400)
-    want = metrics.ece(y, p)
     frozen = p.copy()
     frozen.flags.writeable = False
     inputs = {
         "int32 labels": (torch.from_numpy(p), torch.from_numpy(y.astype(np.int32))),
         "bool labels": (torch.from_numpy(p), torch.from_numpy(y.astype(bool))),
-        "numpy": (p, y.astype(np.uint8)),
-        "read-only numpy": (frozen, y),
+        "read-only numpy": (frozen, y.astype(np.uint8)),
         "big-endian": (p.astype(">f8"), y.astype(">i2")),
         "longdouble": (p.astype("g"), y.astype("g")),
         "lists": (p.tolist(), y.tolist()),
         "Fortran order": (np.asfortranarray(p), y),
         "strided": (np.repeat(p, 2, axis=0)[::2], np.repeat(y, 2)[::2]),
     }
-    assert float(metrics.ece(*inputs[kind][::-1])) == want
+    for kind, (probabilities, labels) in inputs.items():
+        assert float(metrics.ece(labels, probabilities)) == metrics.ece(y, p), kind
 
 
 @pytest.mark.parametrize(

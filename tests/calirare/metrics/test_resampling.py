@@ -61,25 +61,6 @@ def test_macro_floor_is_the_mean_over_classes(task):
     assert abs(macro.mean - np.mean([part.mean for part in parts])) < tolerance
 
 
-def test_seeds_decide(task):
-    p, y = task
-    for make in (
-        lambda seed: metrics.noise_floor(metrics.ece, p, n_draws=3, seed=seed),
-        lambda seed: metrics.class_ace_noise_floor(y, p, 0, n_draws=3, seed=seed),
-        lambda seed: metrics.bootstrap_interval(metrics.ece, y, p, n_draws=20, seed=seed),
-    ):
-        assert make(1) == make(1)
-        assert make(1) != make(2)
-
-
-def test_bootstrap_of_a_mean_is_the_textbook_interval():
-    y = np.repeat([0, 1], [300, 100])
-    lower, upper = metrics.bootstrap_interval(lambda labels, _: labels.mean(), y, y, n_draws=2000)
-    half = 1.96 * math.sqrt(0.25 * 0.75 / 400)
-    assert abs(lower - (0.25 - half)) < 0.1 * half
-    assert abs(upper - (0.25 + half)) < 0.1 * half
-
-
 def test_stratified_bootstrap_keeps_class_sizes():
     y = np.array([0] * 50 + [1])
     sizes = set()

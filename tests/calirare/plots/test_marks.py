@@ -51,22 +51,6 @@ def test_bins_of_p_rare_are_marked_where_they_lie(tmp_path):
             assert drawn_at(path, mark, canvas.DARK)
 
 
-def test_bins_of_the_confidence_are_told_where_they_lie(tmp_path):
-    confidence, correct = np.array([0.5, 0.5, 0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1, 1, 1])
-    path = plots.reliability_diagram([("t", correct, confidence)], tmp_path / "a.png", n_bins=5, n_columns=1)
-    (panel,) = read_marks(path)
-    words = [mark.words.split("\n") for mark in panel.points]
-    assert [lines[:2] for lines in words] == [
-        ["confidence 0.40 to 0.60, mean 0.500", "accuracy: 0.500 (of 2)"],
-        ["confidence 0.80 to 1.00, mean 0.900", "accuracy: 1.000 (of 4)"],
-    ]
-    assert words[0][2] == "95% if calibrated: 0.000 to 1.000"
-    left, _, right, _ = panel.box
-    assert panel.points[0].x == pytest.approx(left + (right - left) / 6, abs=2e-4), "the axes begin at .4"
-    assert drawn_at(path, panel.points[0], canvas.DARK, reach=9), "the other bar is hatched up to its end"
-    assert panel.points[1].y == panel.box[1]
-
-
 def test_a_curve_is_told_at_places_that_are_evenly_spaced(data, tmp_path):
     p, y = data
     path = plots.precision_recall_diagram([("t", y, p)], tmp_path / "a.png", n_draws=2)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from calirare._util.console import Reporter
-from calirare._util.steps import counted, progress, report_step, step_listener
+from calirare._util.steps import progress, report_step, step_listener
 
 
 class Terminal(io.StringIO):
@@ -61,24 +61,10 @@ def test_lines_are_said_as_they_are():
     assert reporter.lines[0].endswith(f" s  {line}")
 
 
-def test_stages_do_not_disturb_each_other():
-    def work(reporter):
-        for done in (1, 2):
-            reporter("train", done, 2)
-            reporter("check", done, 2)
-
-    text, _ = piped(work)
-    assert text.splitlines() == ["train: 1 of 2", "check: 1 of 2", "train: 2 of 2", "check: 2 of 2"]
-
-
 def test_the_log_is_not_shown():
     text, reporter = piped(lambda reporter: reporter.log("a secret"))
     assert text == ""
     assert re.fullmatch(r" +\d+\.\d{3} s  a secret", reporter.lines[0])
-
-
-def test_an_empty_stage_is_no_trouble():
-    assert piped(lambda reporter: reporter("train", 0, 0))[0] == ""
 
 
 def test_a_terminal_gets_bars_and_its_cursor_back():
@@ -123,30 +109,11 @@ def test_nobody_hears_of_parts_when_the_reporter_has_gone():
     assert reporter._began == {}
 
 
-def test_nobody_listens_and_nothing_is_lost():
-    assert list(progress("stage", ["a", "b"])) == ["a", "b"]
-    assert list(counted("stage", iter("ab"), 2)) == ["a", "b"]
-    report_step("stage", 1, 2)
-
-
 def test_items_are_told_before_they_are_worked_on_and_at_the_end():
     heard = []
     with step_listener(lambda *step: heard.append(step)):
         for item in progress("stage", ["a", "b"]):
             heard.append(item)
-    assert heard == [("stage", 0, 2), "a", ("stage", 1, 2), "b", ("stage", 2, 2)]
-
-
-def test_items_that_are_made_are_told_when_they_are_there():
-    heard = []
-
-    def items():
-        for item in "ab":
-            heard.append(item)
-            yield item
-
-    with step_listener(lambda *step: heard.append(step)):
-        assert list(counted("stage", items(), 2)) == ["a", "b"]
     assert heard == [("stage", 0, 2), "a", ("stage", 1, 2), "b", ("stage", 2, 2)]
 
 

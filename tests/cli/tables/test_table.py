@@ -375,22 +375,6 @@ def test_a_full_disk_leaves_nothing(frame, tmp_path, monkeypatch):
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("y,p\n1,.5,7\n0,.4,7\n", "each of the 2 columns of the header, got 3 cells in line 2"),
-        ("y,p\n1,.5\n0,.4,\n", "got 3 cells in line 3: remove the separators too many"),
-        ("y,p,p\n1,.5,.1\n0,.4,.2\n", "every column must have its own name, got 'p' twice"),
-        ("y,p\n1,.5\n0,NA\n", "column 'p' must hold finite numbers, got 'NA' in row 2"),
-    ],
-)
-def test_cells_stay_in_their_columns(tmp_path, text, message):
-    path = tmp_path / "preds.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        load_table(path)
-
-
 def test_semicolons_and_a_class_called_none(tmp_path):
     path = tmp_path / "preds.csv"
     path.write_text(";y;p\n0;None;.9\n1;fine;.1\n")
