@@ -137,7 +137,7 @@ def test_bad_usage_of_another_package_is_one_sentence(arguments, message, tmp_pa
     ("option", "value", "message"),
     [
         ("--method", "magic", "method must be one of jackknife, calirare, ts, uncalibrated"),
-        ("--split", "secret", "split must be public, random, share or all"),
+        ("--split", "secret", "split must be one of public, random, share, all"),
         ("--duplicates", "maybe", "duplicates must be one of error, drop, sum"),
         ("--set", "dropout=nan", "dropout must be in [0, 1)"),
         ("--set", "loo.damping=inf", "damping must be positive and finite"),

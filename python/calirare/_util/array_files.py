@@ -209,7 +209,7 @@ def require(arrays: dict[str, NumpyArray], keys: tuple[str, ...], path: Path) ->
         )
 
 
-def integers(array: NumpyArray, what: str, path: Path) -> NumpyArray:
+def integers(array: NumpyArray, what: str, path: Path | str) -> NumpyArray:
     """Returns a vector of whole numbers as int64, not copied where it is that already.
 
     Args:

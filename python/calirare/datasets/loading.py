@@ -23,10 +23,10 @@ from calirare.graph import (
     Normalisation,
     check_trainable,
     known_rare,
-    one_class,
     random_split,
     share_split,
 )
+from calirare.graph.labelled import check_labelled
 from calirare.graph.spelling import words_of
 from calirare.graph.splits import FEWEST_TESTED, LABEL_RATE, TEST_SHARE, raise_label_rate
 from calirare.graph.tables import TABLE_SUFFIXES, is_table, no_label_column, unnamed_table
@@ -118,12 +118,17 @@ random(label_rate=20, seed=0) 200/500/1000)
     if graph.y is None and is_table(name):
         assert isinstance(graph.x, Tensor)
         raise InputError(no_label_column(f"graph {graph.name!r}", graph.x, graph.feature_names, graph.columns))
-    if task not in TASKS:
-        raise InputError(f"load_dataset: task must be one of {', '.join(TASKS)}, got {task!r}")
+    for what, value, words in (
+        ("task", task, TASKS),
+        ("labels", labels, LABEL_KINDS),
+        ("split", split, (None, "public", "random", "share", "all")),
+        ("scale", scale, (None, "stored", *get_args(Normalisation))),
+    ):
+        if value not in words:
+            known = ", ".join(filter(None, words))
+            raise InputError(f"load_dataset: {what} must be one of {known}, got {value!r}")
     if task == "classes" and minority is not None:
         raise InputError(f"load_dataset: minority must be left out with task 'classes', got {minority!r}")
-    if labels not in LABEL_KINDS:
-        raise InputError(f"load_dataset: labels must be one of {', '.join(LABEL_KINDS)}, got {labels!r}")
     published = str(name) in CATALOGUE
     if labels == "positive-only":
         graph = _known_rare(graph, minority, stored, split, label_rate, seed, published=published)
@@ -133,8 +138,6 @@ random(label_rate=20, seed=0) 200/500/1000)
         graph = _choose_split(graph, split, label_rate, seed, published=published)
         check_trainable(graph)
     if scale is not None and scale != "stored":
-        if scale not in get_args(Normalisation):
-            raise InputError(f"load_dataset: scale must be one of {', '.join(get_args(Normalisation))}, got {scale!r}")
         graph = dataclasses.replace(graph, feature_normalisation=scale, trusted=True)
     return graph
 
@@ -287,15 +290,14 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
         return graph.class_names[stored] if stored < graph.n_classes else stored
     if graph.y is None or graph.class_names == ("0", "1"):
         return 1
-    if not bool((graph.y >= 0).any()):
-        raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
+    check_labelled(graph)
     sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
     if _second_is_rare(graph.class_names):
         return graph.class_names[1]
     if len(sizes) == 2 and sizes[0] != sizes[1]:
         return graph.class_names[sizes.index(min(sizes))]
-    if len(sizes) == 1:
-        raise InputError(one_class(graph.name, graph.class_names[0]))
+    if len(sizes) == 1:  # which `rare` refuses
+        return graph.class_names[0]
     shown = ", ".join(
         f"{quoted(name)} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False)
     )
@@ -319,12 +321,10 @@ def _few_would_test(graph: Graph) -> bool:
 
 def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int, *, published: bool) -> Graph:
     """Returns a graph with its stored split, enlarged to the label rate, or with one that is drawn."""
+    check_labelled(graph)
     merged = graph.original_y is not None
     original, names = (graph.original_y, graph.original_class_names) if merged else (graph.y, graph.class_names)
-    if original is None or not bool((original >= 0).any()):
-        raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
-    if split not in (None, "public", "random", "share", "all"):
-        raise InputError(f"load_dataset: split must be public, random, share or all, got {split!r}")
+    assert original is not None
     if split == "public" and graph.split is None:
         raise InputError(
             f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"

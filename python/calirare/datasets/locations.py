@@ -44,11 +44,6 @@ def data_root(root: str | Path | None = None) -> Path:
     return data_roots(root)[0]
 
 
-def download_root(root: str | Path | None = None) -> Path:
-    """Returns the folder that downloads go to: `root`, else the user's cache."""
-    return _folder(root, "root") if root is not None else cache_folder()
-
-
 def cache_folder() -> Path:
     """Returns the user's cache folder for data sets; it need not exist."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -91,7 +86,7 @@ def locate(
     if found is None and fetch:
         if name not in SOURCES:
             raise InputError(f"{name}: no download is known; searched {_shown(root)}: {entry.by_hand}")
-        folder = download_root(root)
+        folder = cache_folder() if root is None else _folder(root, "root")
         for remote in SOURCES[name]:
             download(remote, folder, progress)
         found = find(entry, (folder,))

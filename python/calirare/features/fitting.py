@@ -18,7 +18,6 @@ from calirare.features.column_summary import ColumnSummary
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
 from calirare.features.raw_table import ColumnMap, RawTable, written
 from calirare.graph import Column, Graph, names_in_words
-from calirare.graph.columns import NEIGHBOURS
 from calirare.graph.features import column_statistics
 
 Impute = Literal["median", "zero", "error"]
@@ -99,19 +98,11 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     maps = [each for each in maps if each.names]
     if not maps:
         rare = log.names.get(UNCOMMON)
-        why, leave = "all are constant", "leave them out"
-        if rare:
-            why = f"of {names_in_words(rare)} no text is common (of others every value is the same)"
-            leave = "make numbers of amounts and dates, or leave the columns out"
-        if [column.name for column in table.columns] == [NEIGHBOURS]:
-            raise InputError(
-                f"features: graph {graph.name!r} has no features, and every node has the same number of neighbours, "
-                "so nothing tells nodes apart: give columns that do"
-            )
-        mend = f"{leave}, and the number of neighbours is the one feature"
-        if graph.adjacency.indptr.diff()[graph.scored_nodes].unique().numel() < 2:
-            mend = "give one, as every node has the same number of neighbours too"
-        raise InputError(f"features: graph {graph.name!r} must have a column that varies, but {why}: {mend}")
+        why = f"of {names_in_words(rare)} no text is common" if rare else "all are constant"
+        raise InputError(
+            f"features: graph {graph.name!r} must have a column that varies, but {why}, so nothing tells nodes apart: "
+            "give columns that vary, or none for the number of neighbours"
+        )
     return tuple(maps), log.lines()
 
 

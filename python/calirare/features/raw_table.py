@@ -18,22 +18,13 @@ from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError, cut
 from calirare.graph import Column, Graph, default_names, names_in_words, number_columns
 from calirare.graph.columns import has_default_names
-from calirare.graph.spelling import TRUTH, plain_name
+from calirare.graph.spelling import TRUTH, is_number, plain_name
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
 
 
-@dataclass(frozen=True, eq=False)
-class Recoding:
-    """Numbers of categories, `codes`, by the numbers that stand for them in a graph, `values` [u], rising."""
-
-    values: NumpyArray
-    codes: NumpyArray
-
-    def __call__(self, numbers: NumpyArray) -> NumpyArray:
-        """Returns the codes of numbers, each one of `values`."""
-        return self.codes[np.searchsorted(self.values, numbers)]
+Recoding = tuple[NumpyArray, NumpyArray]  # rising numbers of categories in a graph, and the map's for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +86,8 @@ class RawTable:
         for j, i in enumerate(inputs):
             if i in self.recoded:
                 here = ~np.isnan(values[:, j])
-                values[here, j] = self.recoded[i](values[here, j])
+                numbers, codes = self.recoded[i]
+                values[here, j] = codes[np.searchsorted(numbers, values[here, j])]
             if i in self.newest:
                 values[:, j] = self.newest[i] - values[:, j]
         return values
@@ -146,16 +138,8 @@ def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, floa
 
 def _seen(column: Column) -> str:
     """Returns what a message says that a column holds: of categories one that is no number, which is why."""
-    odd = next((name for name in column.categories if not _is_number(name)), None)
+    odd = next((name for name in column.categories if not is_number(name)), None)
     return column.kind if odd is None else f"{column.kind} (a cell is {cut(odd, 30)!r})"
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _fits(here: Column, wanted: Column) -> bool:
@@ -202,14 +186,14 @@ def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
         values = values[~np.isnan(values)]
         meant = _by_number(wanted.categories)
         codes = [number.get(written(value), meant.get(float(value), unknown)) for value in values]
-    return Recoding(values.astype(np.float64), np.array(codes, dtype=np.float64))
+    return values.astype(np.float64), np.array(codes, dtype=np.float64)
 
 
 def _by_number(names: Sequence[str]) -> dict[float, int]:
     """Returns the places of names by the numbers, in float32, that a table read without its run makes of them."""
     words = [TRUTH.get(name.lower(), name) for name in names]
     with np.errstate(over="ignore"):
-        numbers = [float(np.float32(float(word))) if _is_number(word) else np.nan for word in words]
+        numbers = [float(np.float32(float(word))) if is_number(word) else np.nan for word in words]
     often = Counter(numbers)
     return {number: i for i, number in enumerate(numbers) if often[number] == 1}
 

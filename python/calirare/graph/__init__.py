@@ -19,7 +19,6 @@ from calirare.graph.options import EdgeOptions, EdgeRules, FileOptions, TableCol
 from calirare.graph.relations import Relation
 from calirare.graph.spelling import find_name
 from calirare.graph.splits import PARTS, Split, random_split, share_split
-from calirare.graph.validation import one_class
 
 __all__ = [
     "ORDERS",
@@ -49,7 +48,6 @@ __all__ = [
     "nodes_not_to_review",
     "normalize_features",
     "number_columns",
-    "one_class",
     "propagated_features",
     "propagation",
     "random_split",

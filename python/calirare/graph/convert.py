@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import listed
-from calirare._util.array_files import NumpyArray
+from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_vector, dtype_of
+from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_vector
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import Naming, build_adjacency
 from calirare.graph.options import EdgeOptions, EdgeRules
@@ -144,31 +144,22 @@ def split_of_masks(data: Any, n_nodes: int, where: str) -> Split | None:
     """
     masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
     if all(mask is None for mask in masks):
-        return _split_of_numbers(data, n_nodes, where)
+        return _split_of_numbers(data, where)
     train, val, test = (np.zeros(n_nodes, dtype=bool) if mask is None else mask for mask in masks)
     with located(where):
         return Split.from_masks(train, val, test, "public", n_nodes=n_nodes).to("cpu")
 
 
-def _split_of_numbers(data: Any, n_nodes: int, where: str) -> Split | None:
+def _split_of_numbers(data: Any, where: str) -> Split | None:
     given = [getattr(data, f"{part}_idx", None) for part in PARTS]
     if all(numbers is None for numbers in given):
         return None
-    parts = []
-    for part, numbers in zip(PARTS, given, strict=True):
-        nodes = np.zeros(0, np.int64) if numbers is None else as_array(numbers, f"data.{part}_idx", where)
-        if (
-            nodes.ndim != 1
-            or nodes.dtype.kind not in "iu"
-            or (nodes.size and not 0 <= nodes.min() <= nodes.max() < n_nodes)
-        ):
-            raise InputError(
-                f"{where}: data.{part}_idx must be numbers of nodes, from 0 to {n_nodes - 1}, got "
-                f"{dtype_of(nodes)} of shape {nodes.shape}: put a mask in data.{part}_mask"
-            )
-        parts.append(torch.from_numpy(np.unique(nodes).astype(np.int64)))
+    nodes = [np.zeros(0, np.int64) if each is None else as_array(each, "nodes", where) for each in given]
+    train, val, test = (
+        torch.from_numpy(integers(each, f"data.{part}_idx", where)) for part, each in zip(PARTS, nodes, strict=True)
+    )
     with located(where):
-        return Split(parts[0], parts[1], parts[2], "public")
+        return Split(train, val, test, "public")
 
 
 def edges_of_store(

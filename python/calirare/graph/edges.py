@@ -225,7 +225,6 @@ NOT_YET = 0.01  # of the scored nodes, below which those without an edge so far 
 
 def edge_notes(
     edges: NumpyArray,
-    weights: NumpyArray | None,
     asked: EdgeRules,
     taken: EdgeRules,
     n_nodes: int,
@@ -238,7 +237,6 @@ def edge_notes(
 
     Args:
         edges: int32 or int64 [m, 2], each end in [0, n_nodes).
-        weights: [m], or None.
         asked: the rules that were given.
         taken: the rules that were followed.
         n_nodes: number of nodes n.
@@ -269,8 +267,6 @@ def edge_notes(
         if types is not None:
             also = "of each type also who points at whom is read"
         notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
-    if weights is not None and types is None and asked.symmetrize is None:
-        notes += _two_weights_note(edges, weights, n_nodes, taken)
     return notes
 
 
@@ -290,17 +286,3 @@ def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int
         f"{m:,} of {n:,} scored nodes have edges only after {as_of}: they are scored as nodes without edges, and "
         "count among those to expect: if they were not there yet, leave their rows out of the node table"
     ]
-
-
-def _two_weights_note(edges: NumpyArray, weights: NumpyArray, n_nodes: int, taken: EdgeRules) -> list[str]:
-    """Returns what became of edges whose directions have different weights, a sentence or none."""
-    matrix = directed(edges, weights, n_nodes, taken)
-    if matrix is None:
-        return []
-    opposite = matrix.T.tocsr()
-    differ = ((matrix - opposite) != 0).nnz
-    ones = [a.astype(bool) for a in (matrix, opposite)]
-    alone = (ones[0] != ones[1]).nnz  # there in one direction only
-    differ = (differ - alone) // 2
-    note = f"listed in both directions with different weights: {differ:,}, each pair of nodes has the mean of the two"
-    return [note] if differ else []

@@ -74,7 +74,7 @@ def parts_of_hetero(
     else:
         adjacency = build_adjacency(ends, weights, n, rules, where, naming)
     both_ways = replace(asked, symmetrize=True)  # which types of edges are: no note is due on it
-    done = edge_notes(ends, weights, both_ways, rules, n, adjacency.nnz, kinds if relations else None)
+    done = edge_notes(ends, both_ways, rules, n, adjacency.nnz, kinds if relations else None)
     notes += [f"edges: {note}" for note in done]
     labels = parts_of_labels(getattr(data[scored], "y", None), where)
     known = labels["y"]

@@ -15,7 +15,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import dtype_of
 from calirare.graph.graph import Graph
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.validation import find_class
+from calirare.graph.validation import find_class, one_class
 
 FEW = 16  # numbers up to the highest node for each of some nodes, from which these are sorted and not counted
 
@@ -92,6 +92,12 @@ def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: T
         raise ValueError(f"{where}: weight_decay must be finite and >= 0, got {weight_decay}")
 
 
+def check_labelled(graph: Graph) -> None:
+    """Checks that some node has a label; else an InputError."""
+    if graph.y is None or not bool((graph.y >= 0).any()):
+        raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
+
+
 def check_trainable(graph: Graph) -> None:
     """Checks that a classifier can be trained on the training nodes of a graph.
 
@@ -100,15 +106,11 @@ def check_trainable(graph: Graph) -> None:
             training node.
     """
     where = f"graph {graph.name!r}"
-    if graph.y is None or not bool((graph.y >= 0).any()):
-        raise InputError(f"{where}: training needs labels, but no node has one")
+    check_labelled(graph)
+    assert graph.y is not None
     labelled = torch.bincount(graph.y[graph.y >= 0], minlength=graph.n_classes)
     if int((labelled > 0).sum()) < 2:
-        raise InputError(
-            f"{where}: training needs two classes, but every labelled node is "
-            f"{graph.class_names[int(labelled.argmax())]!r}: label others too, or, where only rare nodes are ever "
-            "labelled, say labels='positive-only' (command line: --labels positive-only)"
-        )
+        raise InputError(one_class(graph.name, graph.class_names[int(labelled.argmax())]))
     if graph.split is None:
         labels = "y" if graph.original_y is None else "original_y"
         raise InputError(
@@ -287,10 +289,8 @@ def with_sampled_negatives(graph: Graph, seed: int, n_drawn: int = DRAWN) -> Gra
 
 def _rare_class(graph: Graph, minority: int | str | None) -> int:
     """Returns the number of the rare class among those before merging."""
-    if graph.y is None or not bool((graph.y >= 0).any()):
-        raise InputError(
-            f"graph {graph.name!r}: labels positive-only needs nodes known to be rare, but no node has one"
-        )
+    check_labelled(graph)
+    assert graph.y is not None
     if minority is None and graph.original_y is not None and graph.minority is not None:
         return graph.minority
     names = graph.class_names if graph.original_y is None else graph.original_class_names

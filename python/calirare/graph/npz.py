@@ -71,12 +71,6 @@ def read_npz(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
 
 def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
     """Returns the parts of a graph in our own layout."""
-    if "known_rows" in arrays and "x" not in arrays:
-        raise InputError(
-            f"{path}: the file is incomplete, it has the features of {len(arrays['known_rows'])} of "
-            f"{len(arrays['indptr']) - 1} nodes only: put ind.pubmed.allx at planetoid/PubMed/raw/ind.pubmed.allx and "
-            "load the data set 'pubmed'"
-        )
     require(arrays, ("indptr", "indices"), path)
     edges = _edges_of_csr(arrays["indptr"], arrays["indices"], path)
     x = _features(arrays, "x", path)

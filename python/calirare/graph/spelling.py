@@ -21,6 +21,15 @@ POINT = re.compile(r"([-+]?[0-9]+)\.0+")  # of a whole number: a gap alone makes
 TRUTH = {"true": "1", "false": "0"}  # and the numbers that stand for them
 
 
+def is_number(name: str) -> bool:
+    """Returns whether a cell is a number."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
 def plain_name(name: str) -> str:
     """Returns the one spelling of a name; "" is no name.
 

@@ -348,7 +348,7 @@ def check_class_beside_others(y: Tensor, k: int, names: tuple[str, ...], graph_n
 def one_class(graph_name: str, name: str) -> str:
     """Returns the message for a graph whose labelled nodes are all of one class."""
     return (
-        f"graph {graph_name!r}: a rare-class task needs two classes, but every labelled node is {name!r} (-1 stands "
+        f"graph {graph_name!r}: training needs two classes, but every labelled node is {name!r} (-1 stands "
         "for unknown, 0 for the rest): label others too, or, where only rare nodes are ever labelled, say "
         "labels='positive-only' (command line: --labels positive-only)"
     )

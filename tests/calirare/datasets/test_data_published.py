@@ -10,7 +10,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.datasets import data_root, dataset_table, load_dataset
 from calirare.datasets.catalogue import CATALOGUE, SOURCES
-from calirare.datasets.locations import cache_folder, data_roots, download_root, find
+from calirare.datasets.locations import cache_folder, data_roots, find
 from calirare_ext import Csr
 
 # nodes, directed edges, features, non-zero features (None: dense), nodes per class, rare class, its share in per cent,
@@ -184,8 +184,6 @@ def test_folders_are_searched_in_order(tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.mkdir()
     assert data_roots(other) == (other,)
-    assert download_root(other) == other
-    assert download_root() == cache_folder()
     monkeypatch.setenv("CALIRARE_DATA", str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"CALIRARE_DATA must be an existing folder, got .*none"):
         data_roots()

@@ -217,7 +217,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         (NODES.replace("t,5", "p,5"), EDGES, "nodes.csv: the node table lists node p more than once, again in line 6"),
         (NODES.replace("t,5", ",5"), EDGES, "every node must have a name, but 'node' is empty in line 6"),
         ("node,f\n7,1\n8,2\n", "source,target\n7,8\n8,9999\n", "node '9999' has none, named in line 3"),
-        ("node,f\n07,1\n8,2\n", "source,target\n7,8\n", "'7' in line 2 has no row; it looks like node '07'"),
+        ("node,f\n07,1\n8,2\n", "source,target\n7,8\n", "node '7' has none, named in line 2: it looks like node '07'"),
         # Other cells.
         (
             NODES.replace("train", "").replace("val", "").replace("test", ""),
@@ -375,13 +375,9 @@ def test_a_column_of_numbers_that_fits_as_well_as_the_rows_must_be_said_to_be_it
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1, 0]
 
 
-def test_directions_of_different_weights_take_their_mean_and_a_note_says_so():
+def test_directions_of_different_weights_take_their_mean():
     nodes = pd.DataFrame({"id": range(6), "x": [1.0, 2, 3, 4, 5, 7], "label": [1, 0, 0, 0, 1, 0]})
     rows = [(0, 1, 1.0), (1, 0, 3.0), (2, 3, 2.0), (3, 2, 2.0), (4, 5, 1.0), (4, 5, 4.0)]
     edges = pd.DataFrame(rows, columns=["source", "target", "weight"])
     graph = Graph.from_tables(edges, nodes, "label")
     assert graph.adjacency.values.tolist() == [2, 2, 2, 2, 5, 5]
-    said = "edges: listed in both directions with different weights: 1, each pair of nodes has the mean of the two"
-    assert said in graph.notes
-    assert not [note for note in Graph.from_tables(edges[2:], nodes, "label").notes if "different weights" in note]
-    assert not [note for note in Graph.from_tables(edges, nodes, "label", symmetrize=True).notes if "mean of" in note]

@@ -10,7 +10,7 @@ from scipy.stats import norm, rankdata
 from calirare._util.errors import InputError
 from calirare.features import FeatureMap, numeric, raw_table
 from calirare.features.numeric import Ranked, together
-from calirare.graph import Graph, normalize_features
+from calirare.graph import normalize_features
 from tests.helpers.raw_columns import graph_of, plain_graph
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
@@ -178,14 +178,10 @@ def test_columns_that_nobody_named_are_found_by_place_with_gaps_too():
     assert_identical(fitted.transform(gap).x, fitted.transform(named).x)
 
 
-def test_a_graph_of_constants_is_refused_with_what_helps():
-    graph = plain_graph(torch.ones(4, 2))
-    told = "graph 'plain' must have a column that varies, but all are constant: "
-    with pytest.raises(InputError, match=told + "give one, as every node has the same number of neighbours too"):
-        FeatureMap.fit(graph)
-    path = Graph.from_edges(torch.tensor([[0, 1], [1, 2], [2, 3]]), graph.x, symmetrize=True).adjacency
-    with pytest.raises(InputError, match=told + "leave them out, and the number of neighbours is the one feature"):
-        FeatureMap.fit(dataclasses.replace(graph, adjacency=path))
+def test_a_graph_of_constants_is_refused():
+    told = "graph 'plain' must have a column that varies, but all are constant, .*: give columns that vary"
+    with pytest.raises(InputError, match=told):
+        FeatureMap.fit(plain_graph(torch.ones(4, 2)))
 
 
 def test_unknown_words_are_refused():

@@ -386,9 +386,7 @@ def test_numbers_of_nodes_are_a_split(data_class):
     with pytest.raises(InputError, match="node 3 stands in train and val"):
         Graph.from_data(data, symmetrize=True)
     data.val_idx = torch.tensor([6])
-    with pytest.raises(
-        InputError, match=r"data.val_idx must be numbers of nodes, from 0 to 5, got int64 of shape \(1,\)"
-    ):
+    with pytest.raises(InputError, match="val nodes must be from 0 to 5, got 6"):
         Graph.from_data(data, symmetrize=True)
 
 

@@ -13,7 +13,7 @@ import pytest
 from calirare import Graph, InputError, load_dataset
 from calirare.datasets.label_table import with_label_table
 from calirare.explain import nodes_named
-from calirare.graph.tables.name_faults import check_total, look_alikes, lost_digits, why_unknown
+from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_unknown
 from calirare.run.data_settings import Labels
 from calirare.run.groups import read_groups
 
@@ -103,26 +103,26 @@ def test_every_table_of_names_refuses_floats_that_lost_digits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "written"),
     [
-        ("Jose\u0301 7", "U+0301 (combining acute accent)"),
-        ("Jos\u00e9 7\u200b", "U+200B (zero width space)"),
-        ("\ufeffJos\u00e9 7", "U+FEFF"),
-        ("Jos\u00e9\u00ad 7", "U+00AD (soft hyphen)"),
-        ("Jos\u00e9\u00a07", "U+00A0 (no-break space)"),
-        ("Jos\u00e9 7 ", "U+0020 (space)"),
-        ("Jos\u00e9 \uff17", "U+FF17 (fullwidth digit seven)"),
-        ("JOS\u00c9 7", "capitals"),
-        ("Jos\u00e9 7.0", "another way"),
+        ("Jose\u0301 7", r"'Jose\u0301 7'"),
+        ("Jos\u00e9 7\u200b", r"\u200b"),
+        ("\ufeffJos\u00e9 7", r"\ufeff"),
+        ("Jos\u00e9\u00ad 7", r"\xad"),
+        ("Jos\u00e9\u00a07", r"\xa0"),
+        ("Jos\u00e9 7 ", " 7 '"),
+        ("Jos\u00e9 \uff17", r"\uff17"),
+        ("JOS\u00c9 7", "JOS"),
+        ("Jos\u00e9 7.0", "7.0"),
         ("Jose 7", ""),
     ],
 )
-def test_a_name_that_looks_like_another_is_found(name, said):
+def test_a_name_that_looks_like_another_is_found(name, written):
     known = ["Ann", "Jos\u00e9 7"]
     why = why_unknown(name, known)
-    assert said in why
-    assert ("'Jos\u00e9 7'" in why) == ("one way" in why) == bool(said)
-    assert len(look_alikes(pd.Series([name]), pd.Series(known))) == bool(said)
+    assert written in why
+    assert ("'Jos\u00e9 7'" in why) == ("one way" in why) == bool(written)
+    assert len(look_alikes(pd.Series([name]), pd.Series(known))) == bool(written)
 
 
 def test_every_table_of_names_says_which_node_looks_the_same(tmp_path):
@@ -137,41 +137,8 @@ def test_every_table_of_names_says_which_node_looks_the_same(tmp_path):
         lambda: read_groups(tmp_path / "l.csv", "label", graph),
     ]
     for read in readers:
-        with pytest.raises(InputError, match=r"looks like node 'Jos\u00e9', which differs in U.*one way"):
+        with pytest.raises(InputError, match=r"looks like node 'Jos\u00e9' but is .*one way"):
             read()
     for how in ("add", "drop"):
         notes = Graph.from_tables(edges, nodes, unknown_ends=how).notes
         assert any("looks like node 'Jos\u00e9'" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("last", "others", "fault"),
-    [
-        ("Total", ["1", "2"], True),
-        ("Grand total:", [1, 2], True),
-        ("SUMME", ["a", "2"], False),
-        ("Total", ["Total", "2"], None),
-        ("Totalitas", ["1", "2"], None),
-    ],
-)
-def test_a_last_row_called_as_a_sum_is_pointed_out(tmp_path, last, others, fault):
-    faults, notes = list[str](), list[str]()
-    check_total(pd.Series([*others, last], name="id", dtype=str), tmp_path / "n.csv", faults, notes)
-    assert (len(faults), len(notes)) == {True: (1, 0), False: (0, 1), None: (0, 0)}[fault]
-    for said in faults + notes:
-        assert f"'id' holds {last!r} in the last row, line 4" in said
-        assert "remove the row" in said
-
-
-def test_sums_are_pointed_out_in_every_table(tmp_path):
-    nodes = pd.DataFrame({"id": list("abc"), "a": [1, 2, 3], "kind": ["x", "x", "total"]})
-    edges = pd.DataFrame({"source": ["a", "Total"], "target": ["b", "c"], "weight": [1, 3]})
-    with pytest.raises(InputError, match="'Total' in row 1 has no row; it is a sum, by its name: remove the row"):
-        Graph.from_tables(edges, nodes)
-    for how in ("add", "drop"):
-        assert any("it is a sum" in note for note in Graph.from_tables(edges, nodes, unknown_ends=how).notes)
-    numbered = Graph.from_tables(pd.DataFrame({"source": [0], "target": [1]}), nodes.drop(columns="id"))
-    assert any("'kind' holds 'total' in the last row, row 2" in note for note in numbered.notes)
-    pd.DataFrame({"node": ["b", "Total"], "label": [0, 45]}).to_csv(tmp_path / "l.csv", index=False)
-    with pytest.raises(InputError, match="'Total', in line 3: it is a sum, by its name: remove the row"):
-        with_label_table(Graph.from_tables(edges.iloc[:1], nodes), tmp_path / "l.csv")

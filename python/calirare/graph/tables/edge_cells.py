@@ -215,16 +215,10 @@ class EdgeCells:
                 f"table, which has no column 'node' or 'id', got {node!r} in {where}: name the column with the names "
                 "of the nodes so (or say which it is: --id), or add the row"
             )
-        why = why_unknown(node, as_names(self.ids))
-        if why:
-            return (
-                f"{self.path}: nodes must be called the same in both tables, but {node!r} in {where} has no row; {why} "
-                f"(names: column {str(self.ids.name)!r}, --id)"
-            )
+        mend = "add the row, or leave the edge out or let the node join (--unknown-ends drop or add)"
         return (
             f"{self.path}: every end of an edge must have a row in the node table, but node {node!r} has none, named "
-            f"in {where}: add the row, or leave the edge out or let the node join (--unknown-ends drop or add); "
-            f"names: column {str(self.ids.name)!r} (--id)"
+            f"in {where}: {why_unknown(node, as_names(self.ids)) or mend}; names: column {str(self.ids.name)!r} (--id)"
         )
 
     def weights(self, column: str | None) -> NumpyArray | None:

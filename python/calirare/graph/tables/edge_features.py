@@ -86,7 +86,7 @@ def with_edge_features(
     for i, (name, measures) in enumerate(carried.columns):
         for side, its in sides:
             found = _by_node(carried.values[:, i], its, len(nodes["x"]))
-            made |= {f"{name}_{side}{word}": found[measure] for word, measure in measures.items()}
+            made |= {f"{name}_{side}{word}": found[measure].to_numpy() for word, measure in measures.items()}
     old = nodes["feature_names"]
     faults = [f"{where}: two features would be called {name!r}: rename one column" for name in made if name in old]
     with np.errstate(over="ignore"):
@@ -103,13 +103,10 @@ def not_read(names: Sequence[str]) -> str:
     return f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)"
 
 
-def _by_node(values: NumpyArray, ends: NumpyArray, n_nodes: int) -> dict[str, NumpyArray]:
-    """Returns mean, sum, least and greatest of the values of each node's edges, float64 [n], NaN without any."""
-    here = ~np.isnan(values)
-    nodes, values = ends[here].ravel(), np.repeat(values[here], ends.shape[1]).astype(np.float64)
-    count, total = np.bincount(nodes, minlength=n_nodes), np.bincount(nodes, values, n_nodes)
-    least, greatest = np.full(n_nodes, np.inf), np.full(n_nodes, -np.inf)
-    np.minimum.at(least, nodes, values)
-    np.maximum.at(greatest, nodes, values)
-    found = {"mean": total / np.maximum(count, 1), "sum": total, "min": least, "max": greatest}
-    return {word: np.where(count > 0, numbers, np.nan) for word, numbers in found.items()}
+def _by_node(values: NumpyArray, ends: NumpyArray, n_nodes: int) -> Any:
+    """Returns mean, sum, least and greatest of the values of each node's edges, a DataFrame, NaN for none."""
+    import pandas as pd
+
+    both = {"node": ends.ravel(), "value": np.repeat(values, ends.shape[1]).astype(np.float64)}
+    made = pd.DataFrame(both).dropna().groupby("node")["value"].agg(["mean", "sum", "min", "max"])
+    return made.reindex(range(n_nodes))

@@ -28,8 +28,7 @@ UUID_BYTES = 16
 FIRST_LINE = 2
 
 
-# Dates without a time: the day, month or year counts to its end.
-DATES = {"days": r"\d{4}-?\d{2}-?\d{2}", "months": r"\d{4}-\d{2}", "years": r"\d{4}"}
+DATE = r"\d{4}-?\d{2}-?\d{2}|\d{4}-\d{2}|\d{4}"  # a day, month or year without a time, which counts to its end
 
 
 def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = list) -> Any:
@@ -156,7 +155,7 @@ def days_of(cells: Any) -> NumpyArray:
     """Returns dates (ISO 8601, or of a dtype of dates) as days since `EPOCH`, float64, NaN for what is none."""
     import pandas as pd
 
-    times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
+    times = pd.to_datetime(pd.Series(cells), format="ISO8601", utc=True, errors="coerce")
     return np.asarray(((times - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64))
 
 
@@ -164,12 +163,10 @@ def last_day(as_of: str) -> float:
     """Returns the last time that counts as days since `EPOCH`: of a date without a time its end; NaN of no date."""
     import pandas as pd
 
-    cell = pd.Series([as_of])
-    unit = next((unit for unit, written in DATES.items() if re.fullmatch(written, as_of)), None)
-    first = pd.to_datetime(cell, format="ISO8601", errors="coerce")
-    if unit is None or first.isna().any():
-        return float(days_of(cell)[0])
-    return float(np.nextafter(days_of(first + pd.DateOffset(**{unit: 1}))[0], -np.inf))
+    with contextlib.suppress(ValueError):
+        if re.fullmatch(DATE, as_of):
+            return float(np.nextafter(days_of([(pd.Period(as_of) + 1).start_time])[0], -np.inf))
+    return float(days_of([as_of])[0])
 
 
 def as_of_words(as_of: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -33,25 +32,16 @@ DASHES, QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "\u2018\u2019"  # that 
 AS_TYPED = str.maketrans(dict.fromkeys(DASHES, "-") | dict.fromkeys(QUOTES, "'"))
 
 
-TOTAL = re.compile(
-    "((grand|sub) ?)?totals?|sums?|overall|(gesamt)?summe|(ins)?gesamt|somme|total général|totale|somma|suma|totaal"
-)
-
-
-MOST_CHARACTERS = 3  # in a message
-
-
 MOST_COMPARED = 1000  # unknown names of a table
 
 
-def names_of_nodes(column: Any, path: Source, faults: list[str], notes: list[str]) -> Any:
+def names_of_nodes(column: Any, path: Source, faults: list[str]) -> Any:
     """Returns the names of the nodes of a node table, each there once.
 
     Args:
         column: of pandas.
         path: of the table, for messages.
         faults: takes what is wrong.
-        notes: takes what may be wrong.
     """
     empty = np.flatnonzero(is_empty(column))
     if len(empty):
@@ -68,30 +58,12 @@ def names_of_nodes(column: Any, path: Source, faults: list[str], notes: list[str
             f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
             f"{row_in_words(int(twice[0]), path)}{more}: keep one row of it"
         )
-    check_total(column, path, faults, notes)
     types = mixed_types(column)
     if types:
         faults.append(
             f"{path}: names of the nodes must be of one type, but {column.name!r} mixes {types}: make them text"
         )
     return as_names(column) if column.dtype.kind == "f" or column.dtype == object else column
-
-
-def check_total(column: Any, path: Source, faults: list[str], notes: list[str]) -> None:
-    """Finds a last row that is called as a sum: a fault where all other names are numbers, else a note."""
-    if len(column) < 2 or not is_total(column.iloc[-1]) or (column == column.iloc[-1]).sum() > 1:
-        return
-    row = row_in_words(len(column) - 1, path)
-    what = f"column {str(column.name)!r} holds {str(column.iloc[-1])!r} in the last row, {row}"
-    if not np.isfinite(as_float(column.iloc[:-1])).all():
-        notes.append(f"nodes: {what}: if it is a sum of the others, remove the row")
-    else:
-        faults.append(f"{path}: {what}, where all other names of nodes are numbers: it is a sum, remove the row")
-
-
-def is_total(name: object) -> bool:
-    """Returns whether a name is what programs for spreadsheets write beside a sum."""
-    return isinstance(name, str) and TOTAL.fullmatch(name.strip(" :").casefold()) is not None
 
 
 def lost_digits(column: Any, path: Source | str, *, text: bool = False) -> list[str]:
@@ -146,11 +118,11 @@ def why_unknown(name: str, known: Iterable[object]) -> str:
 
     if _written_floats(pd.Series([name])).any():
         return "it is a float, which loses digits (whole numbers are exact only below 2^53): write it as text or int64"
-    if is_total(name):
-        return "it is a sum, by its name: remove the row"
     look = _look(name)
     twin = next((str(each) for each in known if _look(str(each)) == look), None)
-    return "" if twin is None else f"it looks like node {twin!r}, {_difference(name, twin)}: write names in one way"
+    if twin is None:
+        return ""
+    return f"it looks like node {twin!r} but is {name!a}, not {twin!a}: write names in one way"
 
 
 def look_alikes(names: Any, known: Any) -> Any:
@@ -168,7 +140,7 @@ def why_any_unknown(names: Iterable[str], known: Any) -> str:
     import pandas as pd
 
     first = pd.Series(list(islice(names, MOST_COMPARED)), dtype=object)
-    odd = first[_written_floats(first) | first.map(is_total)] if len(first) else first
+    odd = first[_written_floats(first)] if len(first) else first
     odd = odd if len(odd) else look_alikes(first, known)
     return f", such as {odd.iloc[0]!r}; {why_unknown(odd.iloc[0], known)}" if len(odd) else ""
 
@@ -179,15 +151,3 @@ def _look(name: str) -> str:
         plain = unicodedata.normalize("NFKC", name).translate(AS_TYPED)
         name = "".join(c for c in plain if unicodedata.category(c) != "Cf")
     return POINT.sub(r"\1", " ".join(name.split()).casefold().lstrip("0"))
-
-
-def _difference(here: str, there: str) -> str:
-    """Returns in what a name differs from another that looks the same."""
-    if here.lower() == there.lower():
-        return "which differs in capitals"
-    count, other = Counter(here), Counter(there)
-    odd = [c for c in (count - other) + (other - count) if not c.isascii() or c.isspace()]
-    if odd:
-        names = (f"U+{ord(c):04X} ({unicodedata.name(c, 'no name').lower()})" for c in odd[:MOST_CHARACTERS])
-        return f"which differs in {', '.join(names)}"
-    return "which is written in another way"

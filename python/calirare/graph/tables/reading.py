@@ -28,7 +28,7 @@ from calirare.graph.tables.edge_cells import EdgeCells
 from calirare.graph.tables.edge_features import not_read, with_edge_features
 from calirare.graph.tables.files import as_of_words, blocks_of, column_names, header_of, read_arrow, read_table
 from calirare.graph.tables.labels import check_parts, labels_of, split_of
-from calirare.graph.tables.name_faults import check_total, names_of_nodes
+from calirare.graph.tables.name_faults import names_of_nodes
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.graph.tables.roles import (
     are_usual_ends,
@@ -171,10 +171,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     table = table[[name for name in table.columns if name not in options.leave_out]]
     roles = node_roles(list(table.columns), options, path, faults)
     features = [name for name in table.columns if name not in roles]
-    totals = list[str]()
-    ids = None if roles.ids is None else names_of_nodes(table[roles.ids], path, faults, totals)
-    for name in features if ids is None else ():
-        check_total(table[name], path, [], totals)
+    ids = None if roles.ids is None else names_of_nodes(table[roles.ids], path, faults)
     faults += [
         f"{path}: there is no feature column {name!r} to read as names; the features are {listed(features)}"
         for name in options.one_hot
@@ -201,9 +198,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "feature_names": tuple(features),
         "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
     }
-    parts["notes"] = tuple(
-        filter(None, (*totals, *cells.notes, *map(UNREAD.format, unread[:1]), *said, never_labelled(parts)))
-    )
+    parts["notes"] = tuple(filter(None, (*cells.notes, *map(UNREAD.format, unread[:1]), *said, never_labelled(parts))))
     return _Nodes(parts, ids, len(table))
 
 
@@ -264,7 +259,7 @@ def _read_edges(
         typed = options.directed or types is not None
         some = None if types is None else types[at]
         notes += cells.notes
-        notes += edge_notes(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
+        notes += edge_notes(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
         if weight is not None and options.weight is None:
             notes.append(f"weights are those of column {weight!r} (--unweighted does not read them)")
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)

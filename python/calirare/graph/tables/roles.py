@@ -10,6 +10,7 @@ from typing import NamedTuple
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError
 from calirare.graph.options import WEIGHT, TableOptions
+from calirare.graph.spelling import is_number
 from calirare.graph.tables.files import as_names, column_names, read_table
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
@@ -48,15 +49,6 @@ def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Sourc
         "a first line with these names, or say which they are (--source-column, --target-column)"
     )
     return ("", ""), [fault]
-
-
-def is_number(name: str) -> bool:
-    """Returns whether a cell is a number."""
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def with_found_columns(
