@@ -23,7 +23,7 @@ from calirare.leave_one_out.formula import (
 from calirare.leave_one_out.result import Size
 
 DENSE, DENSE_OF_TWO = 2_500, 4_000  # side of a dense system, of many classes and of two
-ONE_LAYER = 6_000  # of one layer of many classes, whose system has less in it to be made
+ONE_LAYER = 3_000  # of one layer of many classes, whose system has less in it to be made
 WORK = 10**12  # multiply-adds of the p x p matrix of many labels
 
 

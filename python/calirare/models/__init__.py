@@ -18,7 +18,7 @@ from calirare.models.fitted import (
     prefixed,
     unprefixed,
 )
-from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, train_folds
+from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, held_out_fold, train_folds
 from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
@@ -121,6 +121,7 @@ __all__ = [
     "fold_network",
     "fold_of",
     "folds_for",
+    "held_out_fold",
     "joined",
     "log_shares",
     "logits_on_disk",

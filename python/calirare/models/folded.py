@@ -153,18 +153,34 @@ def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds
         n_folds: K.
     """
     fold, without = fold_of(network.targets, n_folds, detector.seed), list[GCN]()
-    own, space = (
-        torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device),
-        RowSpace.of(network),
-    )
+    own = torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device)
+    space = RowSpace.of(network)
     for k in range(n_folds):
-        kept = (fold != k).to(network.sample_weights)
-        scaled = network.sample_weights * kept * (kept.numel() / kept.sum())
-        part = space.copy(scaled)
-        part.minimise(TOLERANCE, MAX_STEPS)
+        part = _converged_without(network, space, fold == k)
         without.append(part.wide.model)
         own[fold == k] = part.fitted.label_logits[fold == k].double()
     return FoldedNetwork(network, tuple(without), fold, own)
+
+
+def held_out_fold(detector: GcnTraining, network: GcnFit, n_folds: int) -> tuple[Tensor, Tensor]:
+    """Returns which labels are in the first of K folds, bool [m], and their logits without it, float64 [m', k].
+
+    Args:
+        detector: see `fold_network`.
+        network: on all labels, converged.
+        n_folds: K.
+    """
+    held = fold_of(network.targets, n_folds, detector.seed) == 0
+    part = _converged_without(network, RowSpace.of(network), held)
+    return held, part.fitted.label_logits[held].double()
+
+
+def _converged_without(network: GcnFit, space: RowSpace, held: Tensor) -> RowSpace:
+    """Returns a network brought from its minimum to the one without some labels, bool [m]."""
+    kept = (~held).to(network.sample_weights)
+    part = space.copy(network.sample_weights * kept * (kept.numel() / kept.sum()))
+    part.minimise(TOLERANCE, MAX_STEPS)
+    return part
 
 
 def _moved(network: GcnFit, theta: Tensor) -> GCN:

@@ -28,6 +28,7 @@ from calirare.models import (
     TreesTraining,
     class_weights,
     fold_converged,
+    held_out_fold,
     mixture_of,
     train_folds,
 )
@@ -36,7 +37,7 @@ from calirare.run.data import Report, Trained, TrainingData
 from calirare.run.settings import Settings
 from calirare_ext import Csr
 
-FOLDS = 5
+FOLDS, FOLDS_OF_MANY = 5, 3
 N_CANDIDATES = 9  # six with the graph, three without
 SPREADING = "spreading"
 MOST_KEPT = 1 << 30  # bytes that spreading may keep with the run: 22 million nodes of two classes
@@ -82,8 +83,9 @@ class Task:
 
     @property
     def n_folds(self) -> int:
-        """Number of folds, at most the number of labels."""
-        return min(FOLDS, self.nodes.numel())
+        """Number of folds, at most the number of labels; fewer with many labels of many classes, which take long."""
+        many = self.graph.n_classes > 2 and not self.scarce
+        return min(FOLDS_OF_MANY if many else FOLDS, self.nodes.numel())
 
     @property
     def scarce(self) -> bool:
@@ -156,6 +158,8 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
 def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
     """Returns the logistic regression, and its weight decay, of the lowest leave-one-out loss.
 
+    Where the closed form takes long one fold of the labels judges the weight decays.
+
     It reads the columns or, where these hold directions of words and reach neighbours and labels are few, all words as
     one graph convolution or two propagate them (SGC, Wu et al. 2019). It is trained to its minimum, where leave-one-out
     in closed form holds for every weight decay.
@@ -173,10 +177,10 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
         )
         linearised = fitted.as_dtype(task.graph, torch.float32).linearisation
         if closed_form_fits(linearised):
-            own = OwnLogits(linearised)(fitted.weight_decay)
-        else:
-            own = fold_converged(detector, task.graph, fitted, task.n_folds).own_logits
-        return mean_loss(own, task), fitted, detector
+            return mean_loss(OwnLogits(linearised)(fitted.weight_decay), task), fitted, detector
+        held, logits = held_out_fold(detector, fitted, task.n_folds)
+        loss = F.cross_entropy(logits, task.targets[held], reduction="none") @ task.weights[held].double()
+        return float(loss.nan_to_num(nan=torch.inf)), fitted, detector
 
     _, fitted, detector = min(map(trained, progress("linear", readers)), key=lambda trial: trial[0])
     fitted = fitted.as_dtype(task.graph, torch.float32)  # without the products that were made to choose it
