@@ -331,22 +331,12 @@ def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str
         raise InputError(f"{where}: features must name at least one attribute of the nodes, got an empty list")
     columns = []
     for name in attributes:
-        values = [_attribute(graph, node, name, where) for node in graph.nodes]
-        odd = next((i for i, value in enumerate(values) if len(value) != len(values[0])), None)
-        if odd is not None:
+        absent = next((node for node, held in graph.nodes(data=True) if name not in held), None)
+        if absent is not None:
             raise InputError(
-                f"{where}: the attribute {name!r} must have one length, but node {list(graph.nodes)[odd]!r} has "
-                f"{len(values[odd])} numbers and the first node {len(values[0])}"
+                f"{where}: every node must have the attribute {name!r}, but node {absent!r} has none: set it, to None "
+                "where nothing is known"
             )
-        columns.append(np.array(values).reshape(len(values), -1))
+        values = as_array([held for _, held in graph.nodes(data=name)], f"the attribute {name!r} of all nodes", where)
+        columns.append(values.reshape(len(values), -1))
     return np.concatenate(columns, axis=1)
-
-
-def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> NumpyArray:
-    """Returns an attribute of a node as a vector."""
-    if attribute not in graph.nodes[node]:
-        raise InputError(
-            f"{where}: every node must have the attribute {attribute!r}, but node {node!r} has none: set it, to None "
-            "where nothing is known"
-        )
-    return as_array(graph.nodes[node][attribute], f"the attribute {attribute!r} of node {node!r}", where).ravel()

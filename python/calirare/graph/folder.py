@@ -292,14 +292,19 @@ def _with_rules(adjacency: Csr, rules: EdgeRules, path: Path, *, checked: bool) 
     return build_adjacency(edges, adjacency.values.numpy(), adjacency.n_rows, rules, str(path))
 
 
-def _matrix(arrays: Mapping[str, NumpyArray], prefix: str, n_cols: int, path: Path) -> Csr:
-    """Returns the adjacency (no prefix) or the sparse features (prefix "x_"), indices checked."""
+def stored_matrix(arrays: Mapping[str, NumpyArray], prefix: str, n_cols: int, path: Path) -> Csr:
+    """Returns the adjacency (no prefix) or the sparse features (prefix "x_")."""
     indptr, indices = (torch.from_numpy(arrays[f"{prefix}{name}"]) for name in ("indptr", "indices"))
     values = arrays.get("x_data" if prefix else "weights")
     try:
-        matrix = Csr(indptr, indices, torch.ones(len(indices)) if values is None else torch.from_numpy(values), n_cols)
+        return Csr(indptr, indices, torch.ones(len(indices)) if values is None else torch.from_numpy(values), n_cols)
     except ValueError as error:
         raise InputError(f"{path}: {prefix}indices cannot be used ({error}): write the folder again") from error
+
+
+def _matrix(arrays: Mapping[str, NumpyArray], prefix: str, n_cols: int, path: Path) -> Csr:
+    """Returns a stored matrix whose indices are checked to ascend."""
+    matrix = stored_matrix(arrays, prefix, n_cols, path)
     row = matrix.disordered_row()
     if row is not None:
         raise InputError(f"{path}: {prefix}indices must ascend in each row, those of row {row} do not: sort them")

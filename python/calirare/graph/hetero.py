@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words, with_neighbours
 from calirare.graph.convert import edges_of_store, feature_rows, parts_of_labels, split_of_masks
-from calirare.graph.edges import Naming, build_adjacency, edge_notes
+from calirare.graph.edges import Naming, edge_notes
 from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
@@ -69,10 +69,7 @@ def parts_of_hetero(
     asked = EdgeRules.of(where, edge_options)
     rules = asked.for_table(weighted=weights is not None)
     naming = Naming(lambda i: _name(i, first), lambda i: f"edge {i}")
-    if relations:
-        adjacency = typed_adjacency(ends, weights, kinds, n, rules, where, naming)
-    else:
-        adjacency = build_adjacency(ends, weights, n, rules, where, naming)
+    adjacency = typed_adjacency(ends, weights, kinds if relations else None, n, rules, where, naming)
     both_ways = replace(asked, symmetrize=True)  # which types of edges are: no note is due on it
     done = edge_notes(ends, both_ways, rules, n, adjacency.nnz, kinds if relations else None)
     notes += [f"edges: {note}" for note in done]

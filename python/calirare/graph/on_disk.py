@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, columns_of_text
-from calirare.graph.folder import array_files, facts_of, scales_of, unpacked
+from calirare.graph.folder import array_files, facts_of, scales_of, stored_matrix, unpacked
 from calirare.graph.graph import Graph
 from calirare.graph.npz import as_scored, names_of
 from calirare_ext import Csr
@@ -164,17 +164,12 @@ class GraphOnDisk:
 
     def _rows(self, prefix: str, first: int, last: int, n_cols: int) -> Csr:
         """Returns rows of the adjacency (no prefix) or of sparse features."""
-        indptr = torch.from_numpy(self.files[f"{prefix}indptr"].rows(first, last + 1))
+        indptr = self.files[f"{prefix}indptr"].rows(first, last + 1)
         begin, end = int(indptr[0]), int(indptr[-1])
         if not 0 <= begin <= end <= self.files[f"{prefix}indices"].shape[0]:
             raise InputError(f"{self.path}: {prefix}indptr must rise from 0 to the number of indices: write it again")
-        values = "x_data" if prefix else "weights"
-        if values in self.files:
-            numbers = torch.from_numpy(self.files[values].rows(begin, end))
-        else:
-            numbers = torch.ones(end - begin)
-        indices = torch.from_numpy(self.files[f"{prefix}indices"].rows(begin, end))
-        try:
-            return Csr(indptr - begin, indices, numbers, n_cols)
-        except ValueError as error:
-            raise InputError(f"{self.path}: {prefix}indices cannot be used ({error}): write it again") from error
+        part = {f"{prefix}indptr": indptr - begin}
+        for name in (f"{prefix}indices", "x_data" if prefix else "weights"):
+            if name in self.files:
+                part[name] = self.files[name].rows(begin, end)
+        return stored_matrix(part, prefix, n_cols, self.path)

@@ -69,7 +69,7 @@ def relations_of(
 def typed_adjacency(
     edges: NumpyArray,
     weights: NumpyArray | None,
-    types: NumpyArray,
+    types: NumpyArray | None,
     n_nodes: int,
     rules: EdgeRules,
     where: str,
@@ -78,11 +78,13 @@ def typed_adjacency(
     """Returns the adjacency of edges of all types together: an edge may be there once in each type.
 
     Weights of two nodes' edges of several types are added; without weights an edge of several types is one edge.
-    Arguments as of `build_adjacency`, with `types` str [m].
+    Arguments as of `build_adjacency`, with `types` str [m], or None where an edge has none.
 
     Raises:
         InputError: see `build_adjacency`.
     """
+    if types is None:
+        return build_adjacency(edges, weights, n_nodes, rules, where, naming)
     numbers = np.unique(types, return_inverse=True)[1]
     key = (numbers * n_nodes + edges[:, 0]) * n_nodes + edges[:, 1]
     first = np.unique(key, return_index=True)[1]

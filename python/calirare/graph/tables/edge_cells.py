@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import Naming
 from calirare.graph.spelling import plain_names
@@ -43,7 +42,6 @@ class EdgeCells:
         path: where it is from, for messages.
         ids: the names of the nodes, a column of pandas, or None where nodes are numbers.
         n_nodes: rows of the node table.
-        names: of all its columns.
         blocks: tables of pandas with the ends of the edges, one after the other; gone once they are read.
         drop_unknown: leave out edges of nodes that the node table does not have, unless no edge would be left.
         dropped: a note on those that were, or "".
@@ -57,7 +55,6 @@ class EdgeCells:
     path: Source
     ids: Any
     n_nodes: int
-    names: list[str]
     blocks: Iterable[Any]
     drop_unknown: bool = False
     dropped: str = ""
@@ -145,9 +142,6 @@ class EdgeCells:
         """Returns the types of all rows as text, or None without a column."""
         if column is None:
             return None
-        if column not in self.table.columns:
-            self._absent(column, "--relation")
-            return None
         cells = self.table[column]
         empty = is_empty(cells)
         if empty.any():
@@ -157,55 +151,11 @@ class EdgeCells:
             )
         return plain_names(cells.astype(str)).to_numpy().astype(str)
 
-    def until(self, column: str | None, as_of: str | None) -> NumpyArray:
-        """Returns which rows are not after a time, bool.
-
-        Args:
-            column: of the times, numbers or dates in ISO 8601; None: all rows count.
-            as_of: the last time that counts, a date without a time to its end; None: all rows count.
-        """
-        import pandas as pd
-
-        every = np.ones(len(self.table), dtype=bool)
-        if as_of is None:
-            return every
-        if column is None:
-            self.faults.append(f"{self.path}: as_of needs the column of times: pass time (command line: --time COLUMN)")
-            return every
-        if column not in self.table.columns:
-            self._absent(column, "--time")
-            return every
-        given = self.table[column].dtype
-        if isinstance(given, np.dtype) and given.kind == "i" and WHOLE.fullmatch(str(as_of)):
-            return np.asarray(self.table[column].to_numpy() <= int(as_of))  # floats do not tell nanoseconds apart
-        times, last = as_float(self.table[column]), float(as_float(pd.Series([str(as_of)]))[0])
-        if np.isnan(times).all() or np.isnan(last):
-            times, last = days_of(self.table[column].astype(str)), last_day(str(as_of))
-        wrong = np.isnan(times)
-        if np.isnan(last) or wrong.any():
-            at = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
-            self.faults.append(
-                f"{self.path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
-                f"{str(self.table[column].iloc[at])!r} in {row_in_words(at, self.path)} and as_of is {as_of!r}: "
-                "mend one"
-            )
-        return times <= last
-
     def carried(self, columns: tuple[str, ...], rows: NumpyArray) -> tuple[EdgeFeatures, list[str]]:
         """Returns what the edges of some rows carry, and notes."""
-        for name in columns:
-            if name not in self.table.columns:
-                self._absent(name, "--edge-columns")
-        there = [name for name in columns if name in self.table.columns]
-        carried, notes, faults = read_edge_features(self.table, self.path, there, rows)
+        carried, notes, faults = read_edge_features(self.table, self.path, columns, rows)
         self.faults += faults
         return carried, notes
-
-    def _absent(self, column: str, option: str) -> None:
-        names = listed(self.names)
-        self.faults.append(
-            f"{self.path}: there is no column {column!r}; the columns are {names}: name another ({option})"
-        )
 
     def _unknown(self, node: str, where: str) -> str:
         """Returns what says that a node is not in the node table."""
@@ -248,6 +198,40 @@ class EdgeCells:
         numbers = as_float(column)
         right = (numbers >= 0) & (numbers < self.n_nodes) & (numbers == np.floor(numbers))
         return np.where(right, numbers, NO_NUMBER).astype(np.int64)
+
+
+def rows_until(table: Any, path: Source, column: str | None, as_of: str | None, faults: list[str]) -> NumpyArray:
+    """Returns which rows of an edge table are not after a time, bool.
+
+    Args:
+        table: of pandas.
+        path: where it is from, for messages.
+        column: of the times, numbers or dates in ISO 8601.
+        as_of: the last time that counts, a date without a time to its end; None: all rows count.
+        faults: takes what is wrong.
+    """
+    import pandas as pd
+
+    every = np.ones(len(table), dtype=bool)
+    if as_of is None:
+        return every
+    if column is None:
+        faults.append(f"{path}: as_of needs the column of times: pass time (command line: --time COLUMN)")
+        return every
+    cells = table[column]
+    if isinstance(cells.dtype, np.dtype) and cells.dtype.kind == "i" and WHOLE.fullmatch(str(as_of)):
+        return np.asarray(cells.to_numpy() <= int(as_of))  # floats do not tell nanoseconds apart
+    times, last = as_float(cells), float(as_float(pd.Series([str(as_of)]))[0])
+    if np.isnan(times).all() or np.isnan(last):
+        times, last = days_of(cells.astype(str)), last_day(str(as_of))
+    wrong = np.isnan(times)
+    if np.isnan(last) or wrong.any():
+        at = int(np.argmax(wrong))
+        faults.append(
+            f"{path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
+            f"{str(cells.iloc[at])!r} in {row_in_words(at, path)} and as_of is {as_of!r}: mend one"
+        )
+    return times <= last
 
 
 def _more(wrong: NumpyArray) -> str:

@@ -19,7 +19,7 @@ from calirare._util.array_files import MAX_INT, NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.text_tables import is_text, read_text
 from calirare.graph.columns import EPOCH
-from calirare.graph.tables.sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of, unnamed_table
+from calirare.graph.tables.sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of, is_arrow, unnamed_table
 
 UUID_BYTES = 16
 
@@ -38,24 +38,22 @@ def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = lis
         path: of the table.
         as_text: chooses the columns of a text file that stay text, of those there are; without it all do.
     """
-    table = _read_table(path, as_text)
+    if isinstance(path, TableInMemory) and not is_arrow(path):
+        table = path.table.copy(deep=False)
+    elif is_arrow(path):
+        with reading(path):
+            table = read_arrow(path, None)
+        # A named index is a column that pandas put aside when the file was written.
+        table = table.reset_index(drop=all(name is None for name in table.index.names))
+    else:
+        assert isinstance(path, Path)
+        with reading(path):
+            if not is_text(path):
+                mend = unnamed_table(path) or "convert it"
+                raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: {mend}")
+            table = read_text(path, as_text)
     table.columns = [str(name) for name in table.columns]
     return table
-
-
-def _read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
-    import pandas as pd
-
-    if isinstance(path, TableInMemory) and isinstance(path.table, pd.DataFrame):
-        return path.table.copy(deep=False)
-    with reading(path):
-        if isinstance(path, Path) and is_text(path):
-            return read_text(path, as_text)
-        if not isinstance(path, Path) or path.is_dir() or path.suffix.lower() == ".parquet":
-            table = read_arrow(path, None)
-            # A named index is a column that pandas put aside when the file was written.
-            return table.reset_index(drop=all(name is None for name in table.index.names))
-    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: {unnamed_table(path) or 'convert it'}")
 
 
 def read_arrow(path: Source, columns: Sequence[str] | None) -> Any:
@@ -85,9 +83,8 @@ def reading(path: Source) -> Iterator[None]:
     # pandas and pyarrow raise many kinds of errors for a damaged file, most of them ValueErrors.
     except (ValueError, OSError, EOFError, ArithmeticError, LookupError, TypeError, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, PermissionError):
-            raise InputError(f"{path}: the table cannot be read (Permission denied): see who may read it") from error
-        raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
+        mend = "see who may read it" if isinstance(error, PermissionError) else "mend the file or write it again"
+        raise InputError(f"{path}: the table cannot be read ({reason}): {mend}") from error
 
 
 def row_in_words(row: int, path: Source | str) -> str:
@@ -182,9 +179,7 @@ def header_of(source: Source) -> list[str] | None:
 
     That is so of text, of a table of pandas, of one without pyarrow, and where pandas put an index aside.
     """
-    if isinstance(source, Path) and (is_text(source) or not (source.is_dir() or source.suffix.lower() == ".parquet")):
-        return None
-    if isinstance(source, TableInMemory) and not hasattr(source.table, "to_batches"):
+    if not is_arrow(source):
         return None
     with reading(source):
         schema = batches_of(source, None)[0]

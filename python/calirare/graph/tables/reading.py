@@ -21,10 +21,10 @@ from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import NEIGHBOURS, with_neighbours
-from calirare.graph.edges import build_adjacency, edge_faults, edge_notes, future_nodes_note
+from calirare.graph.edges import edge_faults, edge_notes, future_nodes_note
 from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
-from calirare.graph.tables.edge_cells import EdgeCells
+from calirare.graph.tables.edge_cells import EdgeCells, rows_until
 from calirare.graph.tables.edge_features import not_read, with_edge_features
 from calirare.graph.tables.files import as_of_words, blocks_of, column_names, header_of, read_arrow, read_table
 from calirare.graph.tables.labels import check_parts, labels_of, split_of
@@ -128,9 +128,10 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
     if wrong or found.ids is None:
         return found
     until = None
-    if options.as_of is not None:  # a node that edges lead to only later is not there yet
-        table = read_table(edges)
-        until = EdgeCells(table, edges, None, 0, list(table.columns), ()).until(options.time, options.as_of)
+    if options.as_of is not None and options.time in column_names(
+        edges
+    ):  # a node that edges lead to only later is not there yet
+        until = rows_until(read_table(edges), edges, options.time, options.as_of, [])
     parts, ids, note = with_edge_only_nodes(found.parts, found.ids, edges, columns, faults, until)
     notes = (*parts["notes"], f"nodes: {note}") if note else parts["notes"]
     return _Nodes(parts | {"notes": notes}, ids, len(ids))
@@ -228,16 +229,22 @@ def _read_edges(
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
             "nodes: write a first line with source and target above the edges"
         ]
+    named = [("--relation", options.relation), ("--time", options.time)]
+    named += [("--edge-columns", name) for name in options.edge_columns]
+    wrong += [
+        f"{path}: there is no column {name!r}; the columns are {listed(names)}: name another ({option})"
+        for option, name in named
+        if name is not None and name not in names
+    ]
     if wrong and exchanged(nodes.parts["feature_names"]):
         wrong = [f"{path}: this is no edge table, but the node table is one: exchange the two (--dataset is the edges)"]
     if wrong or (nodes.ids is None and any("names of the nodes" in fault for fault in faults)):
         faults += wrong
         return None
     blocks = [table] if whole else blocks_of(path, list(dict.fromkeys(columns)))
-    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, names, blocks)
-    cells.drop_unknown = options.unknown_ends == "drop"
+    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, blocks, options.unknown_ends == "drop")
     numbers = cells.numbers(columns)
-    until = cells.until(options.time, options.as_of)
+    until = rows_until(cells.table, path, options.time, options.as_of, cells.faults)
     ends, at = cells.ends(numbers, columns, until)
     del numbers  # as long as the edges
     weights, types = cells.weights(weight), cells.types(options.relation)
@@ -252,12 +259,9 @@ def _read_edges(
         faults += [f"{path}: {fault}" for fault in edge_faults(ends, single, nodes.n_nodes, rules, naming)]
         return None
     try:
-        if types is None:
-            adjacency = build_adjacency(ends, weights, nodes.n_nodes, rules, str(path), naming)
-        else:
-            adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
-        typed = options.directed or types is not None
         some = None if types is None else types[at]
+        adjacency = typed_adjacency(ends, weights, some, nodes.n_nodes, rules, str(path), naming)
+        typed = options.directed or types is not None
         notes += cells.notes
         notes += edge_notes(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
         if weight is not None and options.weight is None:

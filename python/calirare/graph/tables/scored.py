@@ -163,25 +163,19 @@ def never_labelled(parts: Parts) -> str:
     for column, values in zip(parts["columns"], parts["x"].numpy().T, strict=False):
         if column.kind != "categorical" or not 1 < len(column.categories) <= MOST_SHOWN:
             continue
-        bare = [name for k, name in enumerate(column.categories) if _bare(values == k, known, share)]
-        if "" in bare:  # a cell that is empty where nobody has looked is no kind of node
-            continue
-        if bare and len(bare) < len(column.categories):
-            others = [name for name in column.categories if name not in bare]
+        here = ~np.isnan(values)
+        codes = np.where(here, values, 0).astype(np.int64)
+        n = np.bincount(codes[here], minlength=len(column.categories))
+        n_known = np.bincount(codes[here & known], minlength=len(column.categories))
+        # So many without a label are no chance, one in a million.
+        odd = (n > 0) & (n_known == 0) & (n * np.log1p(-share) < np.log(1e-6))
+        if odd.any() and not odd.all():
+            bare, others = (
+                [name for name, each in zip(column.categories, some, strict=True) if each] for some in (odd, ~odd)
+            )
             return (
                 f"nodes: none of those whose {column.name!r} is {names_in_words(bare, MOST_SHOWN)} has a label "
-                f"({amount(_count(values, column, bare), 'node')}), but they are scored, and count among "
-                f"those to expect: if they cannot be rare, score only the others "
-                f"(--scored {column.name}={','.join(others)})"
+                f"({amount(int(n[odd].sum()), 'node')}), but they are scored, and count among those to expect: if they "
+                f"cannot be rare, score only the others (--scored {column.name}={','.join(others)})"
             )
     return ""
-
-
-def _bare(here: NumpyArray, known: NumpyArray, share: float) -> bool:
-    """Returns whether none of some nodes has a label, and so many without one are no chance (one in a million)."""
-    n = int(here.sum())
-    return n > 0 and not known[here].any() and n * np.log1p(-share) < np.log(1e-6)
-
-
-def _count(values: NumpyArray, column: Column, names: list[str]) -> int:
-    return int(np.isin(values, [column.categories.index(name) for name in names]).sum())

@@ -102,9 +102,11 @@ class DuckTable:
     def _found(self, engine: Any) -> tuple[str, str, str] | None:
         """Returns database, schema and name of the table: one of the schema main goes before others."""
         tables = _tables(engine)
-        ways = ((schema == "main", name == self.table, f"{schema}.{name}" == self.table) for _, schema, name in tables)
-        ranked = [(not (main and plain), not whole, i) for i, (main, plain, whole) in enumerate(ways) if plain or whole]
-        return tables[min(ranked)[2]] if ranked else None
+        for wanted in (f"main.{self.table}", self.table):
+            for found in tables:
+                if f"{found[1]}.{found[2]}" == wanted:
+                    return found
+        return next((found for found in tables if found[2] == self.table), None)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -191,6 +193,13 @@ class TableInMemory:
 
 
 Source = Path | DuckTable | TableInMemory
+
+
+def is_arrow(source: Source) -> bool:
+    """Returns whether Arrow reads a table by rows: Parquet, DuckDB or an Arrow table."""
+    if isinstance(source, Path):
+        return source.is_dir() or source.suffix.lower() == ".parquet"
+    return isinstance(source, DuckTable) or hasattr(source.table, "to_batches")
 
 
 def source_of(table: str | Path | Source) -> Source:
