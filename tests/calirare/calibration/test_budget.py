@@ -47,18 +47,6 @@ def test_observed_hits_are_counted_in_the_order_of_the_curve():
         curve.observed(rare[1:])
 
 
-@pytest.mark.slow
-def test_the_band_holds_as_often_as_it_says():
-    inside = []
-    for seed in range(8):
-        fitted, logits, rare = problem(seed)
-        curve = budget_curve(fitted, logits)
-        at = np.searchsorted(curve.alerts, [50, 200, 800])
-        inside += list((curve.low[at] <= curve.observed(rare)[at]) & (curve.observed(rare)[at] <= curve.high[at]))
-    # 24 places of 90 %: binomial, with places of one draw depending on one another
-    assert 0.75 <= np.mean(inside) <= 0.99, np.mean(inside)
-
-
 def test_what_cannot_be_drawn_is_refused():
     fitted, logits, _ = problem(2, n=10)
     with pytest.raises(InputError, match="there must be nodes, got none"):

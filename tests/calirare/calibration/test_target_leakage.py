@@ -62,9 +62,7 @@ def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
 
 COPIES = {
     "numbers": ((0.0, 1.0, -1.0), NONE),
-    "a gap": ((0.0, 1.0, np.nan), NONE),
     "in the middle": ((0.0, 1.0, 0.5), NONE),
-    "names": ((0.0, 1.0, 2.0), ("cleared", "blocked", "open")),
     "names and a gap": ((0.0, 1.0, np.nan), ("cleared", "blocked")),
 }
 

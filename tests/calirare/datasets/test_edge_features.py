@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.metrics import average_precision_score
 
 from calirare._util.errors import InputError
@@ -78,14 +77,6 @@ def test_edges_after_a_time_carry_nothing():
     x = features(graph)
     assert x.loc["p", ["amount_sum", "when_last", "when_first"]].tolist() == [6, 0, 2]
     assert np.isnan(x.loc["s", "amount_sum"])
-
-
-def test_numbers_without_gaps_stay_plain():
-    nodes = NODES[:4]
-    graph = Graph.from_tables(EDGES.assign(amount=[2, 4, 5, 1, 8]), nodes, "y", edge_columns=("amount",))
-    assert graph.columns == ()
-    assert torch.isfinite(graph.x).all()
-    assert features(graph).loc["p", "amount_sum"] == 11
 
 
 def test_columns_that_are_not_read_are_named():

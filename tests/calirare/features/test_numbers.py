@@ -168,16 +168,6 @@ def test_numbers_without_names_are_counted():
         fitted.transform(plain_graph(TAIL[:, None]))
 
 
-def test_columns_that_nobody_named_are_found_by_place_with_gaps_too():
-    fitted = FeatureMap.fit(graph_of({"tail": TAIL, "bell": BELL}))
-    values = np.stack([TAIL, BELL], 1)
-    values[4, 1] = np.nan
-    gap = plain_graph(values)
-    named = graph_of({"tail": values[:, 0], "bell": values[:, 1]})
-    assert gap.feature_names == ("feature 0", "feature 1")
-    assert_identical(fitted.transform(gap).x, fitted.transform(named).x)
-
-
 def test_a_graph_of_constants_is_refused():
     told = "graph 'plain' must have a column that varies, but all are constant, .*: give columns that vary"
     with pytest.raises(InputError, match=told):

@@ -1,17 +1,16 @@
 """What a graph refuses, each fault in one sentence that says where and how to mend it, and what it tells of itself."""
 
 import dataclasses
-import importlib
 import math
 
 import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph import Column, Split, check_trainable, share_split
+from calirare.graph import Column, Split, check_trainable
 from calirare.graph.validation import find_class
 from calirare_ext import Csr
-from tests.helpers.graphs import random_graph, small_adjacency, small_features, small_graph
+from tests.helpers.graphs import small_adjacency, small_features, small_graph
 
 
 def one_sentence(error: pytest.ExceptionInfo[BaseException]) -> bool:
@@ -198,17 +197,6 @@ def test_what_cannot_be_trained_on_is_refused(graph, message):
     with pytest.raises(InputError, match=message) as error:
         check_trainable(graph())
     assert one_sentence(error)
-
-
-def test_the_split_that_the_sentence_names_can_be_trained_on():
-    """What the sentence says is Python that works."""
-    graph = random_graph().rare(1)
-    with pytest.raises(InputError) as error:
-        check_trainable(graph)
-    call = str(error.value).partition("draw one with ")[2].replace("graph.original_y", "graph.original_y, 5")  # a seed
-    names = {"graph": graph, "calirare": importlib.import_module("calirare")}
-    check_trainable(eval(call, names))
-    assert torch.equal(eval(call, names).split.train, share_split(graph.original_y, 5).train)
 
 
 def test_the_posterior_follows_the_rare_class():

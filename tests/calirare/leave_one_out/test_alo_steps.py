@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.leave_one_out import ALO, alo_change, leave_one_out
+from calirare.leave_one_out import ALO, leave_one_out
 from calirare.leave_one_out.retrain import near_start
-from calirare.models import ModuleFit
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
 
 
@@ -61,22 +60,6 @@ def test_steps_of_some_labels_are_some_columns() -> None:
     assert drawn.change.shape[2] == 3
     with pytest.raises(ValueError, match="chosen must come with a method that leaves out one label after the other"):
         leave_one_out(fit, graph, nodes=nodes, chosen=chosen)
-
-
-@pytest.mark.slow
-def test_steps_of_another_module_are_those_of_the_gcn() -> None:
-    fit, graph = trained()
-    assert graph.y is not None
-    module = ModuleFit(fit.model, (graph,), fit.nodes, fit.targets, fit.sample_weights, fit.weight_decay)
-    nodes = torch.arange(0, 150, 11)
-    told: list[int] = []
-    truth = retrained()
-    found = leave_one_out(module, method=ALO(steps=8), nodes=nodes, chosen=SOME, progress=told.append)
-    start = alo_change(fit.linearisation, fit.evaluation_field(graph, nodes), fit.weight_decay)
-    assert told == list(range(1, len(SOME) + 1))
-    assert agreement(found.own[SOME], truth.own[SOME])[1] < 0.05
-    nearer, before = (agreement(x, truth.change[nodes])[1] for x in (found.change, start.change[:, :, SOME]))
-    assert nearer < before
 
 
 def test_steps_must_have_a_weight_decay() -> None:

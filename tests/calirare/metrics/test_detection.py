@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import precision_recall_curve as sklearn_curve
 
 from calirare import metrics
-from calirare.metrics.ranked import Ranked, expanded_tails, share_interval, worth_of
+from calirare.metrics.ranked import Ranked, expanded_tails, share_interval
 
 AT = (metrics.precision_at, metrics.recall_at, metrics.lift_at)
 
@@ -70,21 +70,6 @@ def test_the_formula_of_the_resamples_is_scikit_learns(ties, weighted):
     assert metrics.auprc(y, p, weights=w) == pytest.approx(ap, rel=1e-12)
     assert metrics.auroc(y, p, weights=w) == pytest.approx(auc, rel=1e-12)
     assert ranking.auprc() != pytest.approx(average_precision_score(y, -p, sample_weight=w), rel=0.1), "it can fail"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("stratify", "weighted"), [(False, False), (True, True)])
-def test_resampled_cells_have_the_law_of_resampled_rows(stratify, weighted):
-    y, p = example(n=300, ties=True)
-    w = np.random.default_rng(1).integers(1, 4, len(y)).astype(float) if weighted else None
-
-    def measure(labels, scores, weights=None):
-        return average_precision_score(labels, scores, sample_weight=weights)
-
-    slow = metrics.bootstrap_interval(measure, y, p, n_draws=200, stratify=stratify, weights=w)
-    draws = [r.auprc() for r in Ranked.of(y == 1, p, w).resampled(200, 1, stratify=stratify)]
-    fast = np.quantile(draws, [0.025, 0.975])
-    assert np.abs(fast - slow).max() < 0.15 * (slow.upper - slow.lower)
 
 
 @pytest.mark.parametrize("measure", AT)
@@ -212,15 +197,6 @@ def test_only_ratios_of_weights_count_however_large(measure):
     w = np.random.default_rng(2).uniform(0.1, 1, len(y))
     for size in (1e90, 1e-90, 1e300, 1e307, 1e-300):
         assert measure(y, p, w * size) == pytest.approx(measure(y, p, w), rel=1e-9)
-
-
-def test_a_class_of_weights_without_squares_is_worth_its_samples():
-    w = np.full(8, 1e-200)
-    assert worth_of(w, 8) == 8
-    assert worth_of(w * [1, 1, 1, 1, 0, 0, 0, 0], 8) == 4
-    y, p = example(ties=False)
-    curve = metrics.precision_recall_curve(y, p, n_draws=20, weights=np.where(y == 1, 1e-200, 1.0))
-    assert np.isfinite(curve.band_lower).all()
 
 
 def test_the_curve_is_scikit_learns_and_lies_in_its_band():

@@ -127,24 +127,6 @@ def test_the_interval_of_a_weighted_mean_is_the_textbook_one():
     assert 0 < ends.lower < ends.upper < 1
 
 
-def test_class_ace_of_labels_is_that_of_their_binary_tasks():
-    p, y = example("multilabel")
-    for k in range(3):
-        assert metrics.class_ace(y, p, k) == metrics.class_ace(y[:, k], p[:, k], 1)
-        floors = [metrics.class_ace_noise_floor(*pair, n_draws=9) for pair in ((y, p, k), (y[:, k], p[:, k], 1))]
-        assert floors[0] == floors[1]
-    parts = [metrics.macro_ace(y[:, k], p[:, k]) for k in range(3)]
-    assert metrics.macro_ace(y, p) == pytest.approx(np.mean(parts), rel=1e-12, abs=0)
-    one = metrics.macro_ace_noise_floor(y[:, 0], p[:, 0], n_draws=9)
-    assert metrics.macro_ace_noise_floor(y[:, :1], p[:, :1], n_draws=9) == one
-    several = metrics.macro_ace_noise_floor(y, p, n_draws=300)
-    means = [metrics.macro_ace_noise_floor(y[:, k], p[:, k], n_draws=300).mean for k in range(3)]
-    assert abs(several.mean - np.mean(means)) < 5 * several.std / math.sqrt(150)
-    for call in (metrics.class_ace, metrics.class_ace_noise_floor):
-        with pytest.raises(ValueError, match=r"cls must lie in 0\.\.2, got 3"):
-            call(y, p, 3)
-
-
 def test_jackknife_measures_take_weights_and_labels():
     u, c, w = np.array([0.2, 0.5, 0.9]), np.array([0.6, 0.5, 0.8]), np.array([1.0, 0.0, 3.0])
     assert metrics.eice(u, c, weights=w) == pytest.approx((0.4 + 3 * 0.1) / 4, rel=1e-12, abs=0)

@@ -49,13 +49,6 @@ def test_no_event_and_nothing_but_events():
     assert "too low" in every.sentence
 
 
-def test_sharp_probabilities_leave_less_open_than_their_number():
-    p = np.repeat([0.001, 0.999], [950, 50])
-    y = np.repeat([0, 1], [950, 50])
-    sharp, flat = population_check(y, p), population_check(y, np.full(1000, 0.05))
-    assert flat.high - flat.low > 3 * (sharp.high - sharp.low)
-
-
 def at_least(p, n_events):
     """P(n_events or more), of independent events."""
     counts = np.ones(1)

@@ -72,18 +72,6 @@ def test_a_probability_may_be_a_rounding_beyond_one(tmp_path):
         load_table(path, TableColumns(probabilities=("q",)))
 
 
-def test_labels_are_spelled_as_in_node_tables(tmp_path):
-    path = write(tmp_path, ["fraud", "fraud ", "ok", " ok"])
-    assert load_table(path, TableColumns(minority="Fraud")).labels.tolist() == [1, 1, 0, 0]
-    with pytest.raises(InputError, match=r"holds 'Fraud' \(1 row\) and 'fraud' \(2\): write them alike"):
-        load_table(write(tmp_path, ["fraud", "Fraud", "ok", "fraud"]), TableColumns(minority="fraud"))
-    with pytest.raises(InputError, match=r"labels must be names or whole numbers .* holds 0\.5 in line 4"):
-        load_table(write(tmp_path, [0, 1, 0.5, 1]))
-    several = write(tmp_path, ["TRUE", "0", "false", "1.0"], z=[0, 1.0, 1, 0], q=0.5)
-    table = load_table(several, TableColumns(labels=("y", "z"), probabilities=("p", "q")))
-    assert table.labels.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
-
-
 @pytest.mark.parametrize("probabilities", [("p",), ("rest", "p")])
 def test_a_value_may_stand_for_no_label(tmp_path, probabilities):
     path = write(tmp_path, [0, 1, 2, 2.0, "unknown"], rest=1 - np.linspace(0.05, 0.95, 5))
