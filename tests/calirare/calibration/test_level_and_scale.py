@@ -44,13 +44,3 @@ def test_a_prior_stands_for_network_logits_and_gives_way_to_labels_that_contradi
         assert np.array_equal(back.transform(moved), fitted.transform(moved))
     narrow = PriorPlattCalibrator(slope_sd=1e-3, ratio_sd=1e-3).fit(z + 5, y)
     assert narrow.level_ is None, "a prior that you narrow is kept"
-
-
-@pytest.mark.parametrize("name", ["platt", "prior-platt"])
-def test_scores_of_which_most_are_equal_but_for_rounding(name):
-    z, y = scores()
-    draw = np.random.default_rng(0)
-    z[draw.random(len(z)) < 0.7] = 0.0
-    moved = np.where(draw.random(len(z)) < 0.5, np.nextafter(z + 1000, 2000), z + 1000)
-    expected = make_calibrator(name).fit(z, y).transform(z)
-    assert np.abs(make_calibrator(name).fit(moved, y).transform(moved) - expected).max() < LEFT

@@ -324,21 +324,6 @@ def test_columns_that_may_hold_the_labels_are_named(write):
         load_dataset(write("node,size\na,1\nb,1\nc,1\n", edges))
 
 
-def test_names_that_parquet_holds_as_numbers_or_as_text_are_the_same(write, tmp_path):
-    edges, nodes = tmp_path / "e.parquet", tmp_path / "n.parquet"
-    table = pd.DataFrame({"node": ["1", "2", "3", "004"], "f": [1.0, 2, 3, 5], "label": ["a", "b", "a", "b"]})
-    ends = pd.DataFrame({"source": [1.0, 2.0], "target": [2, 3]})
-    for ids, kind in ((table, str), (table.iloc[:3], float), (table.iloc[:3], int)):
-        ids.astype({"node": kind}).to_parquet(nodes)
-        ends.to_parquet(edges)
-        graph = load_dataset(edges, features=nodes, minority="a")
-        assert graph.node_names.tolist()[:3] == ["1", "2", "3"]
-        assert graph.adjacency.to_dense()[:3, :3].tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
-    ends.assign(target=[2.5, 3]).to_parquet(edges)
-    with pytest.raises(InputError, match=r"node '2.5' has none, named in row 0: add"):
-        load_dataset(edges, features=nodes, minority="a")
-
-
 def test_a_column_of_numbers_that_fits_as_well_as_the_rows_must_be_said_to_be_it(write):
     edges = "u,v\n0,1\n1,2\n"
     path = write("f,account,y\n1.5,2,0\n2.5,0,1\n3.5,1,0\n4.5,3,1\n", edges)

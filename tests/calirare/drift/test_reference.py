@@ -70,25 +70,14 @@ def test_what_goes_wrong_is_named(name, months, outcome):
     change, where = months.DRIFTS[name]
     drift = drift_of(outcome, change(months.month(500)).graph())
     assert drift.verdict != "ok"
+    assert drift.verdict == "do not trust" or name != "next month's times"
+    assert drift.sentence.startswith(f"{drift.verdict}: ")
     worst = {finding.name for finding in drift.found}
     assert worst & set(where), drift.sentence
     assert all(finding.why for finding in drift.found)
     # What did not change raises no alarm of its own.
     columns = {finding.name for finding in drift.found if finding.part == "column"}
     assert columns <= set(where) | {"income", "insured", "age"}, columns
-
-
-def test_next_months_times_are_not_to_be_trusted(months, outcome):
-    change, _ = months.DRIFTS["next month's times"]
-    drift = drift_of(outcome, change(months.month(500)).graph())
-    assert drift.verdict == "do not trust"
-    assert drift.sentence.startswith("do not trust: ")
-    assert "first_seen (100 % of the values are outside the run's range" in drift.sentence
-    assert "last_seen (9" in drift.sentence
-    told = json.loads(json.dumps(drift.to_mapping()))
-    assert {finding["name"] for finding in told["findings"] if finding["verdict"] == "do not trust"} == set(
-        months.TIMES
-    )
 
 
 @pytest.mark.parametrize(

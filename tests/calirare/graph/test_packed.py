@@ -68,10 +68,3 @@ def test_scales_that_do_not_fit_are_refused(damage, tmp_path):
         GraphOnDisk.open(tmp_path / "g")
     with pytest.raises(InputError, match="x_scale"):
         read_graph(str(tmp_path / "g"))
-
-
-def test_no_node_and_no_number(tmp_path):
-    graph = rare_task()
-    empty = dataclasses.replace(graph, x=torch.full_like(graph.x, torch.nan), trusted=True)
-    empty.to_folder(tmp_path / "g", packing="int8")
-    assert bool(GraphOnDisk.open(tmp_path / "g").features(0, 260).x.isnan().all())

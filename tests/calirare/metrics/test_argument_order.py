@@ -10,7 +10,6 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 
-import calirare_multilabel as multilabel
 from calirare import metrics, plots
 
 # Measures of labels and probabilities.
@@ -19,14 +18,6 @@ PAIRS = {
     for name in metrics.__all__
     if name[0].islower() and list(inspect.signature(getattr(metrics, name)).parameters)[:2] == ["y_true", "p"]
 }
-MULTILABEL = (
-    "accuracy_measures",
-    "canonical_calibration_error",
-    "conditional_expectation",
-    "kde_calibration_error",
-    "marginal_ece",
-    "multilabel_report",
-)
 Y, P = np.array([0, 1, 1, 0]), np.array([0.2, 0.7, 0.4, 0.1])
 
 
@@ -38,8 +29,6 @@ def test_no_measure_is_left_out():
     for name in others:
         parameters = list(inspect.signature(getattr(metrics, name)).parameters)
         assert parameters[parameters.index("y_true") - 1] in ("metric", parameters[-1])
-    for name in MULTILABEL:
-        assert list(inspect.signature(getattr(multilabel, name)).parameters)[:2] == ["y_true", "p"]
     assert list(inspect.signature(plots.confidence_panel).parameters)[:3] == ["title", "y_true", "p"]
     assert list(inspect.signature(plots.interval_diagram).parameters)[:4] == ["y_true", "p", "lower", "upper"]
 

@@ -92,25 +92,6 @@ def test_wrong_class_ace_is_told_apart():
         assert abs(wrong - right) > 0.02
 
 
-WITH_EQUAL_BINS = {
-    "class_ace": lambda y, p, weights=None: metrics.class_ace(y, p, 1, weights=weights),
-    "macro_ace": metrics.macro_ace,
-    "macro_ace_noise_floor": lambda y, p, weights=None: metrics.macro_ace_noise_floor(y, p, n_draws=5, weights=weights)[
-        0
-    ],
-    "equal_mass_ece": metrics.equal_mass_ece,
-}
-
-
-@pytest.mark.parametrize("measure", WITH_EQUAL_BINS.values(), ids=list(WITH_EQUAL_BINS))
-def test_a_sample_of_weight_0_is_not_there(measure):
-    rng = np.random.default_rng(0)
-    p = rng.beta(1, 4, 500)
-    y = (rng.random(500) < p**1.5).astype(int)
-    kept = rng.random(500) < 0.6
-    assert measure(y, p, weights=kept.astype(float)) == pytest.approx(measure(y[kept], p[kept]), rel=1e-12)
-
-
 def test_equal_weights_are_none_where_probabilities_are_tied():
     """A bin's end that falls on a sample does so whatever the weights' sums are rounded to."""
     for seed in range(60):
