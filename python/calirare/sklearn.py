@@ -46,13 +46,13 @@ LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves
 
 
 class GraphClassifier(ClassifierMixin, BaseEstimator):
-    """`calirare.train`: a detector with probabilities calibrated on its labels, each without itself.
+    """`calirare.train` as a scikit-learn classifier, calibrated on out-of-fold predictions of its labels.
 
     **With a graph** X holds node numbers, [n] or [n, 1], and y their labels; labels the graph itself has are never
     read. It is transductive: features and edges of all nodes are seen in every fit, also those of nodes held out by a
     cross-validation, whose labels are not. Scores so measured hold for further nodes of this graph. A prediction at a
     node of `fit` has seen its label: judge by held-out nodes (`cross_val_predict`). A node can be given only once, and
-    none that carries edges alone (`Graph.scored`).
+    only target nodes (`Graph.scored`), no auxiliary ones.
 
     **Without a graph** X is a table of features, dense or sparse, [n, d], and every row a node without edges, so that
     trees and perceptrons are what is left of the detectors, with the same calibration; rows that were never seen are
@@ -65,8 +65,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         graph: with features; None: X is a table.
         preset: "default", or "paper": the graph convolution of the paper on features as they are, calibrated as there.
         model: the detector, as `--model` names it; None: that of the preset, "auto" or "gcn".
-        target: what `predict_proba` is calibrated for: "population" (each node alike, what log loss, Brier score and
-            scikit-learn's users mean; `calirare.train` has "balanced") or "balanced" (classes equally common).
+        target: what `predict_proba` is calibrated for: "population" (the true base rate, as log loss and Brier score
+            assume; also the default of `calirare.train`) or "balanced" (classes equally common).
         epochs: gradient steps, or "auto": by leave-one-out loss.
         hidden: width of the hidden layers, or "auto".
         n_layers: number of layers.
@@ -289,7 +289,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         if beside.numel():
             name = self.graph.node_name(int(beside[0]))
             raise InputError(
-                f"GraphClassifier: X must hold nodes that are scored, but node {name!r} carries edges alone: take "
+                f"GraphClassifier: X must hold target nodes, but node {name!r} is an auxiliary node: take "
                 "numbers of graph.scored_nodes"
             )
         return self.graph, nodes

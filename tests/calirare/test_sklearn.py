@@ -145,9 +145,7 @@ def test_nodes_that_carry_edges_alone_are_not_of_the_population():
     assert classifier.outcome_.to_frame()["node"].tolist() == SEEN.tolist()
     assert classifier.outcome_.graph.notes == ("told",)
     for ask in (lambda: classifier.fit(HELD_OUT, Y[HELD_OUT]), lambda: classifier.predict([7, 231])):
-        with pytest.raises(
-            InputError, match=r"X must hold nodes that are scored, but node '2(00|31)' carries edges alone"
-        ):
+        with pytest.raises(InputError, match=r"X must hold target nodes, but node '2(00|31)' is an auxiliary node"):
             ask()
 
 

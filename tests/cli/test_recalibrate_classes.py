@@ -105,8 +105,8 @@ def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
     assert new.predict(graph, lambda note: pytest.fail(note)) is not None
     assert call("report", "--run", tmp_path / "new").code == 0
     page = " ".join((tmp_path / "new" / "report.html").read_text().split())
-    assert "The maps were fitted anew on 400 fresh labels of fresh" in page
-    assert "There are no slices: the maps were fitted anew on labels of fresh" in page
+    assert "The calibrators were fitted again on 400 fresh labels of fresh" in page
+    assert "There are no slices: the calibrators were fitted again on labels of fresh" in page
 
 
 def test_a_sharpness_that_is_wrong_is_mended_by_a_map_of_the_same_kind(run):
@@ -174,7 +174,7 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     assert new.to_frame().y[nodes].tolist() == [NAMES[c] for c in truth.y[nodes].tolist()]
     assert call("report", "--run", folder, "--against", run).code == 0
     page = " ".join((folder / "report.html").read_text().split())
-    assert "The maps were fitted anew on 230 fresh labels of the graph." in page
+    assert "The calibrators were fitted again on 230 fresh labels of the graph." in page
     assert "Parts of fewer than" in page, "slices are there"
     note = call("update", "--run", folder, "--labels", labels, "--out", tmp_path / "two").err
     assert "so P(class) moves by that too: recalibrate the new run again" in " ".join(note.split())

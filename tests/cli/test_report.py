@@ -99,7 +99,7 @@ def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(
         page = read(run / "report.html")
         assert words in page.text
         assert "on 90 labelled nodes, " in page.text
-        assert ("Its map follows the prevalence" in page.text) == bool(more)
+        assert ("Its calibrator uses the prevalence" in page.text) == bool(more)
         assert "each judged without its own label." in page.text
         assert ("rare share of its labelled neighbours" in page.text) == bool(folds)
         assert ".." not in page.text.partition("There are no slices")[2].partition("\n")[0]
@@ -140,11 +140,11 @@ def test_the_drift_of_another_graph_is_told(quick_run, graph_file, tmp_path):
     page = read(tmp_path / "d.html")
     for words in ("Another graph: <b>later", f"Of {other.n_nodes} nodes", f"P(1) there: {told['verdict']}", HOSTILE[0]):
         assert words in page.text.replace("P(class 1)", "P(1)")
-    assert "by chance" in page.text
+    assert "bound" in page.text
     for wrong in ("{}", "[]", "nothing", '{"verdict": "ok"}'):
         (tmp_path / "w.json").write_text(wrong)
         again = call("report", "--run", quick_run, "--drift", tmp_path / "w.json", "--out", tmp_path / "e.html")
-        assert "--drift must be a JSON file that `calirare predict` wrote" in assert_refused(again)
+        assert "--drift must be the JSON file that `calirare predict` writes" in assert_refused(again)
     gone = call("report", "--run", quick_run, "--drift", tmp_path / "gone.json", "--out", tmp_path / "e.html")
     assert "gone.json" in assert_refused(gone)
 
@@ -178,7 +178,7 @@ def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
     for title, count in (("Here and not there", gained), ("There and not here", lost)):
         assert f"{title}: {count or 'none'}" in page.text
     assert gained + lost > 0, "or there is nothing to see"
-    for words in ("Settings that differ", "decision.decide", "Beside another run: <b>other", "AUPRC"):
+    for words in ("Settings that differ", "decision.decide", "Compared with another run: <b>other", "AUPRC"):
         assert words in page.text
     assert "loo.damping" not in page.text.partition("How to make it again")[0], "a setting that is the same"
     assert "b" not in page.tags
@@ -198,8 +198,8 @@ def test_a_run_whose_maps_are_new_is_told_apart_from_what_it_was(graph_file, tmp
         assert said.code == 0, said.err
         text = read(page).text
         cells = [f"{n} labels of {graph_file.stem}" if each == anew else "no fresh labels" for each in pair]
-        assert f"maps fitted anew on{''.join(cells)}" in text
-        assert f"Maps were fitted anew on fresh labels {of_which} after the run" in text
+        assert f"recalibrated on{''.join(cells)}" in text
+        assert f"Recalibrated on fresh labels after training: {of_which}." in text
 
 
 def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
@@ -209,4 +209,4 @@ def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
     assert "No setting differs" in text
     assert "Here and not there: none" in text
     assert "Parts of fewer than 10 nodes are left out." in text
-    assert "fitted anew" not in text.partition("Beside another run")[2]
+    assert "was recalibrated" not in text.partition("Compared with another run")[2]

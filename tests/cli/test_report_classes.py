@@ -70,7 +70,7 @@ def test_two_runs_of_many_classes_stand_side_by_side(place, page):
     known = differ & (one.y != "")
     right = [int((known & (table.y == table.prediction)).sum()) for table in (one, two)]
     assert f"Of those with a label ({known.sum()}) it is right here for {right[0]}, there for {right[1]}" in text
-    for words in ("Beside another run: two", "Settings that differ", "training.epochs 40 3", "Two runs"):
+    for words in ("Compared with another run: two", "Settings that differ", "training.epochs 40 3", "Two runs"):
         assert words in text
     assert "The runs are judged on different nodes" in text
     assert "loo.damping" not in text.partition("How to make it again")[0], "a setting that is the same"
@@ -96,7 +96,7 @@ def test_the_nodes_that_differ_are_told_the_furthest_apart_first(place):
     assert found["same_nodes"]
     assert "judged on different nodes" in found["caveat"]
     assert "Maps are of labels of shifted, where classes may be in other shares." in found["caveat"]
-    assert ("maps fitted anew on", "no fresh labels", "400 labels of shifted") in found["measures"]
+    assert ("recalibrated on", "no fresh labels", "400 labels of shifted") in found["measures"]
 
 
 def test_labels_that_only_the_other_run_has_and_nodes_of_one_alone(place):
@@ -117,7 +117,7 @@ def test_a_run_beside_itself_differs_in_nothing(place, tmp_path):
     assert "No setting differs" in text
     assert "0 of 500 nodes of both runs." in text
     assert "judged on different nodes" not in text
-    assert "maps fitted anew" not in text
+    assert "recalibrated on" not in text
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):
 def test_what_cannot_be_used_is_refused(quick_run, tmp_path, trained_quickly):
     for words, told in (
         (("--out", quick_run / "a.sqlite"), "lies in a run's folder, which is replaced as a whole"),
-        (("--out", tmp_path), "is no file, a file is wanted"),
+        (("--out", tmp_path), "is a folder; give a file with --out"),
         (("--port", 70000), "--port must be from 0 (any that is free) to 65535, got 70000"),
         (("--port", -1), "--port must be from 0 (any that is free) to 65535, got -1"),
         (("--export", tmp_path / "labels.txt"), "--export must end in .csv"),

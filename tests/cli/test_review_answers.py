@@ -131,7 +131,7 @@ def test_answers_are_exported_where_their_run_has_gone_or_has_other_classes(quic
     quick_run.rename(tmp_path / "elsewhere")
     said = call("review", "--run", quick_run, "--export", tmp_path / "two.csv")
     assert (said.code, (tmp_path / "two.csv").read_text()) == (0, '"node","label"\n"a","fraud"\n')
-    assert "note: the labels were not held against the run's: " in said.err
+    assert "note: the labels could not be compared with the run's: " in said.err
     path.write_text("hello" * 1000)
     assert call("review", "--run", quick_run, "--export", tmp_path / "three.csv").code == 2
 
@@ -151,7 +151,7 @@ def test_a_file_that_goes_while_it_is_open_is_written_anew_with_all_answers(gone
         for side in gone:
             path.with_name(path.name + side).unlink()
         verdicts.say("y", REST)
-        assert verdicts.moved == f"{path} was removed while it was open, and written anew with all answers"
+        assert verdicts.moved == f"{path} was removed while it was open, and was written again with all answers"
         assert verdicts.path == path
         shutil.copytree(path.parent, tmp_path / "killed")  # as a kill would leave it
         assert verdicts.undo(verdicts.latest()["y"].number)
@@ -185,5 +185,5 @@ def test_the_page_says_that_the_file_was_removed(trained_quickly, tmp_path):
     with served(trained_quickly, tmp_path / "a.sqlite") as server:
         (tmp_path / "a.sqlite").unlink()
         assert post(server, "say", place=0, answer=RARE)[0] == 303
-        assert "a.sqlite was removed while it was open, and written anew with all answers." in ask(server)[2]
+        assert "a.sqlite was removed while it was open, and was written again with all answers." in ask(server)[2]
         assert len(rows_of(tmp_path / "a.sqlite")) == 1

@@ -89,7 +89,7 @@ def test_all_faults_are_said_at_once_with_the_names_of_nodes(tmp_path):
     said = call("train", "--dataset", edges, *STRICT, "--minority", "fraud", *QUICK, "--out", tmp_path / "run")
     assert (said.code, said.out) == (2, "")
     lines = said.err.splitlines()
-    assert lines[0] == "calirare: 5 faults to mend:"
+    assert lines[0] == "calirare: 5 faults to fix:"
     for line, (file, words) in zip(
         lines[1:],
         [

@@ -1,4 +1,4 @@
-"""The errors a user meets, beside Python's own."""
+"""The library's own exceptions."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class FaultsError(InputError):
     Each is as short as the message of an `InputError`, and has a line of its own.
 
     Attributes:
-        faults: a sentence each: what, where, how to mend it.
+        faults: a sentence each: what, where, how to fix it.
     """
 
     MOST = 20  # that a message lists
@@ -39,7 +39,7 @@ class FaultsError(InputError):
         self.faults = tuple(one_line(fault) for fault in dict.fromkeys(faults))
         shown, n = self.faults[: self.MOST], len(self.faults)
         more = [f"and {n - self.MOST} more"] if n > self.MOST else []
-        ValueError.__init__(self, shown[0] if n == 1 else "\n  ".join([f"{n} faults to mend:", *shown, *more]))
+        ValueError.__init__(self, shown[0] if n == 1 else "\n  ".join([f"{n} faults to fix:", *shown, *more]))
 
 
 class NotConvergedError(RuntimeError):

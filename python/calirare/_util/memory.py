@@ -106,5 +106,5 @@ def resamples_for(samples: int) -> int:
 
 
 def draws_for(samples: int) -> int:
-    """Returns how many draws of a noise floor take about a second; of k classes a row counts as k samples."""
+    """Returns how many simulations of a perfect model take about a second; with k classes a row counts as k samples."""
     return max(LEAST, min(DRAWS, WORK // max(samples, 1)))

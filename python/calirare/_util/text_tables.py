@@ -137,7 +137,7 @@ def _kind(cell: str) -> str:
 
 
 def _count_up(names: Sequence[str]) -> bool:
-    """Returns whether names are the numbers of columns, or beside one in text ascending numbers, such as quantiles."""
+    """Returns whether names are numbers of columns, or ascending numbers, such as quantiles, and one text."""
     numbers = [float(name) for name in names if _kind(name) in (WHOLE, DECIMAL)]
     n = len(numbers)
     counted = n > 1 and numbers == [numbers[0] + i for i in range(n)] and numbers[0] in (0, 1)

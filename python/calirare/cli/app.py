@@ -120,7 +120,9 @@ def version() -> str:
 
 
 def _help() -> str:
-    others = {n: f"Of the package {e.dist.name if e.dist else n}." for n, e in sorted(plugins.commands().items())}
+    others = {
+        n: f"Command of the package {e.dist.name if e.dist else n}." for n, e in sorted(plugins.commands().items())
+    }
     ours = {name: command.help for name, command in COMMANDS.items()}
     rows = [f"  {name:<12}{text}" for name, text in (others | ours).items()]
     options = ["  --version   Print the version.", "  --help      Print this, or after a command its options."]

@@ -39,7 +39,7 @@ def run(
 
     Raises:
         InputError: the folder is not a run, the graph that was named is another one, a file cannot be used, nothing is
-            to be exported, or the port cannot be had.
+            to be exported, or the port is not available.
     """
     path = out or folder.resolve().with_name(folder.resolve().name + SUFFIX)
     if to is not None:
@@ -88,7 +88,7 @@ def _use(folder: Path) -> str:
 
 
 def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:
-    """Returns what to heed of exported labels where the run was trained anew since; empty: nothing."""
+    """Returns what to heed of exported labels where the run was trained again since; empty: nothing."""
     try:
         saved = load(folder)
         now = saved.fingerprint
@@ -97,7 +97,7 @@ def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:
         why = other_nodes(verdicts.graph, now, list(labels["node"]), saved.to_frame()["node"])
         return f"the labels are of another graph, {why}" if why else labels_met(labels, saved)
     except InputError as error:
-        return f"the labels were not held against the run's: {error}"
+        return f"the labels could not be compared with the run's: {error}"
 
 
 def _serve(session: ReviewSession, port: int, path: Path) -> None:

@@ -209,7 +209,7 @@ class Explanation:
         if all(abs(each.effect) < LITTLE for each in self.labels):
             return "No single label moves it by 0.1 points." + self._of_needed()
         parts = list[str]()
-        for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
+        for sign, words in ((1, "raises it most"), (-1, "lowers it most")):
             found = next((each for each in self.labels if sign * each.effect >= LITTLE), None)
             if found is not None and not parts:
                 whose = "Its own label" if found.own else f"The label of {found.name}"
@@ -226,13 +226,13 @@ class Explanation:
             edge = self.edges[0]
             beside = [listed(edge.types)] * bool(edge.types) + [f"labels there: {edge.beyond}"] * bool(edge.beyond)
             more = f" ({'; '.join(beside)})" if beside else ""
-            parts.append(f"Of its edges that to {edge.name}{more} counts most: without it {written(edge.without)}")
+            parts.append(f"the edge to {edge.name}{more} matters most: without it {written(edge.without)}")
         if self.features:
             share = self.features[0]
             known = share.value is None or share.name.endswith(f"={share.value}")
             value = "" if known else f" ({share.value})"
-            way = "for" if share.share > 0 else "against"
-            parts.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
+            way = "raises" if share.share > 0 else "lowers"
+            parts.append(f"the feature {share.name}{value} {way} it most, by {abs(share.share):.2f} in log-odds")
         text = "; ".join(parts)
         return text[:1].upper() + text[1:] + "." if text else ""
 
@@ -294,5 +294,5 @@ def apart(p: float, threshold: float) -> str:
 
 
 def near(p: float) -> str:
-    """Returns a probability with three digits where that tells it from 0 and 1: it may be next to a threshold."""
+    """Returns a probability with three digits, or with more if it would read as 0 or 1."""
     return f"{p:.3f}" if 0.005 <= p <= 0.995 else written(p)

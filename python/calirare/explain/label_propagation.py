@@ -16,8 +16,11 @@ from calirare.graph import Graph, default_names
 from calirare.models import STEPS, LabelPropagationFit, propagation_step
 from calirare_ext import Csr
 
-NEARBY = "labels nearby"
-HELD = "edges of spread labels: what its neighbours know of the labels is held as it was learnt"
+NEARBY = "label propagation"
+HELD = (
+    "effects of edges on label propagation are approximate: when an edge is removed, the neighbours' propagated "
+    "labels are not recomputed"
+)
 EXPECTED = 10_000_000  # nodes times labels whose parts are kept
 ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
 
@@ -66,7 +69,7 @@ class ExplainablePropagation(ExplainableModel):
         return torch.stack(out)
 
     def shares(self, nodes: Tensor) -> Shares | None:
-        """See `ExplainableModel.shares`: nothing but labels nearby."""
+        """See `ExplainableModel.shares`: label propagation is the only contribution."""
         names = frozenset(self.graph.feature_names or default_names(self.graph.n_features))
         z = self.logits(nodes)
         return Shares(torch.zeros_like(z), (made(NEARBY, names),), z.nan_to_num(nan=0.0)[:, None])

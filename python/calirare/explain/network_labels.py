@@ -180,7 +180,7 @@ class DualLabels(NetworkLabels):
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """Of each label, float64 [m (k - 1), m]."""
+        """Returns a column of coefficients for each label, float64 [m (k - 1), m]."""
         m, width = self.error.shape
         blocks = self.inverse.view(m, width, m, width).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
         pulls = torch.linalg.solve(self.damping * blocks, self.error[:, :, None])
@@ -269,7 +269,7 @@ class PrimalLabels(NetworkLabels):
 
     @cached_property
     def directions(self) -> Tensor:
-        """Of each label, float64 [p, m]."""
+        """Returns a direction in parameter space for each label, float64 [p, m]."""
         return primal_directions(self.linearised, self.damping)[0].T
 
     def _without_each(self, field: ReceptiveField) -> Tensor:

@@ -1,4 +1,4 @@
-"""The gradients of new labels' losses where all of them have come to rest beside the quadratic of the old ones."""
+"""The gradients of new labels' losses at the minimum of these losses and a quadratic model of the old ones."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class TreeLabels(abc.ABC):
 
 
 class BoostedLabels(TreeLabels):
-    """Of trees that were grown one round upon the other.
+    """Effects of labels on gradient boosting, whose trees are grown round by round.
 
     Args:
         leaves: the trees.
@@ -234,7 +234,7 @@ class BoostedLabels(TreeLabels):
 
 
 class ForestLabels(TreeLabels):
-    """Of trees that are averaged, those of each class on their own; of two classes those of class 1.
+    """Effects of labels on averaged trees, a forest for each class; with two classes one for class 1.
 
     Args:
         each: the trees of each class.

@@ -19,7 +19,7 @@ from calirare.run import TOGETHER, SavedRun
 QUIET = ("data.relabel", "device", "seed")  # compared as all others, listed last
 ABSENT = "not there"
 NO_FRESH = "no fresh labels"
-FRESH = "maps fitted anew on"
+FRESH = "recalibrated on"
 SHOWN = 25  # rows of the table of nodes whose likeliest class differs
 NAMED = 3  # classes that an error names
 OF_CLASS = (
@@ -74,7 +74,7 @@ def _of_alerts(
     same_tests: bool,
     fresh: tuple[str, str],
 ) -> dict[str, Any]:
-    """Returns what `against` tells of runs for a rare class."""
+    """Returns the comparison of two runs for a rare class."""
     both = _joined(predictions, frame)
     gained, lost = both["alert"] > both["alert_there"], both["alert"] < both["alert_there"]
     counts = {
@@ -102,7 +102,7 @@ def _of_classes(
     names: tuple[str, ...],
     same_tests: bool,
 ) -> dict[str, Any]:
-    """Returns what `against` tells of runs of many classes."""
+    """Returns the comparison of two runs of many classes."""
     first, second = _common(predictions, frame)
     apart = (first["prediction"] != second["prediction"]).to_numpy()
     differ, other = first[apart], second[apart]
@@ -140,8 +140,8 @@ def _of_maps_before(fresh: tuple[str, ...]) -> str:
     if not those:
         return ""
     return (
-        f"Maps were fitted anew on fresh labels {' and '.join(those)} after the run: its numbers and alerts below are "
-        "of the maps before, what calirare predict says is of the new ones."
+        f"Recalibrated on fresh labels after training: {' and '.join(those)}. Numbers and alerts below are from "
+        "before; calirare predict uses the new calibrators."
     )
 
 

@@ -49,12 +49,12 @@ class AnswersFile:
         self._files = _found(self.path)
 
     def secure(self) -> None:
-        """Holds the files at the path against those that are open; writes all anew where some have gone.
+        """Checks that the files at the path are those that are open; writes them again where some are missing.
 
         Where another file has taken the place, that one is left alone, and the file goes on under another name.
 
         Raises:
-            InputError: it cannot be written anew.
+            InputError: it cannot be written again.
         """
         now = _found(self.path)
         if now == self._files:
@@ -65,11 +65,11 @@ class AnswersFile:
             self._write_anew(target, [] if foreign else [self.path.with_name(self.path.name + s) for s in SIDES[1:]])
         told = f"was replaced by another file while it was open: answers go on in {target}, which has all of them"
         self.note = (
-            f"{before} {told if foreign else 'was removed while it was open, and written anew with all answers'}"
+            f"{before} {told if foreign else 'was removed while it was open, and was written again with all answers'}"
         )
 
     def _write_anew(self, target: Path, left: list[Path]) -> None:
-        """Writes what is open to a path, takes away what is left beside it, and goes on there."""
+        """Writes all answers to a path, removes leftover files next to it, and continues there."""
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f"{target.name}.part")
         part.unlink(missing_ok=True)
@@ -106,7 +106,9 @@ class AnswersFile:
 
 def unusable(path: Path, error: Exception) -> InputError:
     """Returns what to say of a file that cannot be used."""
-    return InputError(f"review: {path} cannot be used as a file of answers: {error}: mend it, or take another --out")
+    return InputError(
+        f"review: {path} cannot be used as a file of answers: {error}. Repair it, or choose another file with --out."
+    )
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -128,6 +130,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _free(path: Path) -> Path:
-    """Returns a path beside another one where nothing lies."""
+    """Returns a free path next to another one."""
     beside = (path.with_name(f"{path.stem}-{i}{path.suffix}") for i in count(2))
     return next(each for each in beside if _found(each) == [None] * len(SIDES))

@@ -37,7 +37,7 @@ def _verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
 
 
 def class_values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
-    """Returns what the template shows beside slices, reasons and labels, by the run's metrics.json and review.csv."""
+    """Returns the template's values without slices, reasons and labels, from the run's metrics.json and review.csv."""
     graph = metrics["graph"]
     side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
     head, rows = _together(metrics)
@@ -78,12 +78,12 @@ def _lead(metrics: dict[str, Any], side: str) -> list[str]:
 
 def _anew(facts: dict[str, Any]) -> str:
     """Returns what a reader should know of a run whose maps were fitted on fresh labels."""
-    told = f"The maps were fitted anew on {amount(facts['labels'], 'fresh label')}"
+    told = f"The calibrators were fitted again on {amount(facts['labels'], 'fresh label')}"
     if facts["own_graph"]:
         return f"{told} of the graph."
     return (
         f"{told} of {facts['graph']}: probabilities are right where classes are as common as there, and measures are "
-        "of these labels, each by maps without it."
+        "of these labels, cross-fitted."
     )
 
 
@@ -107,7 +107,7 @@ def _each(row: dict[str, Any]) -> list[str]:
 
 
 def _unsure(queue: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, str]]:
-    """Returns the first rows of the queue, with the likeliest class beside the predicted one."""
+    """Returns the first rows of the queue, with the predicted class and the most likely other one."""
     first = queue.head(UNSURE)
     p = first[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
     rows = []
@@ -134,7 +134,10 @@ def sliced_classes(graph: Graph, predictions: pd.DataFrame, metrics: dict[str, A
     """Returns the slices of the test nodes by their confidence, or why there are none."""
     anew = metrics.get("recalibrated")
     if anew is not None and not anew["own_graph"]:
-        return [], f"the maps were fitted anew on labels of {anew['graph']}, where classes may be in other shares"
+        return (
+            [],
+            f"the calibrators were fitted again on labels of {anew['graph']}, where classes may be in other shares",
+        )
     known = (predictions["split"] == "test") & (predictions["y"] != "")
     told = np.flatnonzero(known.to_numpy())
     if len(told) == 0:

@@ -27,8 +27,8 @@ OF_KNOWN = {
     "precision_recall.png": "Precision against recall of the known nodes",
 }
 EARLIER = (
-    "The maps were fitted anew on fresh labels after the run: its numbers, alerts and pictures are of the maps before, "
-    "the reasons of alerts and what calirare predict says of the new ones."
+    "The run was recalibrated on fresh labels. Its numbers, alerts and pictures are from before; the reasons of alerts "
+    "and calirare predict use the new calibrators."
 )
 UNCHECKED = "no label can tell whether it is right: read the probabilities as estimates"
 MEANING = {
@@ -51,14 +51,14 @@ def lead(metrics: dict[str, Any]) -> list[str]:
         f"A graph of {amount(graph['nodes'], 'node')}{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
         f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
         f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}), "
-        f"where chance reads {found['prevalence']:.3f}, on {judged}.",
+        f"against {found['prevalence']:.3f} for a random ranking, on {judged}.",
     ]
     check = metrics["population_check"]
     if check is not None:
         verdict = check["verdict"]
         unchecked = check["events"] is None and verdict == "caution"
         meaning = UNCHECKED if unchecked else MEANING.get(verdict, "")
-        of = "" if check["events"] is None else "of the labels that calibrate, each by a map without it, "
+        of = "" if check["events"] is None else "on the calibration labels (cross-fitted), "
         lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(of + check['reason'])}")
     decision = metrics["decision"]
     lines.append(f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}.")
@@ -87,7 +87,7 @@ def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Returns measure, value, interval and what chance reads."""
+    """Returns measure, value, interval and the value of a random ranking."""
     found = side_of(metrics["detection"], metrics)
 
     def row(name: str, label: str, chance: str, at: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -24,7 +24,7 @@ class Elsewhere:
         verdict: whether P(rare) may be relied on there.
         verdict_class: the same in the style of the page.
         sentences: what to expect there, and what differs.
-        rows: part, name, what is compared, here, in training, by chance, verdict; the most doubtful first.
+        rows: part, name, what is compared, here, in training, bound, verdict; the most doubtful first.
     """
 
     name: str
@@ -46,7 +46,7 @@ def read_elsewhere(path: Path) -> Elsewhere:
         raise InputError(f"report: --drift must be a file that can be read, got {path}: {error.strerror}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"report: --drift must be a JSON file that `calirare predict` wrote beside its table, and {path} is another"
+            f"report: --drift must be the JSON file that `calirare predict` writes next to its table, got {path}"
         ) from error
 
 
@@ -60,7 +60,7 @@ def _told(said: dict[str, Any]) -> Elsewhere:
     if said["doubt"]:
         sentences.append(sentence(f"by the check of the run's labels {said['doubt']}"))
     if drift is None:
-        return Elsewhere(said["graph"], verdict, CLASS_OF[verdict], [*sentences, "Nothing tells of drift."], [])
+        return Elsewhere(said["graph"], verdict, CLASS_OF[verdict], [*sentences, "Drift was not checked."], [])
     sentences.append(sentence(f"drift: {drift['sentence']}"))
     findings = sorted(drift["findings"], key=lambda each: -VERDICTS.index(each["verdict"]))
     return Elsewhere(said["graph"], verdict, CLASS_OF[verdict], sentences, [_row(each) for each in findings])

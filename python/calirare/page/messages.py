@@ -1,4 +1,4 @@
-"""What a page of the review tells of answers: what was saved, taken back, or said meanwhile by another page."""
+"""Messages of the review page: an answer was saved, taken back, or changed meanwhile by another page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Clash:
 
 
 def last(answers: Mapping[str, Answer], words: Words, before: int | None = None, sentence: str = "") -> Message:
-    """Returns what is told of the last answer, of those with a number below `before`, which can be taken back."""
+    """Returns the message on the last answer that can be taken back, with a number below `before`."""
     below = [said for said in answers.values() if before is None or said.number < before]
     found = below[-1] if below else None
     of_undo = "" if found is None else f"Last answer: {shortened(found.node)} is {words(found)}, {when(found)}."
@@ -50,13 +50,13 @@ def last(answers: Mapping[str, Answer], words: Words, before: int | None = None,
 
 
 def saved(number: int, answers: Mapping[str, Answer], words: Words) -> Message:
-    """Returns what is told after an answer was given; of one that stands no more, what was given last."""
+    """Returns the message after an answer; if it was replaced since, the message on the last one."""
     said = next((each for each in answers.values() if each.number == number), None)
     return last(answers, words) if said is None else Message(f"Saved: {shortened(said.node)} is {words(said)}.", said)
 
 
 def taken_back(said: Answer, verdicts: Verdicts, words: Words) -> Message:
-    """Returns what is told after an answer was to be taken back, and then the one before it."""
+    """Returns the message after taking an answer back, and the answer before it."""
     answers = verdicts.latest()
     if verdicts.undone(said.number):
         return last(answers, words, said.number, f"Taken back: {shortened(said.node)} is {words(said)}, {when(said)}.")

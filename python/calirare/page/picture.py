@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 
 
 def picture_of(path: Path, words: str, wide: bool = True) -> Picture:
-    """Returns a picture of a run, arguments as the attributes; one that is not there is told of by its address."""
+    """Returns a picture of a run, arguments as the attributes; the address of a missing one is None."""
     if not path.is_file() or path.stat().st_size == 0:
         return Picture(words, None, wide, ())
     address = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")

@@ -129,7 +129,7 @@ def _explained(saved: SavedRun, graph: Graph | None, why_not: str, queue: pd.Dat
 
 
 def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame) -> dict[str, Any]:
-    """Returns what the template shows beside the slices."""
+    """Returns the template's values without the slices."""
     graph = metrics["graph"]
     head, rows = content.probability_table(metrics)
     verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
@@ -166,10 +166,10 @@ def _other_map(saved: SavedRun) -> str:
     """Returns in what the run's map is not the one by which an audit judges labels, a sentence, or nothing."""
     settings = saved.scorer.settings
     if (saved.folder / RECALIBRATION).is_file():
-        return "Its map was fitted anew on fresh labels."
+        return "Its calibrator was fitted again on fresh labels."
     if settings.method != "jackknife" or settings.calibration.map != "prior":
-        return "Its map is not the default one, which alone is fitted without each."
-    return "" if settings.calibration.prevalence is None else "Its map follows the prevalence that was given."
+        return "Its calibrator is not the default one, the only one that can be cross-fitted."
+    return "" if settings.calibration.prevalence is None else "Its calibrator uses the prevalence that was given."
 
 
 def _sliced(graph: Graph, predictions: pd.DataFrame, audit: Audit | None, doubt: str) -> Sliced:
@@ -189,7 +189,7 @@ def _sliced(graph: Graph, predictions: pd.DataFrame, audit: Audit | None, doubt:
         rare = (predictions["y"].to_numpy()[told] == 1).astype(bool)
         return Sliced(slices_of(variables_of(graph, p), p[scored[told]], rare, scored[told]), "", TESTED)
     if audit is None:
-        return Sliced([], f"the run has no labelled test nodes, and no label is judged without itself. {doubt}")
+        return Sliced([], f"the run has no labelled test nodes and no out-of-fold predictions of its labels. {doubt}")
     labels, rare = np.full(graph.n_nodes, np.nan), audit.given == 1
     labels[audit.nodes] = rare
     p = np.where(rare, audit.p_given, 1 - audit.p_given)

@@ -78,7 +78,7 @@ def _other(found: Mapping[str, str], node: str, label: str) -> bool:
 
 
 def classes_told(before: Sequence[str], now: Sequence[str]) -> str:
-    """Returns what tells two runs' classes apart, a clause."""
+    """Returns how the classes of two runs differ, a clause."""
     return f"the classes {_named(before)}, and the run's are {_named(now)}"
 
 

@@ -50,7 +50,7 @@ class ReviewServer(ThreadingHTTPServer):
         port: of 127.0.0.1; 0: any that is free.
 
     Raises:
-        InputError: the port cannot be had.
+        InputError: the port is not available.
 
     Attributes:
         session: the queue.
@@ -65,7 +65,7 @@ class ReviewServer(ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise InputError(f"review: port {port} of {HOST} cannot be had: {error}: take another --port") from error
+            raise InputError(f"review: cannot listen on port {port}: {error}. Choose another with --port.") from error
 
     def server_bind(self) -> None:
         """Binds without asking for the name of the host."""
@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._done)
 
     def _answer(self, what: Any) -> None:
-        """Answers a request that may be answered; whatever goes wrong is told in a sentence."""
+        """Answers an allowed request; any error is reported in a sentence."""
         try:
             what(self._checked())
         except RefusedError as error:

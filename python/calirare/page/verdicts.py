@@ -118,10 +118,10 @@ class Verdicts:
             facts = {"format": OF_CLASSES, "graph": graph, "classes": json.dumps(list(class_names))}
         if (path.parent / LIST).exists():
             raise InputError(
-                f"review: {path} lies in a run's folder, which is replaced as a whole: take an --out beside it"
+                f"review: {path} lies in a run's folder, which is replaced as a whole: choose an --out outside of it"
             )
         if path.exists() and not path.is_file():
-            raise InputError(f"review: {path} is no file, a file is wanted: take another --out")
+            raise InputError(f"review: {path} is a folder; give a file with --out")
         self._file = AnswersFile(path)
         try:
             with self._file.faults():

@@ -128,7 +128,7 @@ def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -
 
 
 def _write(axes: Axes, place: tuple[float, float], spot: Spot) -> None:
-    """Writes name and effect beside a node, away from the middle."""
+    """Writes name and effect next to a node, away from the middle."""
     x, y = place
     side = "left" if x > 0.01 else "right" if x < -0.01 else "center"
     effect = f"{spot.effect:+.2f}" if round(spot.effect, 2) else "0.00"
@@ -141,8 +141,8 @@ def _legend(axes: Axes, of: str, rest: str) -> None:
     from matplotlib.lines import Line2D
 
     lines = [
-        Line2D([], [], color=GAP, linewidth=3, label=f"edge speaks for {_short(of)}"),
-        Line2D([], [], color=DARK, linewidth=3, linestyle=(0, (2.2, 1.2)), label="edge speaks against"),
+        Line2D([], [], color=GAP, linewidth=3, label=f"edge raises P({_short(of)})"),
+        Line2D([], [], color=DARK, linewidth=3, linestyle=(0, (2.2, 1.2)), label="edge lowers it"),
     ]
     words = ((None, "no label"), ("rest", f"labelled, {_short(rest)}"), ("rare", f"labelled, {_short(of)}"))
     for kind, label in words:

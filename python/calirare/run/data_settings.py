@@ -54,7 +54,7 @@ class Data:
         source_column: column of the edge table where an edge starts; none: source, src, from or u.
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
         relation: column of the edge table with the types of the edges, each a relation of its own.
-        directed: keep the directions of the edges too, beside the graph without them.
+        directed: also use the directions of the edges, in addition to the undirected graph.
         time: column of the edge table: when an edge came to be, a number or a date.
         as_of: edges after this time are left out; a date without a time means the end of that day.
         edge_columns: columns of the edge table, numbers or times, that become features of the nodes: of a number mean,
@@ -63,9 +63,9 @@ class Data:
             split; as `calirare update` writes one.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
         leave_out: columns of the node table that are not read, such as what is known only after the case.
-        unknown: values of labels that stand for no label, beside an empty cell and -1, such as unknown or 2.
-        impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
-            refuses it.
+        unknown: values of labels that mean no label, in addition to an empty cell and -1, such as unknown or 2.
+        impute: what a missing number becomes: "median", "zero", or "error", which refuses it; a column that marks
+            the missing cells is added.
         scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
             "row" (sums to 1), "tfidf", "svd", "none" or "stored" (as the graph says).
         duplicates: repeated edges: "error", "drop" or "sum"; none: of tables drop, of those with weights sum, else
@@ -74,8 +74,9 @@ class Data:
         unknown_ends: nodes of the edges that the node table does not have: "error", "drop", which leaves their edges
             out, or "add", which joins them as nodes without features that are not scored; none: error, but add where
             all ends of one column are so (devices, cards, merchants).
-        scored: column of the node table and its values, such as kind=account: the nodes that P(rare) is told of; the
-            others carry edges alone and have no label; none: every node with a row.
+        scored: only score nodes with this value of a column of the node table, such as kind=account; other nodes
+            (devices, cards) are kept for their edges but are neither scored nor trained on; none: every node with a
+            row.
         symmetrize: add the missing direction of every edge, as is done with tables in any case.
         download: fetch a named data set that is not there.
     """

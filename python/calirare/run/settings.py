@@ -46,10 +46,10 @@ class Training:
     """How the detector is trained.
 
     Attributes:
-        model: "auto" (trees, forest, linear with and without edges, hops, gcn and the labels nearby, averaged by what
-            each earns without each label), or one: "gcn" (the paper's graph convolution), "hops" (a perceptron on a
-            node's own features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest"
-            (extra trees); "given": logits of a network of yours, in Python alone (`calirare.train(graph, given=...)`).
+        model: "auto" (trees, forest, linear with and without edges, hops, gcn and label propagation, weighted by
+            out-of-fold log loss), or one: "gcn" (the paper's graph convolution), "hops" (a perceptron on a node's own
+            features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest" (extra
+            trees); "given": logits of your own network, only in Python (`calirare.train(graph, given=...)`).
         epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
         hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops.
         n_layers: layers (2, paper section 4.2).

@@ -208,7 +208,7 @@ def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatc
         save(figure, *args, **options)
         width, height = figure.get_size_inches() * figure.dpi
         legend = [each.get_text() for each in figure.legends[0].get_texts()]
-        assert {"edge speaks for fraud", "labelled, fraud", "labelled, rest"} <= set(legend), "classes by name"
+        assert {"edge raises P(fraud)", "labelled, fraud", "labelled, rest"} <= set(legend), "classes by name"
         assert figure.axes[1].get_ylabel() == "P(fraud)"
         boxes = [text.get_window_extent() for text in [*figure.texts, *figure.axes[0].texts] if text.get_text()]
         kept.extend(boxes)
@@ -244,7 +244,7 @@ def test_what_moves_next_to_nothing_is_not_called_a_reason():
     weak = dataclasses.replace(label, name="acc-4", effect=-1e-20, without=0.99)
     assert "acc-4" not in Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong, weak)).sentences[1]
     assert (
-        "The label of acc-3 (fraud) speaks most for it"
+        "The label of acc-3 (fraud) raises it most"
         in dataclasses.replace(Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong,)), edges=(edge,)).sentences[1]
     )
 
@@ -270,11 +270,14 @@ def test_an_edge_is_told_with_its_types(explainer):
     assert {edge.node: edge.types for edge in typed.edges}[other] == types
     first = dataclasses.replace(typed, edges=tuple(edge for edge in typed.edges if edge.node == other))
     assert "  (calls to, pays from, 'same, or like')" in text_of(Explanations((first,), ())).splitlines()
-    assert f"that to {graph.node_name(other)} (calls to, pays from, 'same, or like') counts" in first.sentences[-1]
+    assert (
+        f"he edge to {graph.node_name(other)} (calls to, pays from, 'same, or like') matters most"
+        in first.sentences[-1]
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("city=Oslo", "city=Oslo speaks"), ("city=Rome", "city=Rome (Oslo) speaks")]
+    ("name", "told"), [("city=Oslo", "city=Oslo raises"), ("city=Rome", "city=Rome (Oslo) raises")]
 )
 def test_a_category_is_told_once(name, told):
     share = FeatureShare(name, 1.0, "Oslo")

@@ -171,7 +171,9 @@ def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
     if table.labels.ndim == 1 and rare == len(table.labels):
         notes.append("every row has the minority class: the measures are about this class alone")
     if table.labels.ndim == 1 and rare < 20 * SMALL_BIN:
-        notes.append(f"{rare} samples of the minority class share 20 bins: read ace_minority next to its noise floor")
+        notes.append(
+            f"{rare} samples of the minority class fill 20 bins: compare ace_minority with ace_minority_noise_floor"
+        )
     return notes
 
 
@@ -195,7 +197,7 @@ def _measured(
     notes: list[str],
     when: str = "",
 ) -> tuple[dict[str, float], TableRare | None]:
-    """Returns every measure of probabilities `p`, each noise floor behind its error, and those of the rare class."""
+    """Returns every measure of probabilities `p`, each error followed by its value under perfect calibration."""
     y, weights, several = table.labels, table.weights, table.labels.ndim == 2
     report = marginal_report if several else partial(calibration_report, minority=table.minority)
     found, values = report(y, p, weights=weights, **settings), dict[str, float]()

@@ -18,7 +18,7 @@ from calirare.explain.audit.reasons import Company
 SHOWN = 10  # labels in the summary
 WIDTH = 80
 COLUMNS = ("node", "given", "p_given", "p_wrong", "flag", "expected_wrong", "other", "reason")
-WARNING = "a node that looks wholly like {} class, and is not of it, cannot be told from a wrong label"
+WARNING = "the audit cannot distinguish a wrong label from a correctly labelled node that looks exactly like {} class"
 MOST_CLASSES = 12  # rows of the table by class
 
 
