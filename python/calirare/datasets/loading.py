@@ -307,13 +307,6 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
     )
 
 
-def _all_train(graph: Graph, split: str | None) -> bool:
-    """Returns whether no label is held out to test: on request, or because too few rare ones would be."""
-    if split is not None or graph.original_y is None:
-        return split == "all"
-    return _few_would_test(graph)
-
-
 def _few_would_test(graph: Graph) -> bool:
     """Returns whether a quarter of the labels of class 1 are too few to test on."""
     return graph.y is not None and TEST_SHARE * int((graph.y == 1).sum()) < FEWEST_TESTED
@@ -332,7 +325,8 @@ def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed:
     if split in ("share", "all") or (split is None and graph.split is None and label_rate is None and not published):
         if label_rate is not None:
             raise InputError("load_dataset: label_rate is for split='random' (command line: --split random)")
-        return graph.with_split(share_split(original, seed, test_share=0.0 if _all_train(graph, split) else TEST_SHARE))
+        every = split == "all" or (split is None and merged and _few_would_test(graph))
+        return graph.with_split(share_split(original, seed, test_share=0.0 if every else TEST_SHARE))
     if split == "random" or graph.split is None:
         rate = LABEL_RATE if label_rate is None else label_rate
         return graph.with_split(random_split(original, rate, seed=seed, class_names=names))

@@ -117,7 +117,8 @@ class FeatureMap:
         options = Options(wanted, exact, impute, tuple(one_hot), *labels, seed)
         columns = with_categories(graph, columns_of(graph), one_hot)
         table = read_table(graph, columns, {}, _silent)
-        newest = {i: _newest(table, i) for i, column in enumerate(columns) if column.kind == "date"}
+        dates = [i for i, column in enumerate(columns) if column.kind == "date"]
+        newest = {i: float(np.nan_to_num(np.fmax.reduce(table.column(i)))) for i in dates}
         table = dataclasses.replace(table, newest=newest)
         maps, log = fit_columns(graph, table, options)
         encoded = any(isinstance(each, TargetEncoded) for each in maps)
@@ -160,7 +161,15 @@ class FeatureMap:
         Raises:
             InputError: columns are missing or hold something else.
         """
-        x = self._of_matrix_x(graph, say) if self.whole is not None else self._of_columns(graph, say)
+        if self.whole is not None:
+            placed = self._placed(graph, say)
+            placed.check_mapped("features")
+            x = self.whole.of(placed)
+        else:
+            table = read_table(graph, self.inputs, self.newest, say)
+            if self.labelled is not None:
+                table = dataclasses.replace(table, labelled=self.labelled.places_in(graph))
+            x = self._written(table).to(graph.device)
         return dataclasses.replace(
             graph, x=x, feature_names=self.feature_names, columns=(), feature_normalisation="none", trusted=True
         )
@@ -184,7 +193,7 @@ class FeatureMap:
             InputError: columns are missing or hold something else.
         """
         if isinstance(graph.x, Tensor):
-            return read_table(graph, self._columns, self.newest, _silent)
+            return read_table(graph, self.inputs, self.newest, _silent)
         x = self._placed(graph, _silent).x
         assert not isinstance(x, Tensor)
         return x
@@ -196,16 +205,9 @@ class FeatureMap:
         """
         return graph if self.how == "stored" and not graph.columns else self.transform(graph)
 
-    def _of_matrix_x(self, graph: Graph, say: Say) -> Tensor | Csr:
-        """Returns the features of a graph, mapped as one matrix."""
-        assert self.whole is not None
-        placed = self._placed(graph, say)
-        placed.check_mapped("features")
-        return self.whole.of(placed)
-
     def _placed(self, graph: Graph, say: Say) -> Graph:
         """Returns a graph with its features in the order of the map's own, and no others."""
-        places = places_of(graph, self._columns, say)
+        places = places_of(graph, self.inputs, say)
         if places == tuple(range(graph.n_features)):
             return graph
         columns = tuple(graph.columns[place] for place in places) if graph.columns else ()
@@ -213,13 +215,6 @@ class FeatureMap:
         return dataclasses.replace(
             graph, x=_picked(graph.x, places), feature_names=names, columns=columns, trusted=True
         )
-
-    def _of_columns(self, graph: Graph, say: Say) -> Tensor:
-        """Returns the features of a graph, mapped column by column."""
-        table = read_table(graph, self._columns, self.newest, say)
-        if self.labelled is not None:
-            table = dataclasses.replace(table, labelled=self.labelled.places_in(graph))
-        return self._written(table).to(graph.device)
 
     def _written(self, table: RawTable) -> Tensor:
         """Returns what the maps make of a table, float32 [n, n_features]."""
@@ -240,15 +235,11 @@ class FeatureMap:
         """
         assert self.whole is None
         assert all(column.kind == "numeric" for column in self.columns)
-        return self._written(RawTable(x, self._columns, tuple(range(self.n_inputs)), {}, {})).to(x.device)
+        return self._written(RawTable(x, self.inputs, tuple(range(self.n_inputs)), {}, {})).to(x.device)
 
     @property
     def inputs(self) -> tuple[Column, ...]:
         """The raw columns; numbers without names are called "feature 0" and on."""
-        return self._columns
-
-    @property
-    def _columns(self) -> tuple[Column, ...]:
         return self.columns or number_columns(default_names(self.n_inputs))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -334,12 +325,6 @@ def _labels_of(graph: Graph, nodes: Tensor | None) -> tuple[Any, Any]:
     if graph.y is None or bool((graph.y[nodes] < 0).any()):
         raise InputError(f"features: nodes must have labels, but graph {graph.name!r} lacks some of them")
     return nodes.cpu().numpy(), graph.y[nodes].cpu().numpy()
-
-
-def _newest(table: RawTable, i: int) -> float:
-    """Returns the newest day of a column, 0 where there is none."""
-    days = table.column(i)
-    return float(np.nanmax(days)) if not np.isnan(days).all() else 0.0
 
 
 def _picked(x: Tensor | Csr, places: tuple[int, ...]) -> Tensor | Csr:

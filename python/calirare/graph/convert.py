@@ -71,7 +71,7 @@ def parts_of_labels(labels: Any, where: str) -> Parts:
         return {"y": None if labels is None else as_labels(labels, where).clone()}
     # In an array of text, as numpy makes one of a list, NaN would be the name "nan".
     array = np.array(labels, dtype=object) if isinstance(labels, list | tuple) else as_array(labels, "labels", where)
-    if not _are_names(array):
+    if array.dtype.kind != "U" and not (array.dtype == object and any(isinstance(each, str) for each in array.flat)):
         return {"y": as_labels(labels, where).clone()}
     import pandas as pd
 
@@ -84,10 +84,6 @@ def parts_of_labels(labels: Any, where: str) -> Parts:
     if faults:
         raise InputError(faults[0])
     return {"y": read.y, "class_names": read.names, "notes": read.notes()}
-
-
-def _are_names(labels: NumpyArray) -> bool:
-    return labels.dtype.kind == "U" or (labels.dtype == object and any(isinstance(each, str) for each in labels.flat))
 
 
 def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Parts:

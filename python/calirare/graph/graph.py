@@ -29,7 +29,6 @@ from calirare.graph.validation import (
     check_class_beside_others,
     check_features,
     check_labels,
-    check_matrix,
     check_names,
     check_per_node,
     check_scored,
@@ -116,7 +115,12 @@ class Graph:
     def __post_init__(self, where: str, trusted: bool) -> None:
         """Checks everything and names the classes that have no name."""
         where = where or f"graph {self.name!r}"
-        n = check_matrix(self.adjacency, where).n_rows
+        if not isinstance(self.adjacency, Csr):
+            raise TypeError(
+                f"{where}: adjacency must be a calirare_ext.Csr, got {type(self.adjacency).__name__}: take "
+                "Graph.from_edges(adjacency, features, labels), which reads sparse matrices of SciPy and torch"
+            )
+        n = self.n_nodes
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
             gaps = check_features(self.x, n, where, self.feature_names, self.node_name)

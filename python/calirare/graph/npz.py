@@ -138,7 +138,11 @@ def _labels(arrays: Mapping[str, NumpyArray], path: Path) -> torch.Tensor | None
 def _edges_of_csr(indptr: NumpyArray, indices: NumpyArray, path: Path, name: str = "indptr") -> NumpyArray:
     """Returns the edges [m, 2] of a CSR structure."""
     indptr, indices = integers(indptr, name, path), integers(indices, name.replace("indptr", "indices"), path)
-    check_indptr(indptr, len(indices), name, path)
+    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
+        ends = f"{indptr[0]} to {indptr[-1]}" if len(indptr) else "nothing"
+        raise InputError(
+            f"{path}: {name} must rise from 0 to the number of entries, {len(indices)}, got {ends}: write it again"
+        )
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     return np.stack([rows, indices], axis=1)
 
@@ -220,15 +224,6 @@ def keeping_stored_loops(rules: EdgeRules, stored: object, path: Path) -> EdgeRu
     if stored is None or rules.self_loops not in STRICT:
         return rules
     return dataclasses.replace(rules, self_loops="keep")
-
-
-def check_indptr(indptr: NumpyArray, n_entries: int, name: str, path: Path) -> None:
-    """Checks that the row pointers of a CSR structure rise from 0 to the number of its entries."""
-    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != n_entries or (indptr[1:] < indptr[:-1]).any():
-        ends = f"{indptr[0]} to {indptr[-1]}" if len(indptr) else "nothing"
-        raise InputError(
-            f"{path}: {name} must rise from 0 to the number of entries, {n_entries}, got {ends}: write it again"
-        )
 
 
 def stored_minority(stored: object, parts: Parts, path: Path) -> int | None:

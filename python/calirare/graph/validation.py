@@ -34,16 +34,6 @@ def located(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error}") from error
 
 
-def check_matrix(adjacency: Any, where: str) -> Csr:
-    """Returns an adjacency that is a matrix of ours, else raises a TypeError that says how to make one."""
-    if not isinstance(adjacency, Csr):
-        raise TypeError(
-            f"{where}: adjacency must be a calirare_ext.Csr, got {type(adjacency).__name__}: take "
-            "Graph.from_edges(adjacency, features, labels), which reads sparse matrices of SciPy and torch"
-        )
-    return adjacency
-
-
 def check_adjacency(adjacency: Csr, where: str, name: Callable[[int], str] = str) -> None:
     """Checks that the adjacency is a symmetric matrix with positive weights.
 

@@ -13,7 +13,6 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import Naming
 from calirare.graph.spelling import plain_names
-from calirare.graph.tables.edge_features import EdgeFeatures, read_edge_features
 from calirare.graph.tables.files import (
     as_float,
     as_names,
@@ -150,12 +149,6 @@ class EdgeCells:
                 f"{row_in_words(int(np.flatnonzero(empty)[0]), self.path)}{_more(empty)}: fill it in or remove the edge"
             )
         return plain_names(cells.astype(str)).to_numpy().astype(str)
-
-    def carried(self, columns: tuple[str, ...], rows: NumpyArray) -> tuple[EdgeFeatures, list[str]]:
-        """Returns what the edges of some rows carry, and notes."""
-        carried, notes, faults = read_edge_features(self.table, self.path, columns, rows)
-        self.faults += faults
-        return carried, notes
 
     def _unknown(self, node: str, where: str) -> str:
         """Returns what says that a node is not in the node table."""

@@ -109,9 +109,14 @@ def labels_of(
         for k in known:
             written[plain[k]] = min(spellings[k], written.get(plain[k], spellings[k]))
     else:
-        wrong = [k for k in known if not _is_class(numbers[k]) and keys[k] != own]
+        wrong = [k for k in known if not (0 <= numbers[k] <= MAX_WHOLE and numbers[k] % 1 == 0) and keys[k] != own]
         if wrong:
-            faults.append(_no_class(column, int(np.argmax(np.isin(row_of, wrong))), spellings[wrong[0]], path))
+            row = row_in_words(int(np.argmax(np.isin(row_of, wrong))), path)
+            faults.append(
+                f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column "
+                f"{column.name!r} holds {spellings[wrong[0]]} in {row}: fix the cell, name another label column, or, "
+                f"where it stands for no label, pass {as_option([spellings[wrong[0]]])}"
+            )
             return ReadLabels(None, (), absent, of)
         written = {plain[k]: int(numbers[k]) for k in known}
     classes = sorted(set(written.values()))
@@ -122,18 +127,6 @@ def labels_of(
     counts = np.bincount(y[y >= 0], minlength=len(names))
     faults += written_twice(names, counts, f"{path}: column {column.name!r}", of)
     return ReadLabels(torch.from_numpy(y), names, absent, of)
-
-
-def _is_class(number: float) -> bool:
-    return number == math.floor(number) and 0 <= number <= MAX_WHOLE if math.isfinite(number) else False
-
-
-def _no_class(column: Any, row: int, cell: str, path: Source | str) -> str:
-    return (
-        f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column {column.name!r} "
-        f"holds {cell} in {row_in_words(row, path)}: fix the cell, name another label column, or, where it stands for "
-        f"no label, pass {as_option([cell])}"
-    )
 
 
 def _number(key: str) -> float:

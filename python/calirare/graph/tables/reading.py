@@ -25,7 +25,7 @@ from calirare.graph.edges import edge_faults, edge_notes, future_nodes_note
 from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.tables.edge_cells import EdgeCells, rows_until
-from calirare.graph.tables.edge_features import not_read, with_edge_features
+from calirare.graph.tables.edge_features import not_read, read_edge_features, with_edge_features
 from calirare.graph.tables.files import as_of_words, blocks_of, column_names, header_of, read_arrow, read_table
 from calirare.graph.tables.labels import check_parts, labels_of, split_of
 from calirare.graph.tables.name_faults import names_of_nodes
@@ -224,7 +224,8 @@ def _read_edges(
     weight = column_with_role(
         names, options.weight, () if options.weight or options.unweighted else (WEIGHT,), "weights", path, faults
     )
-    if not wrong and not are_usual_ends(columns) and not any(wanted) and _are_nodes(columns, nodes):
+    guessed = not wrong and not are_usual_ends(columns) and not any(wanted) and nodes.ids is not None
+    if guessed and nodes.ids.astype(str).isin(columns).any():
         wrong = [
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
             "nodes: write a first line with source and target above the edges"
@@ -248,8 +249,8 @@ def _read_edges(
     ends, at = cells.ends(numbers, columns, until)
     del numbers  # as long as the edges
     weights, types = cells.weights(weight), cells.types(options.relation)
-    carried, notes = cells.carried(options.edge_columns, at)
-    faults += cells.faults
+    carried, notes, wrong = read_edge_features(cells.table, path, options.edge_columns, at)
+    faults += cells.faults + wrong
     weights = None if weights is None else weights[at]
     naming, asked = cells.naming(at), rules
     rules = asked.for_table(weighted=weights is not None)
@@ -297,8 +298,3 @@ def _read_edges(
     except FaultsError as error:
         faults += error.faults
         return None
-
-
-def _are_nodes(columns: tuple[str, str], nodes: _Nodes) -> bool:
-    """Returns whether what should name columns names nodes."""
-    return nodes.ids is not None and bool(nodes.ids.astype(str).isin(columns).any())
