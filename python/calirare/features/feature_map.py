@@ -25,8 +25,6 @@ from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
 COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
-
-
 NUMBERS = 1 << 20  # raw numbers mapped together: they stay in the processor's caches
 
 

@@ -22,8 +22,6 @@ from calirare.graph.spelling import TRUTH, is_number, plain_name
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
-
-
 Recoding = tuple[NumpyArray, NumpyArray]  # rising numbers of categories in a graph, and the map's for each
 
 

@@ -17,17 +17,9 @@ from calirare.graph.arrays import Parts, dtype_of
 from calirare_ext import Csr
 
 Kind = Literal["numeric", "categorical", "date"]
-
-
 CHUNK = 65536  # rows looked at together
-
-
 NEIGHBOURS = "neighbours"  # the feature of nodes that have none: how many neighbours they have
-
-
 LONGEST = 60  # characters of a name in a sentence that lists some
-
-
 EPOCH = "2000-01-01"  # days are counted from here, in UTC
 
 

@@ -37,11 +37,7 @@ from calirare.graph.validation import has_self_loop
 from calirare_ext import Csr
 
 Packing = Literal["float32", "float16", "int8"]
-
-
 MISSING, TOP = -128, 127
-
-
 SCALES = ("x_scale", "x_shift")  # files next to x.npy, float32 [d], of int8 only
 
 
@@ -88,11 +84,7 @@ def unpacked(x: NumpyArray, scale: NumpyArray | None, shift: NumpyArray | None) 
 
 
 FACTS, FORMAT = "graph.json", "calirare graph 1"
-
-
 ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *SCALES, "node_names", "scored")
-
-
 DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
 
 

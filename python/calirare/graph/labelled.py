@@ -193,14 +193,8 @@ def _original(graph: Graph, nodes: Tensor, labels: Tensor) -> Tensor | None:
 
 
 POSITIVE_ONLY = "positive-only"  # name of the split in which every known rare node trains
-
-
 REST = "rest"
-
-
 DRAWN = 4_000  # nodes without a label that a detector is shown as not known to be rare
-
-
 DRAW = 15  # second number of the seed: another draw than those of splits
 
 

@@ -83,8 +83,6 @@ def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> 
 
 
 NAMES = ("class_names", "feature_names", "relations")
-
-
 STORED_FACTS = (*NAMES, "split_name", "self_loops", "feature_normalisation", "columns")
 
 

@@ -13,11 +13,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.text_tables import INERT
 
 BLANK = " "  # no other white space
-
-
 POINT = re.compile(r"([-+]?[0-9]+)\.0+")  # of a whole number: a gap alone makes floats of a column of whole numbers
-
-
 TRUTH = {"true": "1", "false": "0"}  # and the numbers that stand for them
 
 
@@ -54,8 +50,6 @@ def plain_names(cells: Any) -> Any:
 
 # The largest whole number that no other one is rounded to in float64: 2^53 is also what 2^53 + 1 becomes.
 MAX_WHOLE = 2**53 - 1
-
-
 NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?(e[-+]?[0-9]+)?")  # 007 is a name
 
 

@@ -15,8 +15,6 @@ from calirare.graph.tables.node_cells import NodeCells
 from calirare.graph.tables.sources import Source
 
 NUMBERS = {"mean": "mean", "sum": "sum", "min": "min", "max": "max"}  # features of a number, and what they are of it
-
-
 TIMES = {"last": "min", "first": "max"}  # of a time, in days before the newest edge
 
 

@@ -26,8 +26,6 @@ UUID_BYTES = 16
 
 # A CSV line counts from 1 and the first is the header.
 FIRST_LINE = 2
-
-
 DATE = r"\d{4}-?\d{2}-?\d{2}|\d{4}-\d{2}|\d{4}"  # a day, month or year without a time, which counts to its end
 
 

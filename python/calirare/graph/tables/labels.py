@@ -20,19 +20,13 @@ from calirare.graph.tables.sources import Source
 
 # What programs write for a missing number; among numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
-
-
 NOTHING_KNOWN = frozenset(MISSING_NUMBERS) | {
     *("?", "??", "-", "--", "n.a.", "unk", "unknown", "unlabelled", "unlabeled", "not labelled", "not labeled"),
     *("no label", "nolabel", "missing", "undefined", "not known", "pending", "open", "todo"),
     *("to do", "tbd", "undecided", "unclear", "unreviewed", "not reviewed", "in review", "under review"),
     *("under investigation", "unchecked", "not checked"),
 }
-
-
 NO_LABEL = ("", "-1")  # the cells that stand for no label in every table
-
-
 MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 

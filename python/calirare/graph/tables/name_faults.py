@@ -18,20 +18,10 @@ EXACT = 2.0**53  # below it every whole number is a float of 64 bits
 
 # What programs write for a float of 16 digits or more; and a spreadsheet for 12 or more, of which it keeps six.
 WRITTEN_FLOAT = r"[-+]?(?:\d(?:\.\d+)?[eE]\+?\d\d|\d{16,}\.\d*)"
-
-
 SPREADSHEET = r"\d(?:\.\d{1,5})?E\+\d\d"
-
-
 POINT = re.compile(r"(\d)\.0+$")
-
-
 DASHES, QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "\u2018\u2019"  # that programs for text put in
-
-
 AS_TYPED = str.maketrans(dict.fromkeys(DASHES, "-") | dict.fromkeys(QUOTES, "'"))
-
-
 MOST_COMPARED = 1000  # unknown names of a table
 
 

@@ -21,20 +21,10 @@ from calirare.graph.tables.sources import Source
 from calirare.graph.validation import MAX_FEATURE
 
 SECONDS = 86_400  # of a day
-
-
 ROUNDED = 1e-3  # of the standard deviation of a column: more is lost in float32 than noise
-
-
 WHAT = {"numeric": "numbers", "date": "dates"}
-
-
 MOST_LETTERS = 30  # of a cell in a message
-
-
 MOST = 0.5  # share of a column's cells that make the others faults
-
-
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
 
 
@@ -228,40 +218,24 @@ def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
 
 
 LOOKED_AT = 100  # cells that tell a column of names at once
-
-
 SIGNS = "$€£¥"
-
-
 CODES = (  # of ISO 4217, those that tables of payments hold most; other three letters may be a name
     "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RON|BGN|TRY|RUB|UAH|BRL|MXN|ARS|CLP|COP|PEN|"
     "ZAR|NGN|KES|GHS|EGP|MAD|SAR|AED|QAR|ILS|KRW|TWD|HKD|SGD|THB|IDR|MYR|PHP|VND|PKR|BDT|LKR"
 )
-
-
 MONEY = f"(?:[{SIGNS}]|{CODES})"
 
 
 # Themselves: pandas may hand a pattern to Arrow, which knows no such escapes, and no white space but that of ASCII.
 BLANKS = " \u00a0\u202f"
-
-
 WHITE = rf"[\s{BLANKS}]"
-
-
 WHOLE = rf"\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)"
-
-
 DRESSED = rf"[-+]?{MONEY}?{WHITE}?[-+]?{WHOLE}(?:[.,]\d+)?{WHITE}?(?:%|{MONEY})?"
-
-
 LOSS = rf"^({MONEY}?)\(([^-+()]*)\)$"  # less than nothing in accounts; where all are so, names of some kind
 
 
 # What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
 WAYS = ((",", r"\."), ("['’]", r"\."), (f"[.{BLANKS}]", ","))
-
-
 GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
 
 

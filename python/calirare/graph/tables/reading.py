@@ -48,8 +48,6 @@ from calirare.graph.tables.scored import (
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 NUMERIC = "numeric"
-
-
 UNREAD = "nodes: no label is read, nor needed here: {}"
 
 

@@ -18,8 +18,6 @@ from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_any_
 from calirare.graph.tables.sources import Source
 
 LISTED = "listed"  # the feature that says which nodes have a row
-
-
 MOST_SHOWN = 10
 
 

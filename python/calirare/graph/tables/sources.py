@@ -22,23 +22,11 @@ from calirare._util.text_tables import TEXT_SUFFIXES, check_names
 from calirare.graph.folder import FACTS
 
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-
-
 DUCK = re.compile(r"(?P<file>.+?\.duckdb)::(?P<table>.+)", re.DOTALL | re.IGNORECASE)
-
-
 ROWS = 1 << 18  # rows that are read together where a table is not held
-
-
 BUFFER = 1 << 20  # bytes
-
-
 FEW = 3  # columns: the ends of edges and a weight
-
-
 CACHED = "192MB"  # of a database's blocks, each of which is read once; DuckDB would keep as much as there is memory
-
-
 NO_READING: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
