@@ -122,6 +122,6 @@ def test_the_sentence_on_the_graph_is_as_sure_as_its_interval():
         "the graph makes no sure difference",
         "the graph hurts",
     ]
-    assert said[0].endswith("it takes +0.100 off the loss (95 %: +0.080 to +0.120)")
+    assert said[0].endswith("log loss 0.100 lower with it (95 % CI of the reduction: 0.080 to 0.120)")
     again = Choice.from_mapping(Choice(rows, 0.3, 0.1, 0.01).to_mapping())
     assert again.lines() == Choice(rows, 0.3, 0.1, 0.01).lines()

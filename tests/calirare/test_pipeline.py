@@ -200,7 +200,7 @@ def test_methods_that_need_validation_nodes_refuse_without(method):
 def test_without_validation_nodes_the_training_nodes_stand_in_with_a_note():
     outcome = calirare.train(with_parts(rare_task(), val=NONE), **QUICK)
     assert outcome.fit.nodes.numel() == 40
-    assert any("no validation nodes: the map was fitted on the training nodes" in note for note in outcome.notes)
+    assert any("no validation nodes: the calibrator was fitted on the training nodes" in note for note in outcome.notes)
     assert any("only 20 calibration nodes of the rarest class" in note for note in outcome.notes)
     assert torch.isfinite(outcome.probabilities("balanced")).all()
 
@@ -274,7 +274,7 @@ def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeyp
     )
     graph = rare_task()
     outcome = calirare.train(graph, preset="paper", epochs=12, folds=2)
-    assert outcome.notes == ["leave-one-out is off: the map was fitted on cross-validated logits instead"]
+    assert outcome.notes == ["leave-one-out is off: the calibrator was fitted on cross-validated logits instead"]
     held = cross_fitted_logits(graph, outcome.fit.nodes, outcome.settings.training.detector(0, 12), n_folds=2)
     want = JackknifeCalibrator(target="balanced").fit(held[40:], graph.y[graph.split.val])
     assert outcome.calibrator.state() == want.state()

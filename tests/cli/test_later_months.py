@@ -171,7 +171,7 @@ def recalibrated(place, budget, second) -> tuple[Path, str]:
 
 def test_the_queue_of_a_recalibrated_run_speaks_by_its_map(recalibrated, first, tmp_path):
     run, said = recalibrated
-    assert "are of the map before" in said
+    assert "use the old calibrator" in said
     saved = calirare.load(run)
     now = saved.predict(saved.graph()).set_index("node")["p_rare"]
     with Verdicts(tmp_path / "said.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:

@@ -106,7 +106,7 @@ def test_what_labels_judge_is_called_being_known(run, page):
     ):
         assert words in said.out
     assert "ECE of P(rare)" not in said.out
-    assert "Known nodes and drawn ones can judge P(known) alone" in page
+    assert "Known and sampled nodes can only check P(known)" in page
     assert "hidden ones count as the rest" in page
     assert "no label can tell whether it is right" in page
     for words in ("ECE of P(rare)", 'The column "population" is the one in predictions.csv', "operating point"):
@@ -131,7 +131,7 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
     folder, _ = run
     said = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "scored.csv")
     assert said.code == 0, said.err
-    assert "caution: the run has positive labels alone" in said.out
+    assert "caution: the run has positive-only labels" in said.out
     assert f"note: {DRAWN}" in said.out + said.err
     scored = json.loads((tables / "scored.json").read_text())
     assert scored["verdict"] == "caution"
@@ -233,7 +233,7 @@ def test_too_few_known_ones_are_refused_before_anything_is_trained(accounts, tab
     said = call(*words, "positive-only", "--out", tmp_path / "run")
     assert said.code == 2
     assert "labels of 'fraud' alone" in said.err
-    assert "from 6 known ones" in said.err
+    assert "6 known rare nodes are too few" in said.err
     assert "train:" not in said.err
 
 
@@ -267,8 +267,8 @@ def test_answers_of_a_review_are_for_the_data(run, tmp_path):
         for case in session.cases:
             verdicts.say(case.node, RARE)
         page = session.page(None, "nonce")
-    assert "a run with positive labels alone takes no update" in page
+    assert "a positive-only run takes no update" in page
     assert "calirare update" not in page
     said = call("review", "--run", folder, "--out", tmp_path / "a.sqlite", "--export", tmp_path / "labels.csv")
     assert said.code == 0, said.err
-    assert "for the data, as a run with positive labels alone takes no update" in said.out
+    assert "for the data, as a positive-only run takes no update" in said.out

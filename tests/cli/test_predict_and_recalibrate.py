@@ -174,7 +174,7 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
     assert told["after"]["low"] <= 1 <= told["after"]["high"]
     assert told["after"]["log_loss"] < told["before"]["log_loss"]
     assert told["after"]["threshold"] < told["before"]["threshold"], "the rule balanced goes by the prevalence"
-    assert said.out.startswith("690 fresh labels, 60 of them rare\nbefore: do not trust: mean P(rare) is ")
+    assert said.out.startswith("690 fresh labels, 60 of them rare\nbefore: do not trust: the predicted rate is ")
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     old, new = calirare.load(run), calirare.load(tmp_path / "new")
     fresh_graph = Graph.read(fresh)[0]

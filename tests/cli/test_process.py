@@ -185,7 +185,7 @@ def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "what is printed cannot be written, the disk is full"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full, so the output could not be printed"),
         (PermissionError(errno.EACCES, "Permission denied", "r/a.html"), "r/a.html: Permission denied: see who may"),
     ],
 )

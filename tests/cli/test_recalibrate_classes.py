@@ -243,7 +243,7 @@ def test_what_cannot_tell_is_refused(run, own, tmp_path):
     assert call("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare).code == 0
     fresh = file_of(graph, tmp_path, "fresh")
     said = call("recalibrate", "--run", tmp_path / "bare", "--graph", fresh, "--out", tmp_path / "new")
-    assert "has no map, its method is uncalibrated" in assert_refused(said)
+    assert "has no calibrator, its method is uncalibrated" in assert_refused(said)
     assert not (tmp_path / "new").exists()
 
 

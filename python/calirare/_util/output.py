@@ -75,7 +75,7 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
     if not where.exists():
         return
     if not where.is_dir():
-        raise InputError(f"run {path}: is a file, a folder is wanted: take another --out")
+        raise InputError(f"run {path}: is a file: give a folder with --out")
     if not overwrite:
         raise InputError(
             f"run {path}: exists already: take another --out, or pass --overwrite to replace it (in Python "

@@ -59,8 +59,8 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
     usable = (own >= STEADY) & (beyond >= 1)
     if not usable.any():
         raise InputError(
-            "labels positive-only: no node without a label looks like the known rare ones, so that none seems to be "
-            "left and their share cannot be told: give it (--prevalence, in Python prevalence)"
+            "labels positive-only: no unlabelled node looks like the known rare ones, so the base rate cannot be "
+            "estimated. Pass it with --prevalence (in Python prevalence)."
         )
     own, beyond = own[usable], beyond[usable]
     ratio = (beyond / n) / (own / m)
@@ -71,25 +71,25 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
     low, high = min(share / reach, float((ratio * np.exp(-BELOW * error))[steady].min())), share * reach
     if high > RARE or reach**2 > WIDEST:
         alike = f"the {m} known ones look too much like the others or are too few"
-        apart = f"the {m} known ones are few, or hardly another looks like them, as where the easiest to find are known"
+        apart = f"the {m} known ones are too few, or hardly any other node looks like them"
         raise InputError(
-            "labels positive-only: the share of rare nodes among those without a label cannot be told, any from "
-            f"{low:.2g} to {min(high, 1):.2g} fits, because {alike if high > RARE else apart}: give it "
-            "(--prevalence, in Python prevalence), or label more"
+            "labels positive-only: the proportion of rare nodes among the unlabelled ones cannot be estimated. Values "
+            f"from {low:.2g} to {min(high, 1):.2g} fit, because {alike if high > RARE else apart}. Pass the base rate "
+            "with --prevalence (in Python prevalence), or label more."
         )
     return Prevalence(share, low, high, "known rare nodes")
 
 
 def check_known(m: int) -> None:
-    """Checks that m known rare nodes can tell the share of the others that is rare.
+    """Checks that m known rare nodes are enough to estimate the proportion of rare nodes among the others.
 
     Raises:
         InputError: they are too few.
     """
     if m < FEWEST:
         raise InputError(
-            f"labels positive-only: the share of rare nodes cannot be told from {m} known ones, at least {FEWEST} "
-            "are needed: give it (--prevalence, in Python prevalence)"
+            f"labels positive-only: {m} known rare nodes are too few to estimate the base rate, at least {FEWEST} are "
+            "needed. Pass it with --prevalence (in Python prevalence)."
         )
 
 

@@ -144,24 +144,28 @@ def _roles(counts: Tensor, in_train: Tensor, calibrate_on: CalibrateOn) -> tuple
     train, val = int(counts[0].sum()), int(counts[1].sum())
     every = torch.ones_like(in_train)
     if calibrate_on == "all":
-        return every, False, f"all {train + val} labels were said to represent the population"
+        return every, False, f"all {train + val} labels are taken for a random sample (calibrate_on all)"
     if calibrate_on == "val":
-        return ~in_train, False, f"{val} validation labels represent the population (calibrate_on val)"
+        return ~in_train, False, f"{val} validation labels are taken for a random sample (calibrate_on val)"
     drawn, why = _drawn_per_class(counts)
     if not train:
-        return every, False, f"{val} validation labels represent the population"
+        return every, False, f"{val} validation labels are taken for a random sample"
     if not drawn:
-        return every, False, f"all {train + val} labels represent the population: {why}"
+        return every, False, f"all {train + val} labels are taken for a random sample: {why}"
     if calibrate_on == "random":
-        return ~in_train, True, f"{val} validation labels represent the population; training labels are left out: {why}"
+        return (
+            ~in_train,
+            True,
+            f"{val} validation labels are taken for a random sample; training labels are left out: {why}",
+        )
     if not val:
         remedy = "label some nodes at random"
         if counts.shape[1] == 2:
-            said = f"no label represents the population: give the prevalence of a rare class, or {remedy}"
+            said = f"no label shows the base rate: pass it with --prevalence, or {remedy}"
         else:
-            said = f"no label represents the population, and P takes classes for equally common: {remedy}"
-        return every, True, f"{said}; the {train} training labels were drawn per class: {why}"
-    said = f"{val} validation labels represent the population, {train} training labels inform the slope alone"
+            said = f"no label shows the base rate, so P assumes equally common classes: {remedy}"
+        return every, True, f"{said}; the {train} training labels were sampled per class: {why}"
+    said = f"{val} validation labels are taken for a random sample, {train} training labels only inform the slope"
     return every, True, f"{said}: {why}"
 
 
@@ -175,8 +179,8 @@ def _drawn_per_class(counts: Tensor) -> tuple[bool, str]:
         return False, "there are no validation labels, and the training labels differ in number"
     p = _same_shares(counts)
     if p < LEVEL:
-        return True, f"their class shares differ from those of the validation labels (p = {p:.2g})"
-    return False, f"training and validation labels agree in class shares (p = {p:.2g})"
+        return True, f"their class proportions differ from those of the validation labels (p = {p:.2g})"
+    return False, f"training and validation labels have the same class proportions (p = {p:.2g})"
 
 
 def _same_shares(counts: Tensor) -> float:

@@ -40,7 +40,7 @@ def sample_remedy(kind: str | None) -> str:
     Args:
         kind: name of the class; None: the rare one, whose prevalence can be given.
     """
-    drawn = "put nodes drawn at random into the validation part (--calibrate-on val)"
+    drawn = "put randomly sampled nodes into the validation part (--calibrate-on val)"
     return drawn if kind else f"{drawn}, or give the prevalence (--prevalence)"
 
 
@@ -82,19 +82,18 @@ class Exchangeable:
         return far or (self.p_mean < LEVEL and high >= times * low)
 
     def sentence(self, kind: str | None = None) -> str:
-        """Returns what a user should know, "" where nothing speaks against a random sample; `kind` names the class."""
+        """Returns a warning, "" if the labels may be a random sample; `kind` names the class."""
         if not self.doubtful:
             return ""
         side, or_else, remedy, p = "wrong", "", "", f"P({kind or 'rare'})"
         if self.labelled > self.others:
-            side, remedy = "too high", "leave these out, "
-            or_else = ", or far too low where columns or edges that came with the case give labels away"
+            side, remedy = "too high", "leave out what leaks, "
+            or_else = ", or far too low if a column or the edges leak the labels"
         chance = min(self.p_distance, self.p_mean)
         return (
-            "the labels are no random sample of the nodes: they are scored otherwise than nodes without a label (mean "
-            f"{p} {self.labelled:.2g} against {self.others:.2g}, distributions {self.distance:.2f} apart, chance "
-            f"{chance:.1g}), as labels that a model has chosen are; {p} may be {side} on the whole{or_else}: {remedy}"
-            f"{sample_remedy(kind)}"
+            f"the labels are no random sample of the nodes: labelled nodes have mean {p} {self.labelled:.2g}, "
+            f"unlabelled nodes {self.others:.2g} (KS distance {self.distance:.2f}, p = {chance:.1g}). Labels picked by "
+            f"a model or rule look like this. {p} may be {side} on average{or_else}: {remedy}{sample_remedy(kind)}"
         )
 
 
@@ -183,13 +182,13 @@ class LabelClustering:
         return own >= CLUSTERED * others and math.log(own / others) > ERRORS * error
 
     def sentence(self, kind: str | None = None) -> str:
-        """Returns what a user should know, "" where nothing speaks against a random sample; `kind` names the class."""
+        """Returns a warning, "" if the labels may be a random sample; `kind` names the class."""
         if not self.doubtful:
             return ""
         own, others = self.shares
         return (
-            f"the labels are no random sample of the nodes: they lie together, {own:.0%} of the neighbours of labelled "
-            f"nodes have a label and {others:.1%} of those of others, as where all are of one region; "
+            f"the labels are no random sample of the nodes: they are clustered. {own:.0%} of the neighbours of "
+            f"labelled nodes have a label, but {others:.1%} of those of other nodes, as if all came from one region. "
             f"P({kind or 'rare'}) may be wrong elsewhere: {sample_remedy(kind)}"
         )
 
@@ -223,10 +222,10 @@ class UnseenValues:
         """Returns what a user should know of the column; `kind` names the class."""
         what = f"lack a value of {column!r}, and" if self.gap else f"have values of {column!r} that"
         does = "lacks it" if self.gap else "has"
-        late = "leave it out if it is filled once a case is known, or " if self.gap else ""
+        late = "leave it out if it is filled only after the case, or " if self.gap else ""
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
-            f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; "
+            f"node with one of these labels {does}, against {self.by_chance:.0%} in a random sample. "
             f"P({kind or 'rare'}) may be wrong there: {late}{sample_remedy(kind)}"
         )
 

@@ -68,7 +68,9 @@ def _failed(error: Exception, debug: bool) -> int:
     elif isinstance(error, PermissionError) and error.filename is not None:
         print(f"calirare: {error.filename}: {error.strerror}: see who may read and write there", file=sys.stderr)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
-        print("calirare: what is printed cannot be written, the disk is full: files are whole", file=sys.stderr)
+        print(
+            "calirare: the disk is full, so the output could not be printed. The files are complete.", file=sys.stderr
+        )
     else:
         what = one_line(" ".join(str(error).split()))
         print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)

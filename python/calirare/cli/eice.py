@@ -41,7 +41,7 @@ def run(folder: Path, graph: str | None = None, nodes: str | None = None, covera
     probabilities = said.chosen[chosen]
     right, ice = result.about(probabilities, chosen)
     ice_raw = result.about(said.raw[chosen], chosen)[1]
-    what = "calibrated" if saved.scorer.calibrator is not None else "the network's own, there is no map"
+    what = "calibrated" if saved.scorer.calibrator is not None else "the network's own, there is no calibrator"
     print(f"nodes        {nodes}, {chosen.numel():,}")
     print(f"EICE         {_mean(ice)} of the probabilities in predictions.csv ({what}): mean of `ice`")
     print(f"EICE, raw    {_mean(ice_raw)} of the network's own probabilities: mean of `ice_raw`")

@@ -21,8 +21,8 @@ from calirare.run import (
     recalibrated,
 )
 
-TABLES_BEFORE = "tables and pictures of {} are of the map before; `calirare predict` writes its nodes again"
-MADE_BEFORE = "what was made of {} before, such as report.html, is of the map before: make it again"
+TABLES_BEFORE = "tables and pictures of {} use the old calibrator; `calirare predict` writes its nodes again"
+MADE_BEFORE = "what was made of {} before, such as report.html, uses the old calibrator: make it again"
 
 
 def run(
@@ -76,7 +76,7 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
         )
     if out is None and not overwrite:
         raise InputError(
-            "recalibrate: pass --out FOLDER for a run of its own, or --overwrite to put the maps into this"
+            "recalibrate: pass --out FOLDER for a run of its own, or --overwrite to put the calibrators into this"
         )
     if out is not None and out.exists() and not overwrite:
         raise InputError(f"recalibrate: {out} exists already: take another --out, or pass --overwrite to replace it")
@@ -87,8 +87,8 @@ def _own(saved: SavedRun, graph: str | None, out: Path | None, reporter: Reporte
     own, why_not = saved.graph_if_there(graph)
     if own is None and out is None:
         raise InputError(
-            f"recalibrate: tables in {saved.folder} would be of the map before, as the run's own graph cannot be read "
-            "where it was: pass --out FOLDER for a run with the maps alone, or put the graph back"
+            f"recalibrate: tables in {saved.folder} would use the old calibrator, as the run's own graph cannot be "
+            "read where it was: pass --out FOLDER for a run with only the calibrators, or put the graph back"
         )
     if own is None:
         reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")

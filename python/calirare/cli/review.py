@@ -84,7 +84,7 @@ def _use(folder: Path) -> str:
         alone = load(folder).settings.positive_only
     except InputError:
         alone = False
-    return "the data, as a run with positive labels alone takes no update" if alone else "`calirare update --labels`"
+    return "the data, as a positive-only run takes no update" if alone else "`calirare update --labels`"
 
 
 def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:

@@ -54,8 +54,8 @@ def run(
         if (folder / RECALIBRATION).is_file():
             p = "P(class)" if saved.settings.many else "P(rare)"
             reporter.say(
-                "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its "
-                f"own labels, so {p} moves by that too: recalibrate the new run again"
+                "note: the run's calibrator was fitted on fresh labels (calirare recalibrate); the new run's is fitted "
+                f"on its own labels, so {p} moves by that too: recalibrate the new run again"
             )
         own = saved.graph(graph)
         changes = _changes(own, labels, forget, unknown, saved.settings.data.unknown, reporter)

@@ -1,4 +1,4 @@
-"""How far two graphs of the same law lie apart by chance.
+"""Bounds on the differences between two graphs with the same distribution.
 
 Each bound is passed with a probability of at most `LEVEL` / number of tests, so that all tests of one graph together
 raise a false alarm with at most `LEVEL`. Nodes that depend on their neighbours enter by their design effect.

@@ -14,7 +14,7 @@ from calirare.explain.explainable_model import ExplainableModel, Kept, Shares
 from calirare.graph import Graph
 from calirare.models import ColumnFit, LearnedColumns
 
-LEARNED = "labels: the detector learns again without each, scaling of columns and calibration map stay as they are"
+LEARNED = "labels: the detector is trained again without each; feature scaling and calibrator stay fixed"
 NO_SHARES = "features: the scores of this detector cannot be split by feature"
 
 

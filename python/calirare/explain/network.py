@@ -20,15 +20,12 @@ from calirare.models import FoldedNetwork, GcnFit
 from calirare_ext import ReceptiveField
 
 FIRST_ORDER = (
-    "labels of a network: the closed form of leave-one-out (one damped Newton step); scaling of features, calibration "
-    "map and weights of the average stay as they are"
+    "label effects of networks are approximate: one damped Newton step; feature scaling, calibrator and stacking "
+    "weights stay fixed"
 )
 
-DOUBT = (
-    "leave-one-out in closed form was not found to agree with networks trained without each fold: take its part of the "
-    "labels' effects as rough"
-)
-TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so there are none"
+DOUBT = "the approximate leave-one-out disagrees with cross-validation: treat the label effects of this model as rough"
+TOO_DEEP = "features: no contributions, since they are only available for networks of up to two layers"
 
 
 class ExplainableNetwork(ExplainableModel):

@@ -19,13 +19,12 @@ from calirare.graph import Graph, default_names
 from calirare.models import TREE_SHRINKAGE, TreesFit
 
 FIXED = (
-    "labels of trees: every leaf value is made again without the label; the trees' splits and their number stay as "
-    "they are"
+    "label effects of trees: leaf values are recomputed without the label; splits and the number of trees stay fixed"
 )
-STRONGEST = "labels of trees: of so many labels all but the strongest move only the leaves they lie in"
+STRONGEST = "label effects of trees: with this many labels, all but the strongest only move the leaves they lie in"
 FOREIGN = (
-    "labels of trees: the stored leaf values could not be made again of the labels, which another version of LightGBM "
-    "draws otherwise: take the trees' part of the labels' effects as rough"
+    "label effects of trees are rough: the stored leaf values could not be reproduced, as another version of LightGBM "
+    "samples differently"
 )
 
 

@@ -271,7 +271,9 @@ def with_sampled_negatives(graph: Graph, seed: int, n_drawn: int = DRAWN) -> Gra
     others[known] = False
     places = others.nonzero().flatten().numpy()
     if not len(places):
-        raise InputError(f"graph {graph.name!r}: every node is a known rare one, there is no other node to score")
+        raise InputError(
+            f"graph {graph.name!r}: every node is labelled rare. Positive-only training needs unlabelled nodes."
+        )
     order = np.random.default_rng([seed, DRAW]).permutation(len(places))[:n_drawn]
     drawn = torch.from_numpy(np.sort(places[order]))
     y = torch.full((graph.n_nodes,), -1, dtype=torch.int64)

@@ -153,9 +153,9 @@ class ALO(LeaveOneOutMethod):
             return self, ""
         n_models = self.n_models or models_for(n_nodes)
         return replace(self, n_models=n_models), (
-            f"intervals rest on {n_models:,} of the {m:,} models without a label, drawn at random: the level of an end "
-            f"is off by {quantile_error(n_models, m):.2f} at most, with 95 % confidence (more of them: n_models of the "
-            "method)"
+            f"intervals rest on {n_models:,} of the {m:,} leave-one-out models, sampled at random: the coverage of "
+            f"each interval end is within {quantile_error(n_models, m):.2f} of nominal, with 95 % confidence (n_models "
+            "of the method takes more of them)"
         )
 
 

@@ -75,14 +75,14 @@ class PopulationCheck(NamedTuple):
     @property
     def _of_labels(self) -> str:
         factor, low, high = map(_shown, (self.factor, self.low, self.high))
-        times = f"mean P(rare) is {factor} times the observed share ({low} to {high})"
+        times = f"the predicted rate is {factor} times the observed rate ({low} to {high})"
         if self.wrong and not self.trusted:
             side = "too high" if self.low > 1 else "too low"
             return f"{times}, {side}: not to be read as a probability"
         if self.trusted:
-            return f"{times}: right on the whole if the labels are a random sample"
+            return f"{times}: calibrated on average if the labels are a random sample"
         labels = f"{self.events} rare label{'s' if self.events != 1 else ''}"
-        return f"{times}: {labels} cannot tell whether it is right"
+        return f"{times}: {labels} cannot show whether it is calibrated"
 
 
 def population_check(

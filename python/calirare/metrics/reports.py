@@ -48,7 +48,7 @@ def calibration_report(
     seed: int = 0,
     weights: Array | None = None,
 ) -> dict[str, float]:
-    """Prediction quality, calibration errors and their noise floors.
+    """Prediction quality, and calibration errors with their expected values under perfect calibration.
 
     Args:
         y_true: int [n]; class `minority` must occur.

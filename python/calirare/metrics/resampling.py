@@ -1,4 +1,4 @@
-"""How certain a measure is: noise floors of a perfectly calibrated model, and bootstrap intervals."""
+"""Uncertainty of a measure: its distribution under perfect calibration, and bootstrap intervals."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ class FittedNetwork(Fitted):
 
     @abc.abstractmethod
     def linearise(self) -> Linearisation:
-        """Returns the network linearised at its present parameters, made anew."""
+        """Returns the network linearised at its present parameters, recomputed."""
 
     @property
     def linearisation(self) -> Linearisation:
@@ -319,7 +319,7 @@ class FittedNetwork(Fitted):
         return kept[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves what can be made anew out of copies and files."""
+        """Leaves what can be recomputed out of copies and files."""
         return {name: value for name, value in self.__dict__.items() if name != "_linearised"}
 
     @property
@@ -353,7 +353,7 @@ class FittedNetwork(Fitted):
 
     @abc.abstractmethod
     def inputs_read(self) -> tuple[Any, ...]:
-        """Returns what the network reads beside its parameters, for a checksum."""
+        """Returns the inputs of the network without its parameters, for a checksum."""
 
 
 def _stored(kind: type[Fitted]) -> list[str]:
@@ -372,7 +372,7 @@ class Detector(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of everything random in it."""
+        """Seed of all random numbers of the detector."""
         ...
 
     def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> Fitted:

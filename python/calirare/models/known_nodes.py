@@ -74,14 +74,14 @@ class KnownNodes:
 
 
 def edges_of(graph: Graph, n: int) -> str:
-    """Returns what tells the edges among the first n nodes of a graph from others."""
+    """Returns a fingerprint of the edges among the first n nodes of a graph."""
     a = graph.adjacency.to("cpu")
     blocks = ((first, a.select_rows(torch.arange(first, last))) for first, last in row_parts(a))
     return mark(n, [sums_of(first, rows, n) for first, rows in blocks])
 
 
 def mark(n: int, sums: Iterable[tuple[int, int]]) -> str:
-    """Returns what tells n nodes with edges from others, by `sums_of` parts of their rows in any order."""
+    """Returns a fingerprint of n nodes with edges, from `sums_of` parts of their rows in any order."""
     every = list(sums)
     count, mixed = (sum(each[i] for each in every) for i in (0, 1))
     return f"{n}-{count}-{mixed % 2**64:016x}"

@@ -295,7 +295,7 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
 
 
 def _rest_of(mixture: Mixture) -> FallbackScale | None:
-    """Returns `FallbackScale` of members of which some may be silent, from each label's logits without itself."""
+    """Returns the `FallbackScale` for members that may have no logits at a node, from out-of-fold logits."""
     others = mixture.without(LabelPropagationFit)
     if others is None or len(others.members) == len(mixture.members):
         return None

@@ -149,7 +149,7 @@ class NeighbourPool(Wrapper):
     def sentence(self) -> str:
         """How much each counts, for a person."""
         own, *others = (f"{weight:.2g}" for weight in self.weights.tolist())
-        return f"a node's own evidence counts {own}, that of nodes up to {HOPS} edges away {', '.join(others)}"
+        return f"neighbour pooling weights: node itself {own}; nodes 1 to {HOPS} edges away {', '.join(others)}"
 
     @property
     def inner(self) -> FoldFitted:

@@ -1,4 +1,4 @@
-"""Whether nodes that have names of the run's are the run's nodes, where labels nearby tell of them.
+"""Whether nodes with names of the run's nodes are the same nodes, as label propagation assumes.
 
 Spread labels know a node by its name in any graph, as an account keeps its number from month to month. Where nodes were
 numbered anew, or another bank numbers its own, the same names are those of others, and their labels tell nothing. By
@@ -31,13 +31,13 @@ LEAST = 0.02  # weight of spread labels in the average, from which they matter
 CHANCE = 2.0  # standard errors above one half up to which an area is chance: names are those of others
 TELLING = 4.0  # standard errors above one half from which on the run's own area tells of its nodes
 OTHERS = (
-    "{:,} of {:,} nodes have names of the run's nodes but are taken for others: their features order the labels of "
-    "these names with an area of {:.2f} under the ROC curve, in the run's own graph of {:.2f}; labels nearby are left "
-    "out"
+    "{:,} of {:,} nodes have names of the run's nodes but seem to be other nodes: predicting the labels of these names "
+    "from features has AUROC {:.2f} here, and {:.2f} in the run's own graph. Label propagation is left out for this "
+    "graph."
 )
 UNSURE = (
-    "{:,} of {:,} nodes are taken for the run's, whose names they have, and labels nearby tell of them; features "
-    "cannot tell whether they are the same: where nodes were numbered anew, give them other names"
+    "{:,} of {:,} nodes have names of the run's nodes and are taken for the same nodes, so label propagation uses "
+    "their labels. Their features cannot confirm it. If the nodes were renumbered, give them other names."
 )
 
 

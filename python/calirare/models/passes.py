@@ -127,7 +127,7 @@ def logits_of_passes(
 
 
 def _scales(graph: GraphOnDisk, blocks: list[Block], report: Report | None) -> tuple[Tensor, Tensor | None]:
-    """Returns what A_hat = D^-1/2 (A + I) D^-1/2 is made of beside A: one number per node, no value per edge.
+    """Returns what A_hat = D^-1/2 (A + I) D^-1/2 needs in addition to A: one number per node, no value per edge.
 
     Edges are read for them only where they have weights or may have loops.
 

@@ -59,8 +59,8 @@ def check_finite(made: Tensor, graph: GraphOnDisk, first: int) -> None:
         return
     node = first + int((~made.isfinite().all(1)).nonzero()[0])
     raise InputError(
-        f"{graph.path}: node {node} gets a score that is no number: its features or weights are infinite, "
-        "missing where the run's graph misses none, or too large: mend them"
+        f"{graph.path}: the score of node {node} is not finite: its features or edge weights are infinite, "
+        "too large, or missing where the run's graph has values. Fix them."
     )
 
 

@@ -267,7 +267,7 @@ class _Run:
         return out
 
     def _known(self, known: KnownNodes) -> Callable[[int, int], NumpyArray | None]:
-        """Returns what tells the places of nodes from one to another among known ones."""
+        """Returns a function from a range of nodes to their places among known ones."""
         graph = self.graph
         if known.keys.size:
             named = graph.named

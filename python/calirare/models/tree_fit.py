@@ -51,7 +51,7 @@ class TreesFit(ColumnFit):
         return self.trees.logits_without(rows)
 
     def side_by_side(self) -> Self:
-        """See `ColumnFit.side_by_side`: the trees were grown one beside the other, on a thread each."""
+        """See `ColumnFit.side_by_side`: the trees were grown in parallel, on a thread each."""
         ensemble = replace(self.trees.all_labels, threads=torch.get_num_threads())
         return replace(self, trees=replace(self.trees, all_labels=ensemble))
 
@@ -74,7 +74,7 @@ class TreesDetector:
 
     @property
     def seed(self) -> int:
-        """Of folds and trees."""
+        """Seed of folds and trees."""
         return self.growing.seed
 
     def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> TreesFit:

@@ -229,8 +229,8 @@ def _caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool) -> st
     shown = [side_of(run["detection"], run) for run in (here, there)]
     if len({each["judged_on"] == KNOWN_OR_DRAWN for each in shown}) > 1:
         return (
-            "One run has positive labels alone and is judged by P(known), with hidden rare nodes among the rest: "
-            "measures of the two say nothing of each other."
+            "One run has positive-only labels and is judged by P(known), with hidden rare nodes among the other nodes: "
+            "the measures of the two are not comparable."
         )
     alike = all(shown[0][key] == shown[1][key] for key in ("n", "n_rare", "judged_on"))
     if not alike or not (same_tests or shown[0]["judged_on"] != "test"):

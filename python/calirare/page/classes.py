@@ -17,7 +17,7 @@ from calirare.page.variables import variables_of
 from calirare.run import TOGETHER, Choice, SavedRun
 
 UNSURE = 25  # rows of the table of nodes to look at
-INSTEAD = "the map was fitted on cross-validated logits instead"  # as a note of the run ends
+INSTEAD = "the calibrator was fitted on cross-validated logits instead"  # as a note of the run ends
 OF_RARE = "mean P(rare) of its neighbours"  # a division that many classes do not have
 PICTURES = (
     ("reliability.png", "Reliability of the confidence in the predicted class"),
@@ -66,7 +66,7 @@ def _lead(metrics: dict[str, Any], side: str) -> list[str]:
         f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
         f"On {amount(metrics['n_judged'], metrics['judged_on'] + ' node')} the predicted class is right for "
         f"{report['accuracy']:.1%}; log loss {report['nll']:.3f}, ECE of the confidence {report['ece']:.3f}, where "
-        f"chance alone leaves {report['ece_noise_floor']:.3f}.",
+        f"perfect calibration leaves {report['ece_noise_floor']:.3f}.",
         f"The rarest class (less than half of an equal share): {told}.",
     ]
     if metrics["choice"] is not None:

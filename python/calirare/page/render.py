@@ -27,7 +27,7 @@ from calirare.run import SavedRun
 
 TEMPLATE, CLASS_TEMPLATE = "rare.html", "classes.html"
 TESTED = "Test nodes in parts."
-UNSEEN = "Labelled nodes in parts, each judged by models and a map that have not seen its label."
+UNSEEN = "Labelled nodes in parts, each judged by models and a calibrator that have not seen its label."
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 
 

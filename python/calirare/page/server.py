@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "this is no sound HTTP")
         hosts, own = self.headers.get_all("Host") or [], self._hosts()
         if len(hosts) != 1 or hosts[0].strip().lower() not in own:
-            raise RefusedError(HTTPStatus.FORBIDDEN, "this page is for this machine alone: open the address as printed")
+            raise RefusedError(HTTPStatus.FORBIDDEN, "this page is only for this machine: open the address as printed")
         if len(self.path) > LONGEST:
             raise RefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, "the address is too long")
         _, token, rest = (*self.path.split("/", 2), "", "")[:3]
@@ -196,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site")
         ours = {f"http://{host}" for host in self._hosts()}
         if (origin is not None and origin not in ours) or site not in (None, "same-origin"):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "answers come from the review's own page alone")
+            raise RefusedError(HTTPStatus.FORBIDDEN, "answers are only accepted from the review's own page")
         if rest not in ("say", "undo"):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
         given = self._form()

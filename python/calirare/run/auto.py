@@ -1,4 +1,4 @@
-"""Detectors that are chosen and averaged by the loss of every label without itself; no label is held out for it."""
+"""Stacked ensemble of detectors, weighted by out-of-fold log loss; no labels are held out."""
 
 from __future__ import annotations
 

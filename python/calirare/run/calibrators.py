@@ -50,7 +50,7 @@ class Calibrated:
         notes: sentences a user should read.
         check: predicted over observed rate, by calibrators without each label; None where labels cannot tell.
         labelled: labels that represent the population, with P(rare) by such calibrators; None where there is none.
-        doubt: what else speaks against P(rare) of nodes without a label, see `doubt_of`.
+        doubt: other doubts about P(rare) of unlabelled nodes, see `doubt_of`.
     """
 
     calibrators: dict[Target, Calibrator] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Calibrated:
 
 
 def calibrate(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
-    """Returns the fitted calibrator of each target, and what speaks against P(rare)."""
+    """Returns the fitted calibrator of each target, and any doubt about P(rare)."""
     if settings.method == "jackknife" and settings.calibration.map == "prior" and not settings.positive_only:
         return _with_prior(data, settings, trained, out_of_fold)
     if settings.positive_only:
@@ -95,7 +95,7 @@ def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Cal
         calibrators[target] = fitted
     if not data.val.numel():
         notes.append(
-            "no validation nodes: the map was fitted on the training nodes, which may not represent the population"
+            "no validation nodes: the calibrator was fitted on the training nodes, which may be no random sample"
         )
     return Calibrated(calibrators, tuple(notes))
 
@@ -234,9 +234,9 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
     taken, most, least = (n_known / (n_known + part * rest) for part in (share.share, share.low, share.high))
     if share.low == share.high:
         what = f"{share.share:.2%} of the nodes without a label are rare, by the prevalence that was said"
-        return f"positive labels alone: {what}, and {SCAR}, which no label can check"
+        return f"positive-only labels: {what}, and {SCAR}, which no label can check"
     return (
-        f"positive labels alone: {SCAR} (selected completely at random), {taken:.0%} of them ({least:.0%} to "
+        f"positive-only labels: {SCAR} (selected completely at random), {taken:.0%} of them ({least:.0%} to "
         f"{most:.0%}), so that {share.share:.2%} ({share.low:.2%} to {share.high:.2%}) of the nodes without a label "
         "are rare, fewer where even the likeliest are of both classes, and more, even many times, where the easiest to "
         "find are known; no label checks this, some drawn at random would"

@@ -42,15 +42,16 @@ class Choice:
         """Whether the graph helps, with a 95 % interval."""
         low, high = self.graph_gain - 1.96 * self.graph_error, self.graph_gain + 1.96 * self.graph_error
         says = "helps" if low > 0 else "hurts" if high < 0 else "makes no sure difference"
-        return f"the graph {says}: it takes {self.graph_gain:+.3f} off the loss (95 %: {low:+.3f} to {high:+.3f})"
+        size = f"{abs(self.graph_gain):.3f} {'lower' if self.graph_gain >= 0 else 'higher'} with it"
+        return f"the graph {says}: log loss {size} (95 % CI of the reduction: {low:.3f} to {high:.3f})"
 
     def lines(self) -> list[str]:
         """Returns the table, a line per detector, the heaviest first."""
         wide = max(10, *(len(row.name) for row in self.rows))
-        head = f"{'detector':<{wide}} {'weight':>7} {'loss without each label':>24}"
+        head = f"{'detector':<{wide}} {'weight':>7} {'out-of-fold log loss':>24}"
         rows = sorted(self.rows, key=lambda row: -row.weight)
         lines = [f"{row.name:<{wide}} {row.weight:>7.2f} {row.loss:>24.4f}" for row in rows]
-        return [head, *lines, f"{'together':<{wide}} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
+        return [head, *lines, f"{'ensemble':<{wide}} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:

@@ -27,13 +27,14 @@ REVIEW_BEGINS_WITH = {
 }
 NARROW = 20  # rare labels from which intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
-    "the intervals allow for a wrong form of the map, but not for any, nor for scores of labels that lie elsewhere "
-    "than those of other nodes: of 90 % ones {held} held on eight graphs, see docs/decisions.md; a precision or "
-    "recall with --confidence asks nothing of the form"
+    "the intervals assume that the calibration curve is roughly right and that labelled nodes score like unlabelled "
+    "ones. On eight graphs {held} of the 90 % intervals contained the true count (docs/decisions.md). For a guarantee "
+    "without the first assumption use --decide precision or recall with --confidence."
 )
 OF_KNOWN = (
-    "the intervals take the known rare nodes for a random sample of all, and what looks most like them for rare: where "
-    "even the likeliest nodes are of both classes there are fewer hits and fewer misses, see docs/decisions.md"
+    "the intervals assume that the known rare nodes are a random sample of all rare nodes, and that the "
+    "highest-scoring unlabelled nodes are rare. If the classes overlap even there, expect fewer hits and fewer misses "
+    "(docs/decisions.md)."
 )
 HELD = {False: "83 to 84 %", True: "94 %"}  # by whether each class has its own slope: decision_graphs.json
 
@@ -51,9 +52,10 @@ class Deciding:
         budget: with decide budget: how many alerts can be looked at, or a share of the nodes in (0, 1).
         precision: with decide precision: share of the alerts that are rare.
         recall: with decide recall: share of the rare nodes that are alerts.
-        confidence: with decide precision or recall: with which labels must prove it; none: expected by P(rare).
-        abstain: leave open the nodes whose P(rare) has the threshold inside its interval of this coverage, in (0, 1),
-            such as 0.9; none: every node is decided.
+        confidence: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
+            the threshold follows from P(rare), without a guarantee.
+        abstain: mark a node as undecided if the interval of its P(rare) at this level, such as 0.9, contains the
+            threshold; none: every node is decided.
         by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a wrong
             decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of more
             than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".

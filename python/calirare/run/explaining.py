@@ -117,14 +117,14 @@ def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
     """Returns nodes as they are.
 
     Raises:
-        InputError: one of them carries edges alone, and no P(rare) is told of it.
+        InputError: one of them is an auxiliary node, which has no P(rare).
     """
     beside = nodes if graph.scored is None else nodes[graph.scored[nodes]]
     if len(beside) < len(nodes):
         one = graph.node_name(int(nodes[~torch.isin(nodes, beside)][0]))
         raise InputError(
-            f"explain: node {one!r} carries edges alone and is not scored, so that it has no P(rare): name "
-            f"scored nodes, of which graph {graph.name!r} has {graph.scored_nodes.numel():,}"
+            f"explain: node {one!r} is an auxiliary node, which has no P(rare): name one of the "
+            f"{graph.scored_nodes.numel():,} scored nodes of graph {graph.name!r}"
         )
     return nodes
 

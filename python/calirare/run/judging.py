@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def draws(self) -> tuple[int, int]:
-        """Resamples of an interval, and samples of a noise floor, that take about a second."""
+        """Bootstrap resamples, and simulations of a perfect model, that take about a second."""
         return resamples_for(self.labels.numel()), draws_for(self.labels.numel())
 
     def measures(self, names: Sequence[str]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Judged:
 
 
 def measures_together(labels: Tensor, p: Tensor) -> dict[str, float]:
-    """Returns what judges all classes together, each calibration error with its noise floor.
+    """Returns the measures of all classes, each calibration error with its value under perfect calibration.
 
     Args:
         labels: int64 [n], on the CPU.

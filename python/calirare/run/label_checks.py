@@ -1,4 +1,4 @@
-"""Why P(rare) of nodes without a label can be wrong: columns or edges give labels away, labels are no sample."""
+"""Why P(rare) of unlabelled nodes can be wrong: target leakage, or labels that are no random sample."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_COLUMNS = 1_000  # that are looked at
 def doubt_of(
     data: TrainingData, settings: Settings, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor
 ) -> Doubt:
-    """Returns what speaks against P(rare) of nodes without a label: a column that gives labels away, or how they lie.
+    """Returns any doubt about P(rare) of unlabelled nodes: target leakage, or labels that are no random sample.
 
     Args:
         data: the run's.
@@ -54,12 +54,13 @@ def doubt_of(
 
 
 def _of_equal_numbers(counts: Tensor) -> Doubt:
-    """Returns what speaks against labels that are to be a sample, where both classes have the same number of them."""
+    """Returns a doubt about labels that should be a random sample but have equal class counts."""
     number = int(counts[0])
     if number != int(counts[1]) or number < 2:
         return NO_DOUBT
     return Doubt(
-        f"labels have the same number in both classes, {number}: drawn per class they are no sample", "caution"
+        f"both classes have the same number of labels, {number}: labels sampled per class are no random sample",
+        "caution",
     )
 
 
@@ -106,7 +107,7 @@ def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:
 
 
 def _neighbours(graph: Graph, nodes: Tensor) -> dict[str, NumpyArray]:
-    """Returns what edges alone say of nodes, by its name: how many neighbours, and how many that are not scored."""
+    """Returns features of nodes from their edges: number of neighbours, and of those that are not scored."""
     near = graph.adjacency.select_rows(nodes)
     found = {DEGREE: near.indptr.diff().double().cpu().numpy()}
     if graph.scored is not None:
@@ -138,7 +139,7 @@ def _why_no_sample(
     nodes: Tensor,
     others: Tensor,
 ) -> str:
-    """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
+    """Returns why labels that are taken for a random sample may not be one; empty if there is no doubt.
 
     Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
     the scores agree, the labels' places in the graph and in the columns as they were given are compared.

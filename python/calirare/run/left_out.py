@@ -60,7 +60,7 @@ def leave_labels_out(data: TrainingData, settings: Settings, trained: Trained, r
     agreement = choose_damping(own_logits, start, held_out, judges, weights)
     notes: tuple[str, ...] = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
     if agreement.verdict == "do not trust":
-        notes += (f"{agreement.reason}: the map was fitted on cross-validated logits instead",)
+        notes += (f"{agreement.reason}: the calibrator was fitted on cross-validated logits instead",)
         return OutOfFold(held_out, agreement.damping, agreement, held_out=held_out, notes=notes)
     return OutOfFold(own_logits(agreement.damping), agreement.damping, agreement, held_out=held_out, notes=notes)
 

@@ -146,7 +146,7 @@ def check_model(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
             raise ValueError(f"{name} must be a finite number from 0 on, got {value!r}")
     if not _finite(facts["calibrators"]):
-        raise ValueError("the maps must hold finite numbers")
+        raise ValueError("the calibrators must hold finite numbers")
 
 
 def _finite(value: Any) -> bool:

@@ -107,8 +107,8 @@ def _check_maps(saved: SavedRun) -> None:
     maps = saved.scorer.calibrators
     if saved.settings.many and not maps:
         raise InputError(
-            f"recalibrate: run {saved.folder} has no map, its method is {saved.settings.method}: train with method "
-            "jackknife or ts"
+            f"recalibrate: run {saved.folder} has no calibrator, its method is {saved.settings.method}: train with "
+            "method jackknife or ts"
         )
     prior = isinstance(maps.get("population"), PriorPlattCalibrator) and len(saved.class_names) == 2
     if not saved.settings.many and not prior:

@@ -119,7 +119,7 @@ class Recalibrated:
             lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / len(self.y):>8.4f} {means}")
         for key, label in (("log_loss", "log loss"), ("brier", "Brier score"), ("accuracy", "accuracy")):
             lines.append(f"{label:<{NAME + 18}} {was[key]:>9.4f} {now[key]:>9.4f}")
-        said = ["P: its mean over the fresh labels; after: each label by maps without it", *self._warnings()]
+        said = ["P: its mean over the fresh labels; after: cross-fitted", *self._warnings()]
         return "\n".join([*lines, *(row for each in said for row in textwrap.wrap(each, width))]) + "\n"
 
     def _rare_lines(self, rare: RareRecalibrated) -> list[str]:
@@ -128,14 +128,14 @@ class Recalibrated:
         return [
             f"{amount(self.labels, 'fresh label')}, {rare.before.events:,} of them rare",
             f"before: {rare.before.verdict}: {rare.before.sentence}; log loss {was:.4f}",
-            f"after:  {rare.after.verdict}: {rare.after.sentence}; log loss {now:.4f} (each label by a map without it)",
+            f"after:  {rare.after.verdict}: {rare.after.sentence}; log loss {now:.4f} (cross-fitted)",
             f"threshold of the decision: {kept}",
         ]
 
     def _warnings(self) -> Iterator[str]:
         was, now = self.losses
         if now > was:
-            yield "note: the new maps do not do better on labels they have not seen: the old ones may be kept"
+            yield "note: the new calibrators are not better on unseen labels: you may keep the old ones"
         yield from (f"note: {note}" for note in self.notes)
         if self.drift.verdict != "ok":
             yield f"drift: {self.drift.sentence}"
@@ -244,8 +244,8 @@ class Recalibrated:
         old = _metrics_of(self.run.folder)
         m, whose = amount(len(self.y), "fresh label"), "its own graph" if self.nodes is not None else self.graph
         anew = (
-            f"the maps were fitted again on {m} of {whose} (calirare recalibrate): what other notes say of the labels "
-            "that calibrate is of the training"
+            f"the calibrators were fitted again on {m} of {whose} (calirare recalibrate): other notes on calibration "
+            "labels are about the training"
         )
         facts = {"graph": self.graph, "labels": len(self.y), "own_graph": self.nodes is not None}
         kept = {name: old[name] for name in OF_DETECTOR if name in old}

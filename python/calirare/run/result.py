@@ -34,7 +34,7 @@ class RareView:
         jackknife: intervals and errors of every node, under the chosen target's map.
         decision: the threshold from which a node is an alert, and what to expect of it.
         check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
-        doubt: what else speaks against P(rare) of nodes without a label.
+        doubt: other doubts about P(rare) of unlabelled nodes.
     """
 
     jackknife: JackknifeResult

@@ -21,11 +21,10 @@ from calirare.run.settings import Settings
 from calirare.run.split_assignment import assign_parts, changes_of
 from calirare.run.stages import silent, train
 
-TRAINED = "runs trained anew"
-NOTE = "labels: whole new runs were trained (detector, folds, map and all), each without one of a node's {} strongest"
+TRAINED = "runs retrained"
+NOTE = "labels: whole new runs were trained, calibration included, each without one of a node's {} strongest labels"
 POSITIVE_ONLY = (
-    "explain: a run with positive-only labels is not trained anew without one of them: take it out of the data and "
-    "train again"
+    "explain: --retrain is not available for positive-only labels: remove the label from the data and train a new run"
 )
 
 
@@ -37,7 +36,7 @@ class Retrained:
         outcome: the new run.
         labels: that changed, with their parts of the split.
         settings: it was trained with, but for the device.
-        notes: beside the run's own.
+        notes: in addition to the run's own.
     """
 
     outcome: Outcome
@@ -57,7 +56,7 @@ def retrain(
     """Returns a run trained with the settings of another, from scratch, on its graph with some labels changed.
 
     Args:
-        settings: of the run; what its labels chose is chosen anew.
+        settings: of the run; what its labels chose is chosen again.
         graph: its own, on the CPU.
         changed: the labels that change; unknown ones are forgotten.
         chosen: whether new labels were chosen, see `update`.
@@ -90,7 +89,7 @@ def retrained(saved: SavedRun, graph: Graph, found: Explanations, labels: int) -
         InputError: `labels` is below 1, the run is positive-only, or without a label no run can be trained.
     """
     if labels < 1:
-        raise InputError(f"explain: the labels to train anew without must be at least 1, got {labels}")
+        raise InputError(f"explain: the number of labels to retrain without must be at least 1, got {labels}")
     if saved.settings.positive_only:
         raise InputError(POSITIVE_ONLY)
     graph = graph.to("cpu")

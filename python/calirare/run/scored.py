@@ -143,7 +143,7 @@ class Scored:
     def _rare_lines(self) -> list[str]:
         nodes, count, total, apart = amount(self.nodes, "node"), self.expected, self.mean * self.nodes, ""
         if count is None:
-            expected = f"{total:.3g} rare among {nodes} (no interval: the run's map does not know its uncertainty)"
+            expected = f"{total:.3g} rare among {nodes} (no interval: the run's calibrator has no uncertainty)"
         else:
             expected = f"{count} rare among {nodes} ({100 * count.coverage:.0f} % interval)"
             if are_apart(total, count.expected, count.low, count.high):

@@ -76,7 +76,7 @@ class Scorer:
         tables: columns of the tables of the run's graph.
         weighted: whether edges of the run's graph have weights other than 1; None where it is not known.
         relations: names of the types of edges of the run's graph; None where they are not known.
-        doubt: what speaks against P(rare) of nodes without a label.
+        doubt: any doubt about P(rare) of unlabelled nodes.
         version: of CaliRare that trained the run.
     """
 
@@ -316,15 +316,15 @@ class Scorer:
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:
         """Returns a graph on the CPU, labels merged as in the run, and features mapped as those of its graph.
 
-        Types of edges that it lacks are there without an edge; others count as edges alone.
+        Missing edge types have no edges; other types count as untyped edges.
 
         Raises:
             InputError: the features are others, the edges have no types, or the run has logits and no detector.
         """
         if not self.fit.scores_graphs:
             raise InputError(
-                "the run has logits that were given to it and no network to score with: give those of this graph to "
-                "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
+                "the run was trained on given logits and has no network to score with: pass the logits of this graph "
+                "to its calibrator, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
         if graph.n_edges:
             note_weights(self.wants_weights, has_weights(graph), say)

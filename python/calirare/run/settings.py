@@ -153,14 +153,14 @@ class Calibration:
     Attributes:
         target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
             cost-sensitive training and Macro-ACE judge) or "population" (as it is).
-        sharpen: of the balanced map: the sharpness at which each true class's mean confidence is its accuracy. Lower
-            Macro-ACE, the same decisions; the probabilities are then right within classes and for no population.
-        folds: of the cross-validation that checks the leave-one-out loss; 0 leaves the check out.
-        map: "prior" (Platt scaling with a prior that undoes what training did, right with few rare labels) or "platt"
-            (free, and with fewer than 25 of the rarest class a temperature).
-        calibrate_on: labels that represent the population: "val", "all", "random" (those not drawn per class), or
-            "auto", worked out from how classes are spread over training and validation labels.
-        prevalence: share of the rare class among all nodes, where it is known better than labels tell; none: by labels.
+        sharpen: rescale the balanced probabilities so that the mean confidence in each true class equals its accuracy.
+            Lowers Macro-ACE; decisions do not change. The values are no longer calibrated for any population.
+        folds: number of folds of the cross-validation that checks the leave-one-out loss; 0: no check.
+        map: calibrator: "prior" (Platt scaling with a prior that corrects for class weights, also for few rare labels)
+            or "platt" (without a prior; temperature scaling with fewer than 25 labels of the rarest class).
+        calibrate_on: labels that are a random sample of the nodes: "val", "all", "random" (those not sampled per
+            class), or "auto", inferred from the class counts of training and validation labels.
+        prevalence: base rate of the rare class among all nodes, if known; none: estimated from the labels.
     """
 
     target: Literal["balanced", "population"] = "population"
@@ -190,7 +190,7 @@ class Intervals:
     """The jackknife intervals (Algorithm 1).
 
     Attributes:
-        coverage: of the intervals, in (0, 1) (0.9, paper section 4.2).
+        coverage: nominal coverage of the intervals, in (0, 1) (0.9, paper section 4.2).
         uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
         interval_nodes: which nodes get an interval: "all"; "alerts" (the likeliest alerts, the nodes review.csv begins
             with, and the labelled and test nodes); or "auto", alerts where a model of columns takes a graph in blocks,

@@ -287,8 +287,8 @@ def _untested(graph: Graph) -> str:
     if not none or none == k:
         return ""
     return (
-        f"of {none:,} of the {k:,} classes no test node has a label, so that nothing is measured of them: with --split "
-        "all every label trains, and is judged without itself"
+        f"{none:,} of the {k:,} classes have no labelled test node, so they are not measured: with --split all every "
+        "label trains, and is judged by out-of-fold predictions"
     )
 
 

@@ -52,10 +52,12 @@ def _sharpen(settings: Settings) -> str:
     if not settings.calibration.sharpen:
         return ""
     if settings.method != "jackknife":
-        return f"sharpen changed nothing: it belongs to the balanced map of method jackknife, not to {settings.method}"
+        return (
+            f"sharpen changed nothing: it belongs to the balanced calibrator of method jackknife, not {settings.method}"
+        )
     if settings.calibration.target != "balanced":
         target = settings.calibration.target
-        return f"sharpen changed the balanced map alone, and the predictions are for the target {target}"
+        return f"sharpen changed only the balanced calibrator, and the predictions are for the target {target}"
     return ""
 
 

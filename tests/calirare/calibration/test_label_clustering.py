@@ -55,7 +55,7 @@ def test_labels_of_some_regions_are_found_out(labels):
     here = np.flatnonzero(np.arange(N) % REGIONS < 3)
     found = counted(edges, rng.choice(here, labels, replace=False))
     assert found.doubtful
-    assert found.sentence().startswith("the labels are no random sample of the nodes: they lie together, ")
+    assert found.sentence().startswith("the labels are no random sample of the nodes: they are clustered. ")
 
 
 def test_few_edges_between_labels_say_nothing():
@@ -86,7 +86,7 @@ def test_a_run_on_labels_of_one_region_is_trusted_less():
     p, said = outcome.probabilities("population")[graph.unlabelled, 1], outcome.metrics
     assert float(p.mean()) > 2 * float(y[graph.unlabelled].double().mean())
     assert said["population_check"]["verdict"] == "caution"
-    assert "they lie together" in said["population_check"]["reason"]
+    assert "they are clustered" in said["population_check"]["reason"]
 
 
 def test_values_that_no_label_has_are_found_in_categories_numbers_and_gaps():

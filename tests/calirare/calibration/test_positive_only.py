@@ -49,11 +49,11 @@ def test_the_share_among_the_others_is_found(known, share, apart):
 def test_what_cannot_be_told_is_refused_in_a_sentence():
     rng = np.random.default_rng(1)
     own, others, _ = scores(rng, 50, 2000, 0.05, 0.0)
-    with pytest.raises(InputError, match=r"cannot be told.*look too much like the others.*--prevalence"):
+    with pytest.raises(InputError, match=r"cannot be estimated.*look too much like the others.*--prevalence"):
         rare_among_unlabelled(own, others)
-    with pytest.raises(InputError, match="from 9 known ones, at least 10"):
+    with pytest.raises(InputError, match=r"9 known rare nodes are too few .*, at least 10"):
         rare_among_unlabelled(own[:9], others)
-    with pytest.raises(InputError, match="no node without a label looks like"):
+    with pytest.raises(InputError, match="no unlabelled node looks like"):
         rare_among_unlabelled(own + 100, others)
 
 

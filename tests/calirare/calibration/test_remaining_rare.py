@@ -49,7 +49,7 @@ def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest,
     settings = {"model": "hops", "epochs": 30}
     assert not any("calibrate_on=all" in note for note in calirare.train(graph, **settings).notes)
     check = calirare.train(graph, calibrate_on="all", **settings).check
-    said = "labels have the same number in both classes, 40: drawn per class they are no sample"
+    said = "both classes have the same number of labels, 40: labels sampled per class are no random sample"
     assert (said in check.sentence) == (verdict == "caution")
     if verdict:
         assert check.verdict == verdict

@@ -24,14 +24,19 @@ def parts(train: torch.Tensor, val: torch.Tensor) -> tuple[torch.Tensor, torch.T
 @pytest.mark.parametrize(
     ("train", "val", "representative", "said"),
     [
-        (labels(20, 20), labels(484, 16), "val", "500 validation labels represent .* 40 training labels inform"),
-        (labels(820, 30), labels(415, 10), "all", "all 1275 labels represent .* agree in class shares"),
+        (labels(20, 20), labels(484, 16), "val", "500 validation labels are taken .* 40 training labels only inform"),
+        (
+            labels(820, 30),
+            labels(415, 10),
+            "all",
+            "all 1275 labels are taken for a random .* have the same class proportions",
+        ),
         (labels(900, 12), labels(), "all", "no validation labels"),
-        (labels(), labels(300, 9), "all", "309 validation labels represent"),
-        (labels(200, 60), labels(480, 20), "val", "class shares differ"),
-        (labels(20, 20), labels(), "none", "give the prevalence"),
+        (labels(), labels(300, 9), "all", "309 validation labels are taken for a random sample"),
+        (labels(200, 60), labels(480, 20), "val", "class proportions differ"),
+        (labels(20, 20), labels(), "none", "pass it with --prevalence"),
         (labels(20, 20, 20), labels(40, 50, 10), "val", "same number in every class, 20"),
-        (labels(30, 60, 9), labels(40, 70, 10), "all", "agree in class shares"),
+        (labels(30, 60, 9), labels(40, 70, 10), "all", "have the same class proportions"),
     ],
 )
 def test_auto(train, val, representative, said):

@@ -46,9 +46,9 @@ def test_chosen_labels_are_found_out(chosen, side):
     labels = chosen(p, rng)
     found = exchangeable(p[labels], np.delete(p, labels))
     assert found.doubtful
-    assert f"P(rare) may be {side} on the whole" in found.sentence()
+    assert f"P(rare) may be {side} on average" in found.sentence()
     assert "--calibrate-on val" in found.sentence()
-    assert ("or far too low where columns or edges" in found.sentence()) == (side == "too high")
+    assert ("or far too low if a column or the edges leak" in found.sentence()) == (side == "too high")
     assert exchangeable(p[:5], p) is None
     assert exchangeable(p[:99], p, alike=False) is None
     low = exchangeable(p[labels] * 0.9, p[labels].repeat(5), alike=False)

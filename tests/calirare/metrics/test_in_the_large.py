@@ -23,7 +23,7 @@ def test_equal_probabilities_have_the_exact_binomial_interval():
     assert found.high == pytest.approx(0.15 / exact.low, rel=CLOSE)
     assert found.wrong
     assert not found.trusted
-    assert found.sentence.startswith("mean P(rare) is 3.0 times the observed share (1.7 to ")
+    assert found.sentence.startswith("the predicted rate is 3.0 times the observed rate (1.7 to ")
     assert found.sentence.endswith("too high: not to be read as a probability")
 
 
@@ -33,9 +33,9 @@ def test_few_rare_labels_cannot_earn_trust_and_many_can():
         found = population_check(y, np.full(30 * rare, 1 / 30))
         assert found.trusted is trusted
         assert not found.wrong
-        assert ("right on the whole" in found.sentence) is trusted
+        assert ("calibrated on average" in found.sentence) is trusted
         labels = "1 rare label" if rare == 1 else f"{rare} rare labels"
-        assert (f"{labels} cannot tell" in found.sentence) is not trusted
+        assert (f"{labels} cannot show" in found.sentence) is not trusted
 
 
 def test_no_event_and_nothing_but_events():
@@ -110,7 +110,7 @@ def test_what_else_is_doubted_goes_with_the_verdict():
     p = np.full(4000, 0.25)
     check = population_check(np.arange(4000) % 4 == 0, p)
     assert check.verdict == "trust"
-    assert check.sentence.endswith("right on the whole if the labels are a random sample")
+    assert check.sentence.endswith("calibrated on average if the labels are a random sample")
     doubted = check._replace(doubt="they lie together", at_best="caution")
     assert (doubted.verdict, doubted.trusted) == ("caution", True)
     assert doubted.sentence == f"{check.sentence}, but they lie together"

@@ -140,7 +140,7 @@ def test_the_folder_and_the_same_run_again(outcome: Outcome, folder, graph: cali
 
 
 def test_classes_that_no_test_node_has_are_told_of(graph: calirare.Graph, outcome: Outcome) -> None:
-    split, note = graph.split, "of 1 of the 3 classes no test node has a label"
+    split, note = graph.split, "1 of the 3 classes have no labelled test node"
     assert not any(note in each for each in outcome.notes)
     rare = graph.y[split.test] == 2
     val = torch.cat([split.val, split.test[rare]])
@@ -455,7 +455,7 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
         why = saved.explain([first.node], graph=few)[0]
         assert f"{why.p:.2f}"[:4] in page
         assert "Neighbours" in page
-        assert "by how many hundredths P(" in page
+        assert "Points: change in P(" in page
         assert (session.picture(first) or b"").startswith(b"\x89PNG")
         assert "Why it has this class is not here: it is gone" in ReviewSession(
             saved, verdicts, None, "it is gone"

@@ -21,8 +21,8 @@ from tests.helpers.tasks import rare_task
         ({"loo": Grouped(damping=0.01)}, "because of loo grouped and damping 0.01"),
         ({"loo": Influence(convention="official")}, "because of loo influence and convention official"),
         ({"loo": ALO(steps=2)}, "because of loo alo"),
-        ({"sharpen": True, "method": "ts"}, "sharpen changed nothing: it belongs to the balanced map"),
-        ({"sharpen": True, "target": "population", "folds": 0}, "sharpen changed the balanced map alone"),
+        ({"sharpen": True, "method": "ts"}, "sharpen changed nothing: it belongs to the balanced calibrator"),
+        ({"sharpen": True, "target": "population", "folds": 0}, "sharpen changed only the balanced calibrator"),
     ],
 )
 def test_what_plays_no_part_is_noted(settings, why):

@@ -185,5 +185,5 @@ def test_an_update_tells_of_scored_nodes_alone(outcome, tmp_path):
 
 def test_why_is_not_told_of_what_is_not_told(outcome):
     beside_ = int((~outcome.graph.scored).nonzero()[0])
-    with pytest.raises(InputError, match=f"node '{beside_}' carries edges alone and is not scored"):
+    with pytest.raises(InputError, match=f"node '{beside_}' is an auxiliary node, which has no P"):
         outcome.explain([beside_])

@@ -169,7 +169,7 @@ def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
             notes.append(f"the weights make {len(table.weights)} rows worth {worth:.0f} of equal weight")
     rare = int((table.labels == table.minority).sum())
     if table.labels.ndim == 1 and rare == len(table.labels):
-        notes.append("every row has the minority class: the measures are about this class alone")
+        notes.append("every row has the minority class: the measures describe only this class")
     if table.labels.ndim == 1 and rare < 20 * SMALL_BIN:
         notes.append(
             f"{rare} samples of the minority class fill 20 bins: compare ace_minority with ace_minority_noise_floor"
