@@ -212,7 +212,7 @@ def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):
     pd.DataFrame({"node": range(40), "label": label}).to_csv(tmp_path / "nodes.csv", index=False)
     said = call("train", "--dataset", tmp_path / "edges.csv", "--minority", "fraud", "--out", tmp_path / "ring")
     assert said.code == 2
-    assert "all are constant, so nothing tells nodes apart" in said.err
+    assert "must have a column that varies, but all are constant" in said.err
 
 
 def test_drift_of_dates_says_what_its_numbers_are(tmp_path):

@@ -100,7 +100,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
         rare = log.names.get(UNCOMMON)
         why = f"of {names_in_words(rare)} no text is common" if rare else "all are constant"
         raise InputError(
-            f"features: graph {graph.name!r} must have a column that varies, but {why}, so nothing tells nodes apart: "
+            f"features: graph {graph.name!r} must have a column that varies, but {why}: "
             "give columns that vary, or none for the number of neighbours"
         )
     return tuple(maps), log.lines()

@@ -119,7 +119,7 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     if left:
         notes = (
             *notes,
-            f"attributes not read: {', '.join(left)} (a HeteroData or an edge table tells types and times)",
+            f"attributes not read: {', '.join(left)} (use a HeteroData or an edge table for types and times)",
         )
     return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name, "notes": notes}
 

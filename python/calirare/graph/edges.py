@@ -173,7 +173,7 @@ def edge_faults(
         assert weights is not None
         faults.append(
             f"edge weights must be finite and positive in float32, got {weights[at]:g} at {joined(at)}"
-            f"{_such(wrong)}: remove the edge or mend its weight"
+            f"{_such(wrong)}: remove the edge or fix its weight"
         )
     loops = rows == cols
     if rules.self_loops in STRICT and loops.any():
@@ -265,9 +265,9 @@ def edge_notes(
     # With every opposite direction, which the adjacency has, there are as many more as stand in one direction.
     kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
     if asked.symmetrize is None and (alone := n_entries - kept - listed):
-        also = "who points at whom is read too" if directed else "--directed tells directions apart too"
+        also = "directions are used too" if directed else "--directed also uses their directions"
         if types is not None:
-            also = "of each type also who points at whom is read"
+            also = "directions of each type are used too"
         notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
     return notes
 

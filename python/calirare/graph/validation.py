@@ -154,7 +154,7 @@ def check_features(
             x.check_structure("features")
         except ValueError as error:
             raise InputError(
-                f"{where}: {error}: mend or remove it; numbers are kept in float32, up to 3.4e38"
+                f"{where}: {error}: fix or remove it; numbers are stored in float32, up to 3.4e38"
             ) from error
         if x.nnz and float(x.values.abs().max()) > MAX_FEATURE:
             at = int(x.values.abs().argmax())

@@ -99,7 +99,7 @@ def test_without_ids_nodes_are_numbered_by_row(write):
     [
         (NODES.replace("3,30", "inf,30"), EDGES, "column 'age' holds inf in line 4"),
         (NODES.replace("3,30", "3,1e39"), EDGES, "column 'income' holds 1e\\+39 in line 4"),
-        (NODES.replace("3,30", "3,many"), EDGES, r"'income' holds 'many' among numbers in line 4 \(node r\): mend"),
+        (NODES.replace("3,30", "3,many"), EDGES, r"'income' holds 'many' among numbers in line 4 \(node r\): fix"),
         (NODES.replace("val", "valid"), EDGES, "must hold train, val, test or nothing, got 'valid' in line 4"),
         (
             NODES,

@@ -103,7 +103,7 @@ def test_a_number_beyond_the_range_of_squares_is_named_with_its_line(write):
         read(path)
     assert str(error.value) == (
         f"{path.with_name('nodes.csv')}: features must be from -1e+19 to 1e+19, but column 'amount' holds 1e+25 in "
-        "line 4 (node c): mend the cell, or scale the column before (a sum of squares would leave float32)"
+        "line 4 (node c): fix the cell, or scale the column first (sums of squares would exceed float32)"
     )
 
 
@@ -172,8 +172,8 @@ def test_numbers_that_can_be_read_in_more_ways_are_refused_and_can_be_names(cell
     cells = NodeCells(table, Path("nodes.csv"), None, (), True)
     assert cells.read(["amount", "zip"])[1][1].kind == "categorical"
     assert cells.faults == [
-        f"nodes.csv: column 'amount' holds {cell!r} among numbers in line 2 and 1 more: mend the cell (1234.5), leave "
-        "it empty if nothing is known, or take all cells as names when training (--one-hot amount)"
+        f"nodes.csv: column 'amount' holds {cell!r} among numbers in line 2 and 1 more: fix the cell (1234.5), leave "
+        "it empty if unknown, or read all cells as categories when training (--one-hot amount)"
     ]
     cells = NodeCells(table, Path("nodes.csv"), None, ("amount",), True)
     assert cells.read(["amount"])[1][0].kind == "categorical"

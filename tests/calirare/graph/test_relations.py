@@ -50,11 +50,11 @@ def test_directions_alone_are_one_relation(write):
 
 
 def test_directions_are_advised_where_they_are_not_read(write):
-    path, advice = write("source,target\na,b\nb,c\n"), "--directed tells directions apart too"
+    path, advice = write("source,target\na,b\nb,c\n"), "--directed also uses their directions"
     (plain,), (directed,) = (Graph.from_edges(path, None, directed=on).notes for on in (False, True))
     assert advice in plain
     assert advice not in directed
-    assert "who points at whom is read too" in directed
+    assert "directions are used too" in directed
 
 
 @pytest.mark.parametrize(("as_of", "kept"), [("0.5", 0), ("1", 1), ("4.9", 2), ("5", 3), ("100", 4)])

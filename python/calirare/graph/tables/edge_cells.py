@@ -178,7 +178,7 @@ class EdgeCells:
             at = int(np.flatnonzero(wrong)[0])
             self.faults.append(
                 f"{self.path}: edge weights must be numbers, but column {column!r} holds {str(cells.iloc[at])!r} in "
-                f"{row_in_words(at, self.path)}{_more(wrong)}: mend the cell or name the column of weights (--weight)"
+                f"{row_in_words(at, self.path)}{_more(wrong)}: fix the cell or name the column of weights (--weight)"
             )
         return np.where(wrong, 1.0, numbers)
 
@@ -222,12 +222,12 @@ def rows_until(table: Any, path: Source, column: str | None, as_of: str | None, 
         at = int(np.argmax(wrong))
         faults.append(
             f"{path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
-            f"{str(cells.iloc[at])!r} in {row_in_words(at, path)} and as_of is {as_of!r}: mend one"
+            f"{str(cells.iloc[at])!r} in {row_in_words(at, path)} and as_of is {as_of!r}: fix one of them"
         )
     return times <= last
 
 
 def _more(wrong: NumpyArray) -> str:
-    """Returns how many faults there are beside the first."""
+    """Returns how many faults there are after the first."""
     n = int(wrong.sum()) - 1
     return f" ({n:,} more)" if n else ""

@@ -65,7 +65,7 @@ def read_edge_features(
 def with_edge_features(
     nodes: Parts, carried: EdgeFeatures, ends: NumpyArray, *, directed: bool, where: str
 ) -> tuple[Parts, list[str]]:
-    """Returns the features of nodes with what their edges carry beside them, and what is wrong.
+    """Returns the features of nodes, extended by those of their edges, and faults.
 
     Every row of the edge table counts at both of its ends, repetitions and loops too, but no empty cell. Where there is
     none, a value is missing.

@@ -81,7 +81,7 @@ def reading(path: Source) -> Iterator[None]:
     # pandas and pyarrow raise many kinds of errors for a damaged file, most of them ValueErrors.
     except (ValueError, OSError, EOFError, ArithmeticError, LookupError, TypeError, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        mend = "see who may read it" if isinstance(error, PermissionError) else "mend the file or write it again"
+        mend = "see who may read it" if isinstance(error, PermissionError) else "repair the file or write it again"
         raise InputError(f"{path}: the table cannot be read ({reason}): {mend}") from error
 
 

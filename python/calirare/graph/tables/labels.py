@@ -151,7 +151,7 @@ def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
     if len(wrong):
         faults.append(
             f"{path}: the column {column.name!r} must hold train, val, test or nothing, got "
-            f"{parts.iloc[int(wrong[0])]!r} in {row_in_words(int(wrong[0]), path)}: mend it or rename the column"
+            f"{parts.iloc[int(wrong[0])]!r} in {row_in_words(int(wrong[0]), path)}: fix the cell or rename the column"
         )
     elif (parts == "").all():
         faults.append(

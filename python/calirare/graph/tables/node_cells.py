@@ -86,7 +86,7 @@ class NodeCells:
         if far.any():
             at = int(np.argmax(far))
             must = f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but column {name!r} holds"
-            mend = "mend the cell, or scale the column before (a sum of squares would leave float32)"
+            mend = "fix the cell, or scale the column first (sums of squares would exceed float32)"
             self._fault(f"{must} {numbers[at]:g} in", at, far, mend)
         elif empty.any():
             what = f"must have a value for every node, but column {name!r} is empty in"
@@ -129,7 +129,7 @@ class NodeCells:
         if odd.any():
             cell = cut(str(cells[odd].iloc[0]), MOST_LETTERS)
             what = f"column {name!r} holds {cell!r} where the run has {WHAT[kind]}, in"
-            self._fault(what, int(np.argmax(odd)), odd, "mend the cell, or leave it empty if nothing is known")
+            self._fault(what, int(np.argmax(odd)), odd, "fix the cell, or leave it empty if the value is unknown")
         return values
 
     def _numbers(self, cells: Any) -> NumpyArray:
@@ -168,7 +168,7 @@ class NodeCells:
         wrong = here & ~read
         if wrong.any():
             at = int(np.argmax(wrong))
-            mend = f"mend the cell ({such_as}), leave it empty if nothing is known, or take all cells as names when"
+            mend = f"fix the cell ({such_as}), leave it empty if unknown, or read all cells as categories when"
             cell = str(self.table[name].iloc[at])
             self._fault(
                 f"column {name!r} holds {cell!r} among {what} in", at, wrong, f"{mend} training (--one-hot {name})"
@@ -196,7 +196,7 @@ def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray, kind: str) 
     if kind == "date":
         by, kept, mend = f"{lost * SECONDS:.2g} s", "days", "write hours since a moment of the table as a number"
     return [
-        f"nodes: {name!r} is rounded by up to {by}, as {kept} are kept in float32: what tells its rows apart is lost; "
+        f"nodes: {name!r} is rounded by up to {by}, as {kept} are stored in float32, so rows may become equal; "
         f"{mend}, here and in tables to score"
     ]
 

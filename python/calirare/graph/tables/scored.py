@@ -144,7 +144,7 @@ def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Ten
 
 
 def never_labelled(parts: Parts) -> str:
-    """Returns the note on a category of which no node has a label, though by chance some would; "" where there is none.
+    """Returns a note on a category without any labelled node, if random labels would include some; else "".
 
     P(rare) of such nodes (devices among accounts, say) is what labels of others make of them.
 

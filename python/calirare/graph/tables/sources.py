@@ -114,7 +114,7 @@ class DuckTable:
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise InputError(
-                f"{self}: the table cannot be read ({reason}): mend the database, close what writes to it, or write "
+                f"{self}: the table cannot be read ({reason}): repair the database, close what writes to it, or write "
                 "the table as Parquet"
             ) from error
 
