@@ -134,7 +134,7 @@ def test_shares_add_up_to_the_logits_and_to_the_log_odds_of_every_class(model):
     said, fitted, graph = model
     shares = said.shares(NODES)
     if shares is None:
-        assert any("shares are exact of networks of up to two layers" in note for note in said.notes)
+        assert any("only available for networks of up to two layers" in note for note in said.notes)
         return
     assert len(set(shares.names)) == len(shares.names) == shares.values.shape[1]
     off = centred(shares.base + shares.values.sum(1)) - centred(said.logits(NODES))
