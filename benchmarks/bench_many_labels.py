@@ -61,7 +61,19 @@ def one(model: str, graph: Path, out: Path, epochs: str) -> None:
         return out
 
     Clock.time = time_of_processor
-    sys.argv = ["calirare", "train", "--model", model, "--dataset", str(graph), "--out", str(out), "--device", "cpu"]
+    sys.argv = [
+        "calirare",
+        "train",
+        "--no-report",
+        "--model",
+        model,
+        "--dataset",
+        str(graph),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+    ]
     sys.argv += ["--epochs", epochs]
     with contextlib.redirect_stdout(io.StringIO()):
         try:

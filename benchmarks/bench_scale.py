@@ -50,7 +50,7 @@ def run(folder: Path, path: Path, threads: int) -> dict[str, Any]:
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
     how = ("--preset", "paper", "--epochs", "100", "--device", "cpu")
-    arguments = ["train", "--dataset", str(path), *how, "--out", str(out)]
+    arguments = ["train", "--no-report", "--dataset", str(path), *how, "--out", str(out)]
     started, env = time.perf_counter(), os.environ | {"OMP_NUM_THREADS": str(threads)}
     child = subprocess.Popen([sys.executable, "-m", "calirare", *arguments], env=env, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)

@@ -52,7 +52,7 @@ def trained(folder: Path, law: dict[str, Any], model: str = "gcn") -> Path:
         graph = graph_folder(folder, TRAINED_ON if model == "gcn" else SMALL, law)
         epochs = ["--epochs", "100"] if model == "gcn" else []
         how = ["--model", model, *epochs, "--interval-nodes", "alerts", "--out", str(out)]
-        command = [sys.executable, "-m", "calirare", "train", "--dataset", str(graph), *how]
+        command = [sys.executable, "-m", "calirare", "train", "--no-report", "--dataset", str(graph), *how]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return out
 

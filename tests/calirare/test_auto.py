@@ -42,7 +42,7 @@ def test_every_detector_is_in_the_table_with_its_share(outcome):
     assert choice.loss < max(row.loss for row in choice.rows)
     assert outcome.metrics["choice"] == choice.to_mapping()
     for line in choice.lines():
-        assert line in outcome.summary(200)
+        assert line in outcome.summary(verbose=True)
 
 
 def test_a_network_is_chosen_by_networks_that_have_not_seen_the_label(graph):

@@ -25,7 +25,7 @@ from tests.campaigns.works import TABLE, tiny_tables
 from tests.helpers.command import call, empty_pictures
 from tests.helpers.multilabel import small_data
 
-AUTO = ("train", "--dataset", "{root}/g.npz", "--model", "auto", "--epochs", "4", "--folds", "2")
+AUTO = ("train", "--dataset", "{root}/g.npz", "--model", "auto", "--epochs", "4", "--folds", "2", "--no-report")
 LABELS = ("multilabel", "train", "--dataset", "{root}/labels.npz", "--loss", "cmlcc", "--epochs", "3")
 MORE = {
     "auto": Job((*AUTO, "--out", "{run}/auto")),

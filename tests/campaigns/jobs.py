@@ -21,7 +21,7 @@ from calirare.cli import main
 from calirare.page import RARE, REST, SKIP, UNSURE, Verdicts
 from tests.helpers.tasks import rare_task
 
-TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "2")
+TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "2", "--no-report")
 OTHER, ANSWERS = "{root}/later.npz", "{root}/answers.sqlite"
 PATIENCE = 120  # seconds
 SAYS = (RARE, REST, UNSURE, SKIP)

@@ -18,7 +18,7 @@ from tests.campaigns.jobs import JOBS, Job, run_here
 
 LARGE = Job(
     (
-        *("train", "--dataset", "{root}/g.npz", "--preset", "paper", "--epochs", "12", "--folds", "0"),
+        *("train", "--dataset", "{root}/g.npz", "--preset", "paper", "--epochs", "12", "--folds", "0", "--no-report"),
         *("--device", "cpu", "--out", "{run}", "--overwrite"),
     )
 )

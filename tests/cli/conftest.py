@@ -25,7 +25,7 @@ def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
     """A run with everything a user gets, pictures too, and what was said. Read only."""
     folder = tmp_path_factory.mktemp("runs") / "full"
-    options = ("--preset", "paper", "--epochs", "100", "--folds", "2", "--out", folder)
+    options = ("--preset", "paper", "--epochs", "100", "--folds", "2", "--verbose", "--out", folder)
     said = call("train", "--dataset", graph_file, *options, pictures=True)
     assert said.code == 0, said.err
     return folder, said

@@ -45,10 +45,10 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     again = edges.read_text().splitlines()[-1]
     edges.write_text(f"{edges.read_text()}{again}\n")
     words = ("train", "--dataset", edges, "--features", tmp_path / "nodes.csv", "--symmetrize", "--task", "classes")
-    quick = ("--label-rate", "5", "--model", "gcn", "--epochs", "5", "--folds", "0", "--out", out)
+    quick = ("--label-rate", "5", "--model", "gcn", "--epochs", "5", "--folds", "0", "--verbose", "--out", out)
     said = call(*words, *quick)
     assert said.code == 0, said.err
-    assert "mean P / share" in said.out
+    assert "by class, population" in said.out
     assert "rare classes" in said.out
     assert "note: edges: repetitions among them: 1, each edge counts once" in said.out
     table = pd.read_csv(out / "predictions.csv")

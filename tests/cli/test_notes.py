@@ -39,9 +39,11 @@ def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
 
 
 def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
-    said = call("train", "--dataset", graph_file, *QUICK, "--set", "loo.method=influence", "--out", tmp_path / "run")
+    options = (*QUICK, "--set", "loo.method=influence", "--verbose", "--out", tmp_path / "run")
+    said = call("train", "--dataset", graph_file, *options)
     note = "note: do not trust the leave-one-out models (influence): "
     assert (said.out + said.err).count(note) == 1, "a terminal shows both"
+    assert said.out.count("Note: do not trust the leave-one-out models") == 1, "the short text shows it first"
     assert note in said.out
     assert note in (tmp_path / "run" / "log.txt").read_text()
     assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])

@@ -101,7 +101,7 @@ def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
     metrics = told(tmp_path / "new", "metrics.json")
     assert (metrics["judged_on"], metrics["n_judged"]) == ("fresh", 400)
     assert metrics["report"]["population"]["nll"] == pytest.approx(facts["after"]["log_loss"]), "by maps without it"
-    assert "400 fresh nodes of 4 classes" in new.summary()
+    assert "tested on 400 fresh nodes" in new.summary()
     assert new.predict(graph, lambda note: pytest.fail(note)) is not None
     assert call("report", "--run", tmp_path / "new").code == 0
     page = " ".join((tmp_path / "new" / "report.html").read_text().split())

@@ -62,6 +62,8 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp
     assert not re.search("[\u202a-\u202e\x07]", text)
     for words in ("Data and split", "AUPRC", "ECE of P(rare)", "divided by", HOSTILE[0], "calirare train --config"):
         assert words in page.text
+    assert call("report", "--run", run).code == 0, "a page that nobody changed is replaced"
+    path.write_text("mine")
     again = call("report", "--run", run)
     assert "report.html exists already: take another --out, or pass --overwrite" in assert_refused(again)
     assert call("report", "--run", run, "--overwrite").code == 0

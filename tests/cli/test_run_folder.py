@@ -14,7 +14,7 @@ import yaml
 from safetensors import safe_open
 
 from calirare.graph import Graph
-from tests.helpers.command import call, few_candidates
+from tests.helpers.command import QUICK, call, few_candidates
 
 FILES = {
     "files.json",
@@ -102,7 +102,24 @@ def test_the_summary_says_what_calibration_did(finished):
         assert name in said.out
         assert f"{report[side]['macro_f1']:.3f}" in said.out
         assert f"{report[side]['ece']:.3f} ({report[side]['ece_noise_floor']:.3f})" in said.out
-    assert "100 test nodes" in said.out
+    assert "tested on 100 other nodes" in said.out
+
+
+def test_the_summary_is_short_and_has_its_blocks(graph_file, tmp_path):
+    run = tmp_path / "run"
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", run, report=True)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert len(lines) <= 25
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
+    found = [line.split()[0] for line in lines if line[:1].isupper()]
+    assert [word for word in found if word.isupper()] == ["CALIBRATION", "DETECTION", "ALERTS"]
+    assert lines[-2:] == [f"  calirare review --run {run}", f"  open {run / 'report.html'}"]
+    assert "<html" in (run / "report.html").read_text()
+    again = call("train", "--dataset", graph_file, *QUICK, "--out", run, "--overwrite")
+    assert again.code == 0, "the report is of the run, which --overwrite may replace"
+    assert not (run / "report.html").exists()
+    assert again.out.splitlines()[-1] == f"  calirare report --run {run}"
 
 
 def test_progress_is_plain_when_piped(finished):

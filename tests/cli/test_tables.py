@@ -40,7 +40,7 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
     lines = edges.read_text().splitlines()
     edges.write_text("\n".join([*lines, lines[1], lines[2], "p003,p003"]) + "\n")
-    said = call("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
+    said = call("train", "--dataset", edges, *QUICK, "--verbose", "--out", tmp_path / "run")
     assert said.code == 0, said.err
     for words in (
         "the edges refer to them by column 'account'",

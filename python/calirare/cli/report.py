@@ -8,6 +8,7 @@ from pathlib import Path
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
+from calirare._util.run_files import changed_file
 from calirare.page import html_of, read_elsewhere
 from calirare.run import SavedRun, load
 
@@ -25,7 +26,7 @@ def run(
     Args:
         folder: the run's folder.
         graph: where the run's graph is now; None: where it was. Where it is gone the page has no slices, and says so.
-        out: HTML file to write; None: `report.html` in the run's folder.
+        out: HTML file to write; None: `report.html` in the run's folder, in place of an unchanged one.
         against: folder of another run, to be shown beside it.
         drift: JSON file that `calirare predict` wrote of another graph, to be told of.
         overwrite: replace a file that is there.
@@ -37,7 +38,8 @@ def run(
     path = out or folder / "report.html"
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
-    check_free([path], "report", overwrite=overwrite)
+    as_written = out is None and changed_file(folder, [path.name]) is None
+    check_free([path], "report", overwrite=overwrite or as_written)
     saved, other = load(folder), None if against is None else load(against)
     many = saved.settings.many
     if many and drift is not None:
@@ -51,9 +53,14 @@ def run(
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
         page = html_of(saved, own, why_not, other, elsewhere)
+    write_page(page, path)
+    print(path)
+
+
+def write_page(page: str, path: Path) -> None:
+    """Writes a page where it belongs, as a whole or not at all."""
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
-    print(path)
 
 
 def _check_alike(saved: SavedRun, other: SavedRun) -> None:

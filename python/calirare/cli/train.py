@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from calirare._util.console import Reporter
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
+from calirare.cli.report import write_page
 from calirare.graph import Graph
 from calirare.leave_one_out import Streaming
-from calirare.run import LABELS, Outcome, Report, Settings, read_yaml, train, typed
+from calirare.page import html_of
+from calirare.run import LABELS, Outcome, Report, Settings, load, read_yaml, train, typed
+from calirare.run.summary import WIDTH, summary_of
 from calirare_ext import __version__
 
 
 def run(
-    settings: dict[str, Any], out: Path, assignments: list[str], config: Path | None = None, overwrite: bool = False
+    settings: dict[str, Any],
+    out: Path,
+    assignments: list[str],
+    config: Path | None = None,
+    overwrite: bool = False,
+    report: bool = True,
+    verbose: bool = False,
 ) -> None:
-    """Trains on a data set, writes the run's folder and prints what calibration did.
+    """Trains on a data set, writes the run's folder and its report, and prints a summary.
 
     Args:
         settings: by their short names; they win over the file's.
@@ -32,10 +42,13 @@ def run(
         assignments: any settings, as "loo.damping=0.01"; they win over both.
         config: YAML file with settings.
         overwrite: replace a folder that is there.
+        report: write report.html too.
+        verbose: print the tables behind the summary, features and files too.
 
     Raises:
         InputError: the data set, a setting or the folder cannot be used; nothing is left behind.
     """
+    started = time.perf_counter()
     base = Settings() if config is None else _settings_of(config)
     chosen = base.but("command line", **settings)
     chosen = chosen.but("--set", **typed(chosen, assignments, "--set"))
@@ -43,11 +56,16 @@ def run(
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
         raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")
-    outcome, names = _run(chosen, out, overwrite=overwrite)
-    console = Console()
-    print(outcome.summary(console.width if console.is_terminal else 120), end="")
-    for name in names:
-        print(out / name)
+    outcome = _run(chosen, out, overwrite=overwrite)
+    if report:
+        _write_report(outcome, out)
+    print(summary_of(outcome.metrics, verbose=verbose, seconds=time.perf_counter() - started), end="")
+    if verbose:
+        for line in () if outcome.features is None else outcome.features.log:
+            print(f"features: {line}")
+        for path in sorted(out.iterdir()):
+            print(path)
+    print("\n".join(["", f"Saved to {out}. Next:", *_next_commands(out, report=report)]))
 
 
 def _settings_of(config: Path) -> Settings:
@@ -59,8 +77,28 @@ def _settings_of(config: Path) -> Settings:
     return dataclasses.replace(base, data=dataclasses.replace(base.data, relabel=str(beside.resolve())))
 
 
-def _run(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Outcome, list[str]]:
-    """Returns the outcome, and the names of the files written of it."""
+def _next_commands(out: Path, *, report: bool) -> list[str]:
+    """Returns two commands that go on from a run, each with what it is for where a line has room."""
+    folder = shlex.quote(str(out))
+    page = f"open {shlex.quote(str(out / 'report.html'))}" if report else f"calirare report --run {folder}"
+    commands = {f"calirare review --run {folder}": "work through the ranked queue", page: "full report"}
+    wide = max(map(len, commands)) + 3
+    lines = {command: f"  {command:<{wide}}{words}" for command, words in commands.items()}
+    return [line if len(line) <= WIDTH else f"  {command}" for command, line in lines.items()]
+
+
+def _write_report(outcome: Outcome, out: Path) -> None:
+    """Writes the page of `calirare report` into the run's folder."""
+    try:
+        with Reporter():
+            page = html_of(load(out), outcome.graph.to("cpu"))
+        write_page(page, out / "report.html")
+    except InputError as error:
+        print(f"calirare: report.html was not written: {error}", file=sys.stderr)
+
+
+def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
+    """Trains and writes the run's folder."""
     started = time.perf_counter()
     held: list[Streaming] = []
 
@@ -78,16 +116,15 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Outcome, li
         if held and held[0].resumed:
             reporter.say("resumed: finished blocks of nodes of an earlier start were taken")
         for line in outcome.features.log if outcome.features is not None else ():
-            reporter.say(f"features: {line}")
+            reporter.log(f"features: {line}")
         for note in notes:
             reporter.log(f"note: {note}")  # the summary shows it
         outcome.write(folder)
         _log(reporter, outcome, time.perf_counter() - started)
         (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-        names = sorted(path.name for path in folder.iterdir())
     for evaluator in held:
         evaluator.finish()
-    return outcome, names
+    return outcome
 
 
 def _warning(graph: Graph, settings: Settings) -> str:

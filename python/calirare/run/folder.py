@@ -37,7 +37,7 @@ from calirare.run.probabilities import PrevalenceRequest
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
-from calirare.run.summary import WIDTH, summary_of
+from calirare.run.summary import summary_of
 from calirare.run.tables import NAMED, read_predictions, read_table, stored_p_rare
 from calirare.run.yaml_files import read_yaml
 
@@ -291,11 +291,11 @@ class SavedRun:
             return read_table(self.folder, "review", ("node", "y", "prediction", "confidence"), NAMED)
         return read_table(self.folder, "review", ("node", "y", "p_rare", "threshold"))
 
-    def summary(self, width: int = WIDTH) -> str:
-        """Returns what the run said of itself: measures before and after calibration, coverage, notes.
+    def summary(self, *, verbose: bool = False) -> str:
+        """Returns calibration, detection, alerts and notes, as `Outcome.summary`.
 
         Args:
-            width: of the terminal, in characters.
+            verbose: whether the tables behind them follow.
 
         Raises:
             InputError: metrics.json is missing or damaged.
@@ -303,7 +303,7 @@ class SavedRun:
         check_as_written(self.folder, ("metrics.json",))
         try:
             metrics = parse_json(read_text(self.folder / "metrics.json"))
-            return summary_of(metrics, width)
+            return summary_of(metrics, verbose=verbose)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
 

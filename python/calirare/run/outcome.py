@@ -53,7 +53,7 @@ from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
-from calirare.run.summary import WIDTH, summary_of
+from calirare.run.summary import summary_of
 from calirare.run.tables import REVIEWED, write_predictions, write_queue
 from calirare_ext import __version__
 
@@ -79,9 +79,9 @@ class Outcome(RunResult):
         """Everything `metrics.json` holds: plain numbers and strings."""
         return report(self)
 
-    def summary(self, width: int = WIDTH) -> str:
-        """Returns measures before and after calibration, coverage, the verdict and notes, as text of some width."""
-        return summary_of(self.metrics, width)
+    def summary(self, *, verbose: bool = False) -> str:
+        """Returns calibration, detection, alerts and notes in at most 25 lines; verbose, the tables behind them too."""
+        return summary_of(self.metrics, verbose=verbose, seconds=sum(self.seconds.values()))
 
     @plain_torch()
     def to_frame(self) -> pd.DataFrame:

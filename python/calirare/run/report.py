@@ -156,7 +156,8 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
     """Returns the decision, what to expect of it, and under "test" what it does among labelled test nodes."""
-    values, y = outcome.decision.to_mapping() | {"review": outcome.settings.decision.by}, outcome.graph.y
+    deciding, y = outcome.settings.decision, outcome.graph.y
+    values = outcome.decision.to_mapping() | {"review": deciding.by, "rule_sentence": deciding.rule.sentence}
     if judged_on != "test":
         return values | {"test": None}
     assert y is not None

@@ -1,15 +1,24 @@
-"""A run in a terminal: how it detects, its probabilities before and after calibration, verdicts and notes."""
+"""A run in a terminal: at most 25 lines of 80 characters; verbose, the tables behind them too."""
 
 from __future__ import annotations
 
 import io
+import textwrap
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from calirare._util.amounts import amount, listed
-from calirare._util.measure_tables import KNOWN_OR_DRAWN, detection_table, event_of, floor_of, rare_rows
+from calirare._util.errors import printable
+from calirare._util.measure_tables import (
+    KNOWN_OR_DRAWN,
+    budgets_of,
+    detection_table,
+    event_of,
+    floor_of,
+    rare_rows,
+)
 from calirare.run.choice import Choice
 from calirare.run.deciding import REVIEW_BEGINS_WITH
 from calirare.run.judging import TOGETHER
@@ -25,28 +34,243 @@ ROWS = (
     ("brier", "Brier score"),
 )
 WIDTH = 80  # characters, where there is no terminal; the tables need no more
+LINES = 25  # of the short text, with the four that say where the run is saved
+SAVED_LINES = 4
+REASON_LINES, NOTE_LINES = 4, 2
+NOTES = 3
+SERIOUS = (
+    "not to be read",
+    "not to be trusted",
+    "do not trust",
+    "judged on",
+    "judges",
+    "leak",
+    "gives the labels away",
+)
+SHOWN_CLASSES = 5
+VERDICTS = {"trust": "OK", "caution": "CAUTION", "do not trust": "DO NOT TRUST"}
 FLOOR = "(floor): what a perfectly calibrated model scores on as many nodes"
 STAR = "* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
-STAR_OF_KNOWN = "* what labels tell of the map is P(known); predictions.csv has P(rare), which no label can judge"
+STAR_OF_KNOWN = "* labels judge the calibrator of P(known); predictions.csv has P(rare), which no label can judge"
 
 
-def summary_of(metrics: dict[str, Any], width: int = WIDTH) -> str:
-    """Returns the summary of a run's metrics (`run.report`) for a terminal of some width."""
+def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float | None = None) -> str:
+    """Returns the summary of a run's metrics (`run.report`) for a terminal.
+
+    Args:
+        metrics: as metrics.json holds them.
+        verbose: whether the tables follow: detectors, and every measure before and after calibration.
+        seconds: that the run took; None: it is not shown.
+    """
+    judged = _Judged(metrics)
+    if metrics.get("task") == "classes":
+        blocks = [_class_calibration(metrics, judged), _class_detection(metrics, judged)]
+    else:
+        blocks = [_calibration(metrics, judged), _detection(judged), _alerts(metrics["decision"])]
+    if metrics["choice"] is not None:
+        blocks.append(_graph(metrics["choice"]))
+    lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
+    lines += _notes(metrics["notes"], LINES - SAVED_LINES - len(lines))
+    return "\n".join(lines) + "\n" + (f"\n{_tables(metrics)}" if verbose else "")
+
+
+class _Judged:
+    """Which nodes a run is judged on, in words, and the measures of P(rare) for them."""
+
+    def __init__(self, metrics: dict[str, Any]) -> None:
+        on = metrics["judged_on"]
+        self.known = on == KNOWN_OR_DRAWN
+        names = {"test": "test nodes", "fresh": "fresh nodes", KNOWN_OR_DRAWN: "known or drawn"}
+        self.nodes = names.get(on, "labelled nodes")
+        self.event = "known" if self.known else "rare"
+        self.n, self.n_rare = metrics["n_judged"], metrics.get("n_judged_rare")
+        self.how = "out-of-fold" if metrics["choice"] is not None else "leave-one-out"
+        if "p_rare" in metrics:
+            self.rare = metrics["p_rare"].get("population", metrics["p_rare"]["raw"])
+            self.detection = metrics["detection"].get("population", metrics["detection"]["raw"])
+            self.n, self.n_rare = self.rare["n"], self.rare["n_rare"]
+
+
+def _wrapped(text: str, indent: str = "  ", most: int | None = None) -> list[str]:
+    return textwrap.wrap(
+        printable(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False, max_lines=most, placeholder=" ..."
+    )
+
+
+def _ends(low: float, high: float, digits: int) -> str:
+    return f"{low:.{digits}f}{'-' if low >= 0 else ' to '}{high:.{digits}f}"
+
+
+def _headline(metrics: dict[str, Any], judged: _Judged, seconds: float | None) -> list[str]:
+    """Returns the data and the rare class, and on how many labels the run was trained and tested."""
+    graph = metrics["graph"]
+    head = f"{graph['name']}: {graph['nodes']:,} nodes, {graph['directed_edges']:,} edges"
+    head += f", {amount(graph['features'], 'feature')}; "
+    if "rare_class" in graph:
+        head += f'rare class "{graph["rare_class"]}"'
+        rate = "" if judged.known else f" ({graph['rare_share']:.1%} of labels)"
+        head += rate if len(head + rate) <= WIDTH else rate.replace(" of labels", "")
+    else:
+        head += f"{len(graph['classes'])} classes"
+    trained = f"Trained on {amount(graph['labels_trained_on'], 'label')}, tested "
+    rare = "" if judged.n_rare is None else f" ({judged.n_rare:,} {judged.event})"
+    if metrics["judged_on"] == "test":
+        trained += f"on {judged.n:,} other nodes{rare}."
+    elif metrics["judged_on"] == "fresh":
+        trained += f"on {judged.n:,} fresh nodes{rare}."
+    elif judged.known:
+        trained += f"{judged.how} on {judged.n:,} known or drawn nodes{rare}."
+    else:
+        trained += f"{judged.how} on {judged.n:,} of them{rare}."
+    took = "" if seconds is None else f" Took {seconds:,.0f} s."
+    return [*_wrapped(head, most=2), *_wrapped(trained + took)]
+
+
+def _calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
+    """Returns the verdict on P(rare), and how many rare nodes were predicted and observed."""
+    check, p, title = metrics["population_check"], judged.rare, "CALIBRATION"
+    if check is not None:
+        trusted = check["verdict"] == "trust"
+        reason = "P(rare) can be read as a probability" if trusted else check["reason"]
+        title = f"{title:<14}{VERDICTS[check['verdict']]}: {reason}"
+    ends = _ends(p["mean_p_over_share_lower"], p["mean_p_over_share_upper"], 2)
+    predicted = f"  {judged.nodes.capitalize()}: {p['mean_p'] * p['n']:,.0f} {judged.event} predicted"
+    counted = f"{predicted}, {p['n_rare']:,} observed (ratio {p['mean_p_over_share']:.2f}, 95% CI {ends})"
+    return [*_wrapped(title, most=REASON_LINES), *_left_out(metrics), *_wrapped(counted, "    ")]
+
+
+def _left_out(metrics: dict[str, Any]) -> list[str]:
+    """Returns the verdict on the leave-one-out models, where they are not trusted."""
+    check = metrics["agreement"]
+    if check is None or check["verdict"] == "trust":
+        return []
+    return _wrapped(f"  Leave-one-out {VERDICTS[check['verdict']]}: {check['reason']}", "    ", most=2)
+
+
+def _detection(judged: _Judged) -> list[str]:
+    """Returns how well rare nodes are ranked, next to a random order."""
+    found = judged.detection
+    rows = [("AUPRC", "auprc", found, found["prevalence"])]
+    for at in budgets_of(found)[-1:]:
+        top = f"top {at['nodes']:,.0f}"
+        rows += [(f"Precision in {top}", "precision", at, found["prevalence"])]
+        rows += [(f"Recall in {top}", "recall", at, at["share"])]
+    head = f"{'DETECTION':<14}{judged.nodes}"
+    lines = [f"{head:<31}{format(found['level'], '.0%') + ' CI':>17}{'random':>10}"]
+    for label, name, values, random in rows:
+        if values[name] is not None:
+            ends = _ends(values[f"{name}_lower"], values[f"{name}_upper"], 3)
+            lines.append(f"  {label:<22}{values[name]:>7.3f}{ends:>17}{random:>10.3f}")
+    return lines
+
+
+def _alerts(decision: dict[str, Any]) -> list[str]:
+    """Returns which nodes are alerts, how good they were among test nodes, and what to expect of the others."""
+    threshold, test = decision["threshold"], decision["test"]
+    rule = f"P(rare) >= {threshold:.3g}" if threshold <= 1 else "no node is one"
+    lines = _wrapped(f"{'ALERTS':<14}{rule}; {decision['rule_sentence']}")
+    if test is not None:
+        false = test["alerts"] - test["hits"]
+        lines += _wrapped(
+            f"  Test nodes: {amount(test['alerts'], 'alert')}, {test['hits']:,} correct, {false:,} false, "
+            f"{amount(test['misses'], 'rare node')} missed"
+        )
+    text = f"  {decision['on'].capitalize()} nodes: {amount(decision['alerts'], 'alert')}"
+    if decision["hits"] is not None:
+        hits, covered = decision["hits"], decision["coverage"]
+        text += (
+            f", expected {hits['expected']:,.0f} correct ({covered:.0%} CI {_ends(hits['low'], hits['high'], 0)}), "
+            f"{decision['misses']['expected']:,.0f} missed"
+        )
+    lines += _wrapped(text, "    ")
+    if decision.get("tied") is not None:
+        lines.append(f"  {decision['tied']['nodes']:,} nodes share P(rare) at the cut; none of them is an alert")
+    if decision.get("undecided") is not None:
+        lines += _wrapped(f"  {decision['undecided']['sentence']}", "    ")
+    return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
+
+
+def _graph(choice: dict[str, Any]) -> list[str]:
+    """Returns whether the edges lower the log loss."""
+    gain, error = choice["graph_gain"], 1.96 * choice["graph_error"]
+    low, high = gain - error, gain + error
+    if high < 0:
+        gain, low, high = -gain, -high, -low
+    word = "Helps" if choice["graph_gain"] > 0 and low > 0 else "Hurts" if low > 0 else "No clear effect"
+    side = "higher" if word == "Hurts" else "lower"
+    return [f"{'GRAPH':<14}{word}: log loss {side} by {gain:.3f} (95% CI {_ends(low, high, 3)})"]
+
+
+def _class_calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
+    """Returns how far the probabilities of several classes are from what was observed."""
+    side, raw = metrics["report"].get(metrics["target"]), metrics["report"]["raw"]
+    p = raw if side is None else side
+    before = "" if side is None else f" (before: {raw['nll']:.3f})"
+    lines = [f"{'CALIBRATION':<14}{judged.nodes}"]
+    lines += [
+        f"  ECE {p['ece']:.3f} (perfectly calibrated: {p['ece_noise_floor']:.3f}), log loss {p['nll']:.3f}{before}"
+    ]
+    rows = _classes(metrics)
+    ratios = sorted((row["mean_p_over_share"], row["name"]) for row in rows if row["mean_p_over_share"] is not None)
+    if ratios:
+        (low, first), (high, last) = ratios[0], ratios[-1]
+        lines += _wrapped(f"  Predicted / observed rate: {low:.2f} ({first}) to {high:.2f} ({last})", "    ", most=2)
+    return [*lines, *_left_out(metrics)]
+
+
+def _class_detection(metrics: dict[str, Any], judged: _Judged) -> list[str]:
+    """Returns how well the rarest classes are found, and all of them together."""
+    rows, side = _classes(metrics), metrics["report"].get(metrics["target"], metrics["report"]["raw"])
+    head = f"{'DETECTION':<14}{judged.nodes}"
+    lines = [f"{head:<31}{'nodes':>8}{'recall':>8}{'precision':>11}{'AUPRC':>8}{'random':>8}"]
+    for row in rows[:SHOWN_CLASSES]:
+        name = textwrap.shorten(printable(row["name"]), 29, placeholder=" ...")[:29]
+        cells = (_number(row["recall"]), _number(row["precision"]), _number(row["auprc"]), f"{row['share']:.2f}")
+        widths = (8, 11, 8, 8)
+        shown = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        lines.append(f"  {name:<29}{row['n']:>8,}{shown}")
+    more = len(rows) - SHOWN_CLASSES
+    lines += [f"  {amount(more, 'more class', 'more classes')}, less rare: --verbose"] * (more > 0)
+    return [*lines, f"  All classes: accuracy {side['accuracy']:.3f}, macro-F1 {side['macro_f1']:.3f}"]
+
+
+def _classes(metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the measures of each class, the rarest first."""
+    rows = metrics["classes"].get(metrics["target"], metrics["classes"]["raw"])
+    return sorted(rows, key=lambda row: row["n"])
+
+
+def _notes(notes: list[str], room: int) -> list[str]:
+    """Returns the most important notes that there is room for, and how many more there are."""
+    lines, shown = list[str](), 0
+    for note in sorted(notes, key=lambda note: not any(words in note for words in SERIOUS)):
+        text = _wrapped(f"Note: {note}", most=NOTE_LINES)
+        counted = shown + 1 < len(notes)  # which needs a line, as the blank one does
+        if shown == NOTES or len(lines) + len(text) + 1 + counted > room:
+            break
+        lines, shown = lines + text, shown + 1
+    left = len(notes) - shown
+    if left:
+        more = amount(left, "more note" if shown else "note")
+        lines.append(f"{more} in metrics.json and the report; --verbose prints {'it' if left == 1 else 'them'}")
+    return ["", *lines] if lines else []
+
+
+def _tables(metrics: dict[str, Any]) -> str:
+    """Returns every measure before and after calibration, the detectors, and every note."""
     out = io.StringIO()
-    console = Console(file=out, width=width, markup=False, emoji=False)
+    console = Console(file=out, width=WIDTH, markup=False, emoji=False)
     many, known = metrics.get("task") == "classes", metrics["judged_on"] == KNOWN_OR_DRAWN
     title = f"{metrics['graph']['name']}: {metrics['n_judged']:,} {metrics['judged_on']} nodes"
     lines = [FLOOR]
     if len(metrics["report"]) > 1:
         lines.append(STAR_OF_KNOWN if known else STAR)
     if many:
-        tables = [_measures(metrics, f"{title} of {len(metrics['graph']['classes'])} classes"), _by_class(metrics)]
+        tables = [_measures(metrics, title), _by_class(metrics)]
         rare = listed(metrics["rare_classes"]) if metrics["rare_classes"] else "none"
         lines.append(f"rare classes (less than half of an equal share): {rare}")
     else:
-        found = metrics["detection"].get("population", metrics["detection"]["raw"])
-        title += f", {metrics['n_judged_rare']} of them {'known' if known else 'rare'}"
-        tables = [detection_table(found, title), _measures(metrics, None)]
+        tables = [detection_table(_Judged(metrics).detection, title), _measures(metrics, None)]
         lines += _of_rare(metrics)
     for name, label in (("agreement", "leave-one-out check"), ("population_check", "P(rare) check")):
         if metrics.get(name) is not None:
@@ -93,20 +317,15 @@ def _of_rare(metrics: dict[str, Any]) -> list[str]:
 
 
 def _decision(decision: dict[str, Any]) -> list[str]:
-    """Returns what is an alert, what to expect of it, and what it did among the test nodes."""
+    """Returns what is an alert, what to expect of it, and what is left open."""
     where, test = amount(decision["nodes"], f"{decision['on']} node"), decision["test"]
     lines = [f"decision on {where}: {decision['sentence']}"]
     if decision.get("undecided") is not None:
         lines.append(f"  {decision['undecided']['sentence']}")
-    if test is not None:
-        shares = [f", {name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
-        alerts = amount(test["alerts"], "alert")
-        lines.append(f"  among the {amount(test['nodes'], 'test node')}: {alerts}{''.join(shares)}")
-    if test is not None and test.get("undecided") is not None and test["undecided"]["error"] is not None:
-        found = test["undecided"]
-        lines.append(
-            f"  among them {found['abstained']:,} left open, and {found['error']:.2%} of the others decided wrongly"
-        )
+    found = None if test is None else test.get("undecided")
+    if found is not None and found["error"] is not None:
+        left = f"{found['abstained']:,} left open, and {found['error']:.2%} of the others decided wrongly"
+        lines.append(f"  among the test nodes {left}")
     if decision.get("review") is not None:
         lines.append(f"  review.csv begins with {REVIEW_BEGINS_WITH[decision['review']]}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])

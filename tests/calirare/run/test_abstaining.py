@@ -50,7 +50,7 @@ def test_the_summary_says_how_many_and_what_to_expect_of_the_others(outcome):
     assert left["error"] == pytest.approx(float(wrong.mean()), rel=1e-6)
     assert left["error"] < left["error_everyone"]
     assert f"left open: {left['abstained']}" in outcome.summary()
-    assert "of the others decided wrongly" in outcome.summary()
+    assert "of the others decided wrongly" in outcome.summary(verbose=True)
     test, said = outcome.graph.split.test, outcome.for_tables()
     wrong = said.alert[test] != (outcome.graph.y[test] == 1)
     assert decision["test"]["undecided"]["abstained"] == int(said.abstain[test].sum())

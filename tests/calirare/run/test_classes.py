@@ -352,7 +352,7 @@ def test_measures_find_classes_in_the_runs_own_table_in_any_order(folder, tmp_pa
 def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, folder) -> None:
     saved = calirare.load(folder)
     assert saved.class_names == NAMES
-    assert saved.summary() == outcome.summary()
+    assert saved.summary(verbose=True).splitlines()[2:] == outcome.summary(verbose=True).splitlines()[2:]
     p = [f"p_{name}" for name in NAMES]
     assert np.allclose(saved.to_frame()[p], outcome.to_frame()[p], rtol=0, atol=1e-6)
     assert torch.equal(saved.probabilities(graph), outcome.probabilities("population"))

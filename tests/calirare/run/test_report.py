@@ -172,7 +172,8 @@ def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node()
     metrics = report(outcome)
     assert metrics["p_rare"]["population"]["n"] == metrics["detection"]["raw"]["n"] == int(val.sum())
     assert metrics["n_judged"] == 150
-    assert f"P(rare) and detection: {int(val.sum())} leave-one-out nodes" in outcome.summary()
+    assert f"P(rare) and detection: {int(val.sum())} leave-one-out nodes" in outcome.summary(verbose=True)
+    assert f"leave-one-out on {int(val.sum())} of them" in outcome.summary()
 
 
 @pytest.mark.parametrize(
