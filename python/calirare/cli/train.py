@@ -21,7 +21,6 @@ from calirare.graph import Graph
 from calirare.leave_one_out import Streaming
 from calirare.page import html_of
 from calirare.run import LABELS, Outcome, Report, Settings, load, read_yaml, train, typed
-from calirare.run.summary import WIDTH, summary_of
 from calirare_ext import __version__
 
 
@@ -59,7 +58,8 @@ def run(
     outcome = _run(chosen, out, overwrite=overwrite)
     if report:
         _write_report(outcome, out)
-    print(summary_of(outcome.metrics, verbose=verbose, seconds=time.perf_counter() - started), end="")
+    outcome.seconds["files"] = time.perf_counter() - started - sum(outcome.seconds.values())
+    print(outcome.summary(verbose=verbose), end="")
     if verbose:
         for line in () if outcome.features is None else outcome.features.log:
             print(f"features: {line}")
@@ -84,7 +84,7 @@ def _next_commands(out: Path, *, report: bool) -> list[str]:
     commands = {f"calirare review --run {folder}": "work through the ranked queue", page: "full report"}
     wide = max(map(len, commands)) + 3
     lines = {command: f"  {command:<{wide}}{words}" for command, words in commands.items()}
-    return [line if len(line) <= WIDTH else f"  {command}" for command, line in lines.items()]
+    return [line if len(line) <= 80 else f"  {command}" for command, line in lines.items()]
 
 
 def _write_report(outcome: Outcome, out: Path) -> None:
