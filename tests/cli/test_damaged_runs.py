@@ -175,7 +175,7 @@ def test_the_files_of_a_run_that_are_read_later_are_looked_at_too(quick_run):
         ({"class_names": ["a", "a"]}, "class_names must be the names of two classes"),
         ({"class_names": [{}, 1]}, "class_names must be the names of two classes"),
         ({"class_names": ["a", "b", "a"]}, "class_names must be there once each"),
-        ({"calibrators": {"population": {"theta": [0, float("nan")]}}}, "the maps must hold finite numbers"),
+        ({"calibrators": {"population": {"theta": [0, float("nan")]}}}, "the calibrators must hold finite numbers"),
     ],
 )
 def test_facts_beside_a_model_that_cannot_be_are_one_sentence(change, message, quick_run):

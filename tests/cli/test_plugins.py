@@ -35,7 +35,7 @@ def other(tmp_path, monkeypatch):
 def test_a_command_of_another_package_is_listed_and_runs(other):
     assert call("greet", "you") == (0, "hello you\n", "")
     assert "greeter_heavy" in sys.modules
-    assert re.search(r"^  greet +Of the package greeter\.$", call("--help").out, re.MULTILINE)
+    assert re.search(r"^  greet +Command of the package greeter\.$", call("--help").out, re.MULTILINE)
     assert "Usage: calirare greet" in call("greet", "--help").out
     assert call("wave", "a", "b") == (2, "waves a b\n", "")
     assert "calirare greet --help" in assert_refused(call("greet", "you", "--twice"))

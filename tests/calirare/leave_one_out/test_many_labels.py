@@ -91,7 +91,7 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
     assert "drawn at random" not in every.note
     draw_at_most(monkeypatch, 60)
     found = calirare.jackknife(trained, graph)
-    assert "intervals rest on 60 of the 140 models without a label" in found.note
+    assert "intervals rest on 60 of the 140 leave-one-out models" in found.note
     assert found.method == "alo"
     assert found.residuals.numel() == 60
     assert torch.allclose(found.uncertainty, every.uncertainty, atol=1e-5)
@@ -114,7 +114,7 @@ def test_intervals_of_more_nodes_rest_on_fewer_models(monkeypatch: pytest.Monkey
     monkeypatch.setattr(alo_module, "FEWEST_MODELS", 15)
     monkeypatch.setattr(alo_module, "MOST_CHANGES", 200 * 30)
     found = calirare.jackknife(trained, graph)
-    assert "intervals rest on 30 of the 140 models" in found.note
+    assert "intervals rest on 30 of the 140 leave-one-out models" in found.note
     assert found.residuals.numel() == 30
     assert f"off by {quantile_error(30, 140):.2f} at most" in found.note
     half = calirare.jackknife(trained, graph, nodes=torch.arange(100))

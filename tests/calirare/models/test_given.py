@@ -125,7 +125,7 @@ def test_a_saved_run_has_its_report_its_queue_and_its_audit(crossed, graph, logi
     new = saved.scorer.calibrators["population"].transform(logits[:5])
     assert_identical(new, run.probabilities("population")[:5], "of other logits")
     for ask in (lambda: saved.score(graph), lambda: calirare.Scorer.open(tmp_path / "run", graph)):
-        with pytest.raises(InputError, match="given to it and no network to score with"):
+        with pytest.raises(InputError, match="trained on given logits and has no network to score with"):
             ask()
 
 
