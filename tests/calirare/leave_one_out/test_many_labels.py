@@ -116,7 +116,7 @@ def test_intervals_of_more_nodes_rest_on_fewer_models(monkeypatch: pytest.Monkey
     found = calirare.jackknife(trained, graph)
     assert "intervals rest on 30 of the 140 leave-one-out models" in found.note
     assert found.residuals.numel() == 30
-    assert f"off by {quantile_error(30, 140):.2f} at most" in found.note
+    assert f"within {quantile_error(30, 140):.2f} of nominal" in found.note
     half = calirare.jackknife(trained, graph, nodes=torch.arange(100))
     assert half.residuals.numel() == 60
     draw_at_most(monkeypatch, 140)  # no more labels than that: all are left out, however many nodes there are
