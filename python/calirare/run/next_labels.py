@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,7 @@ class NextLabels:
     value: NDArray[np.float64]
     more: NDArray[np.float64]
     p: NDArray[np.float64]
-    prediction: NDArray[np.object_] | None
+    prediction: NDArray[Any] | None
     followers: NDArray[np.int64]
     around: NDArray[np.int64]
     total: float
