@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError
@@ -14,6 +14,10 @@ from calirare.graph.spelling import is_number
 from calirare.graph.tables.files import as_names, column_names, read_table
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEW_THINGS = 20  # different names at most of a category
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 
@@ -83,9 +87,11 @@ def with_found_columns(
         others = (options.weight or WEIGHT, options.relation, options.time)
         whole = [name for name in edge_table if name not in others and edge_table[name].notna().all()]
         cells = {name: as_names(edge_table[name]) for name in whole if len(edge_table)}
-        known = [each for each in names.values() if ids is not None or not is_number(each.iloc[0])]
-        naming = {tuple(name for name in cells if cells[name].isin(each).all()) for each in known}
-        pairs = [each for each in naming if len(each) == 2]
+        known = {name: each for name, each in names.items() if ids is not None or not is_number(each.iloc[0])}
+        naming = {name: tuple(end for end in cells if cells[end].isin(each).all()) for name, each in known.items()}
+        pairs = list({each for each in naming.values() if len(each) == 2})
+        if not pairs:
+            return _with_things(options, cells, naming)
         if len(pairs) != 1:
             return options, ()
         columns = (pairs[0][0], pairs[0][1])
@@ -106,6 +112,44 @@ def with_found_columns(
         )
         raise FaultsError([*faults, fault])
     return replace(options, id=found[0]), (*notes, f"nodes: the edges refer to them by column {found[0]!r}")
+
+
+def _with_things(
+    options: TableOptions, cells: dict[str, pd.Series], naming: dict[str, tuple[str, ...]]
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """Returns options where one column names nodes and the only other one of names things without a row, as devices.
+
+    Args:
+        options: what is known of the columns.
+        cells: names in each column of the edge table.
+        naming: the columns of the edge table whose every cell names a node, by each column of names of the node table.
+    """
+    import pandas as pd
+
+    ends = [(name, found[0]) for name, found in naming.items() if len(found) == 1]
+    if len(ends) != 1:
+        return options, ()
+    name, source = ends[0]
+    things = [
+        each
+        for each, texts in cells.items()
+        if each != source
+        and FEW_THINGS < texts.nunique() < len(texts)
+        and not any(read(texts, errors="coerce").notna().all() for read in (pd.to_numeric, _dates))
+    ]
+    if len(things) != 1:
+        return options, ()
+    note = (
+        f"edges: column {source!r} names nodes (column {name!r} of the node table), column {things[0]!r} names things "
+        "that link them (--id, --source-column and --target-column name others)"
+    )
+    return replace(options, id=name, source_column=source, target_column=things[0]), (note,)
+
+
+def _dates(texts: pd.Series, errors: Literal["coerce"]) -> pd.Series:
+    import pandas as pd
+
+    return pd.to_datetime(texts, errors=errors, format="ISO8601")
 
 
 def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None) -> str | None:
