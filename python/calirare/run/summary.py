@@ -80,6 +80,7 @@ class _Judged:
     def __init__(self, metrics: dict[str, Any]) -> None:
         on = metrics["judged_on"]
         self.known = on == KNOWN_OR_DRAWN
+        self.tested = on == "test"
         names = {"test": "test nodes", "fresh": "fresh nodes", KNOWN_OR_DRAWN: "known or drawn"}
         self.nodes = names.get(on, "labelled nodes")
         self.event = "known" if self.known else "rare"
@@ -132,7 +133,10 @@ def _calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
     if check is not None:
         trusted = check["verdict"] == "trust"
         reason = "P(rare) can be read as a probability" if trusted else check["reason"]
-        title = f"{title:<14}{VERDICTS[check['verdict']]}: {reason}"
+        verdict = check["verdict"]
+        if judged.tested and not p["mean_p_over_share_lower"] <= 1 <= p["mean_p_over_share_upper"]:
+            verdict, reason = "do not trust", "the test nodes contradict P(rare)"
+        title = f"{title:<14}{VERDICTS[verdict]}: {reason}"
     ends = _ends(p["mean_p_over_share_lower"], p["mean_p_over_share_upper"], 2)
     predicted = f"  {judged.nodes.capitalize()}: {p['mean_p'] * p['n']:,.0f} {judged.event} predicted"
     counted = f"{predicted}, {p['n_rare']:,} observed (ratio {p['mean_p_over_share']:.2f}, 95% CI {ends})"
@@ -161,6 +165,8 @@ def _detection(judged: _Judged) -> list[str]:
         if values[name] is not None:
             ends = _ends(values[f"{name}_lower"], values[f"{name}_upper"], 3)
             lines.append(f"  {label:<22}{values[name]:>7.3f}{ends:>17}{random:>10.3f}")
+    if found["auprc_lower"] is not None and found["auprc_lower"] <= found["prevalence"]:
+        lines.append("  The AUPRC is not above that of a random order beyond chance")
     return lines
 
 
