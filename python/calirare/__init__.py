@@ -1,6 +1,6 @@
 """Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."""
 
-from calirare._util import startup  # noqa: F401  # isort: skip  (first: what follows takes seconds)
+from calirare._util import startup  # isort: skip  (first: what follows takes seconds)
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -31,38 +31,3 @@ from calirare.curvature.linearisation import (
 )
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer
-
-__all__ = [
-    "FORWARDS",
-    "KEPT_BYTES",
-    "Forward",
-    "GcnLinearisation",
-    "GgnInverse",
-    "HessianRange",
-    "Kernels",
-    "Linearisation",
-    "ModuleLinearisation",
-    "NodeField",
-    "OneLayerHat",
-    "OneLayerPreconditioner",
-    "SpectralHat",
-    "block_of_labels",
-    "closed_form",
-    "difference_seeds",
-    "distinct_columns",
-    "dual_system",
-    "gauss_newton",
-    "gram",
-    "inputs_gram",
-    "is_one_layer",
-    "linearise",
-    "logit_differences",
-    "match_rows",
-    "of_tape",
-    "positive_inverse",
-    "pull_back",
-    "safe_damping",
-    "spectrum_ends",
-    "symmetric_system",
-    "with_class_zero",
-]

@@ -14,19 +14,3 @@ from calirare.datasets.loading import (
 )
 from calirare.datasets.locations import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_rare
-
-__all__ = [
-    "CATALOGUE",
-    "LABEL_KINDS",
-    "TABLE_OPTIONS",
-    "TASKS",
-    "LabelKind",
-    "Task",
-    "data_root",
-    "dataset_table",
-    "digits",
-    "load_dataset",
-    "read_graph",
-    "synthetic_rare",
-    "with_task",
-]

@@ -4,15 +4,3 @@ from calirare.drift.findings import VERDICTS, Drift, Finding, Verdict
 from calirare.drift.neighbourhoods import design_effect, patches, some_of
 from calirare.drift.noise import Noise
 from calirare.drift.reference import Reference
-
-__all__ = [
-    "VERDICTS",
-    "Drift",
-    "Finding",
-    "Noise",
-    "Reference",
-    "Verdict",
-    "design_effect",
-    "patches",
-    "some_of",
-]

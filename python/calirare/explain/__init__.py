@@ -19,33 +19,3 @@ from calirare.explain.out_of_fold import OutOfFold
 from calirare.explain.picture import draw, picture_name
 from calirare.explain.registry import explainable
 from calirare.explain.text import tables_of, text_of
-
-__all__ = [
-    "EdgeEffect",
-    "ExplainableModel",
-    "Explainer",
-    "Explanation",
-    "ExplanationContext",
-    "Explanations",
-    "FeatureShare",
-    "Group",
-    "GroupEffect",
-    "LabelEffect",
-    "LabelValues",
-    "Needed",
-    "Nodes",
-    "OutOfFold",
-    "Shares",
-    "difference",
-    "draw",
-    "explainable",
-    "label_values",
-    "log_odds_of",
-    "nodes_named",
-    "picture_name",
-    "tables_of",
-    "taken_together",
-    "text_of",
-    "two_columns",
-    "written",
-]

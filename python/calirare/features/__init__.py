@@ -4,5 +4,3 @@ from calirare.features.feature_map import FeatureMap, How
 from calirare.features.fitting import Impute
 from calirare.features.labelled_nodes import hashed_names
 from calirare.features.numeric import together
-
-__all__ = ["FeatureMap", "How", "Impute", "hashed_names", "together"]

@@ -8,25 +8,3 @@ from calirare.page.server import ReviewServer
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import Variable, variables_of
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts, export
-
-__all__ = [
-    "RARE",
-    "REST",
-    "SKIP",
-    "UNSURE",
-    "Answer",
-    "Case",
-    "Elsewhere",
-    "ReviewServer",
-    "ReviewSession",
-    "Slice",
-    "Variable",
-    "Verdicts",
-    "export",
-    "html_of",
-    "labels_met",
-    "other_nodes",
-    "read_elsewhere",
-    "slices_of",
-    "variables_of",
-]

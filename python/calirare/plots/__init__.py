@@ -6,19 +6,3 @@ from calirare.plots.marks import Mark, Marks, read_marks
 from calirare.plots.neighbourhood import Spot, neighbourhood_diagram
 from calirare.plots.rare_class import rare_reliability_diagram
 from calirare.plots.reliability import Panel, class_panels, confidence_panel, reliability_diagram
-
-__all__ = [
-    "Mark",
-    "Marks",
-    "Panel",
-    "Spot",
-    "budget_diagram",
-    "class_panels",
-    "confidence_panel",
-    "interval_diagram",
-    "neighbourhood_diagram",
-    "precision_recall_diagram",
-    "rare_reliability_diagram",
-    "read_marks",
-    "reliability_diagram",
-]

@@ -14,23 +14,3 @@ from calirare.calibration.decisions.rules import (
     Tie,
     make_rule,
 )
-
-__all__ = [
-    "NONE",
-    "RULES",
-    "Balanced",
-    "Budget",
-    "Cost",
-    "Counted",
-    "Decision",
-    "Labelled",
-    "Precision",
-    "Recall",
-    "Rule",
-    "Tie",
-    "decide",
-    "fewest_rare",
-    "make_rule",
-    "precision_threshold",
-    "recall_threshold",
-]

@@ -4,14 +4,3 @@ from calirare.cli.tables.cells import read_frame
 from calirare.cli.tables.columns import Table, TableColumns, load_table
 from calirare.cli.tables.evaluation import TableReport, evaluate_table
 from calirare.cli.tables.labels import numbers_of, read_labels
-
-__all__ = [
-    "Table",
-    "TableColumns",
-    "TableReport",
-    "evaluate_table",
-    "load_table",
-    "numbers_of",
-    "read_frame",
-    "read_labels",
-]

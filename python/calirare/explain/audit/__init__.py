@@ -4,5 +4,3 @@ from calirare.explain.audit.confident import confident_joint
 from calirare.explain.audit.labels import AT_LEAST, audit_labels
 from calirare.explain.audit.noise import LabelNoise, label_noise
 from calirare.explain.audit.result import Audit
-
-__all__ = ["AT_LEAST", "Audit", "LabelNoise", "audit_labels", "confident_joint", "label_noise"]

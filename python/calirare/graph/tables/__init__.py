@@ -16,24 +16,3 @@ from calirare.graph.tables.sources import (
     stem_of,
     unnamed_table,
 )
-
-__all__ = [
-    "TABLE_SUFFIXES",
-    "ReadLabels",
-    "absolute_source",
-    "as_names",
-    "as_of_words",
-    "id_column_of",
-    "is_table",
-    "labels_of",
-    "lost_digits",
-    "no_label_column",
-    "read_table",
-    "row_in_words",
-    "source_exists",
-    "source_of",
-    "stem_of",
-    "unnamed_table",
-    "why_any_unknown",
-    "why_unknown",
-]
