@@ -31,7 +31,6 @@ LABELS = ("multilabel", "train", "--dataset", "{root}/labels.npz", "--loss", "cm
 MORE = {
     "auto": Job((*AUTO, "--out", "{run}/auto")),
     "next": Job(("audit", "--run", "{run}", "--next", "5", "--overwrite")),
-    "eice": Job(("eice", "--run", "{run}")),
     "metrics": Job(
         (
             *("metrics", "{run}/predictions.csv", "--y", "y", "--p", "p_rare", "--where", "split=test"),

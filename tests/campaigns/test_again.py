@@ -12,7 +12,7 @@ from tests.campaigns.again import MORE, differences, done, process
 from tests.campaigns.jobs import JOBS, make_inputs
 
 # Retraining and what was built print seconds; what the others print or write is compared.
-TIMED = {"loo-check", "doctor"}
+TIMED = {"doctor"}
 
 
 def test_every_command_is_compared():

@@ -1,4 +1,4 @@
-"""`calirare eice` and `calirare predict` of a run that is damaged, exchanged or of another version: one sentence."""
+"""`calirare audit` and `calirare predict` of a run that is damaged, exchanged or of another version: one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from calirare_ext import __version__
 from tests.helpers.command import QUICK, assert_refused, call
 
 
-@pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz")], ids=["eice", "predict"])
+@pytest.mark.parametrize("command", [("audit",), ("predict", "--graph", "g.npz")], ids=["audit", "predict"])
 def test_a_folder_that_is_no_run(command, tmp_path):
     assert "there is no such folder" in assert_refused(call(*command, "--run", tmp_path / "none"))
     (tmp_path / "empty").mkdir()
@@ -57,7 +57,7 @@ def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
 
 
 @pytest.mark.parametrize("found", ["calirare run 99"])
-@pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz"), ("loo-check",)], ids=lambda c: c[0])
+@pytest.mark.parametrize("command", [("audit",), ("predict", "--graph", "g.npz")], ids=["audit", "predict"])
 def test_a_run_of_another_version_says_how_to_train_it_again(command, found, quick_run):
     path = quick_run / "model.safetensors"
     save_file(load_file(path), path, {"calirare": json.dumps({"format": found})})
@@ -112,7 +112,7 @@ def test_a_damaged_config_is_one_sentence(change, message, quick_run):
     path = quick_run / "config.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
     seal(quick_run)
-    assert message in assert_refused(call("eice", "--run", quick_run))
+    assert message in assert_refused(call("audit", "--run", quick_run))
 
 
 def flip_a_bit(path: Path, place: float) -> None:
@@ -138,7 +138,7 @@ def test_the_model_of_another_run_is_noticed(quick_run, graph_file, tmp_path):
         sentence = assert_refused(call("predict", "--run", tmp_path / name, "--graph", graph_file))
         assert f"{name} is damaged or was exchanged" in sentence
     (other / "files.json").unlink()
-    assert "files.json is missing or damaged" in assert_refused(call("eice", "--run", other))
+    assert "files.json is missing or damaged" in assert_refused(call("audit", "--run", other))
 
 
 @pytest.mark.parametrize(("name", "value"), [("weights.0", float("nan")), ("sample_weights", float("inf"))])

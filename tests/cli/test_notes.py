@@ -34,7 +34,7 @@ def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
     lines = said.err.splitlines()
     m = metrics_of(tmp_path / "run")["graph"]["labels_trained_on"]
     warning = next(i for i, line in enumerate(lines) if f"again without each of {m} labels" in line)
-    assert "calirare loo-check" in lines[warning]
+    assert "calirare study loo-check" in lines[warning]
     assert lines.index(f"retrain: {m} of {m}") > warning
 
 

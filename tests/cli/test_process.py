@@ -27,7 +27,7 @@ SILENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "CUDA_VISIB
 LIGHT = """
 import resource, sys
 from calirare.cli.app import main
-for words in (["--help"], ["--version"], ["train", "--help"], ["trian"], ["train", "--epoch", "3"], ["eice"]):
+for words in (["--help"], ["--version"], ["train", "--help"], ["trian"], ["train", "--epoch", "3"], ["audit"]):
     sys.argv = ["calirare", *words]
     try:
         main()

@@ -1,10 +1,8 @@
-"""`calirare eice` and `calirare predict`: a saved run says the same of its own graph, and something of another."""
+"""`calirare predict`: a saved run says the same of its own graph, and something of another."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -40,26 +38,6 @@ def run(finished):
     return finished[0]
 
 
-def shown(out: str, name: str) -> str:
-    found = re.search(rf"^{name} +(.*)$", out, re.MULTILINE)
-    assert found, out
-    return found[1]
-
-
-@pytest.mark.parametrize("nodes", ["val", "all"])
-def test_eice_says_what_the_runs_files_say(nodes, run):
-    said = call("eice", "--run", run, "--nodes", nodes)
-    assert (said.code, said.err) == (0, "")
-    table = pd.read_parquet(run / "predictions.parquet")
-    part = table if nodes == "all" else table[table["split"] == nodes]
-    assert shown(said.out, "nodes") == f"{nodes}, {len(part)}"
-    for name, column in (("EICE", "ice"), ("EICE, raw", "ice_raw")):
-        assert shown(said.out, name).startswith(f"{part[column].astype(np.float64).mean():.6f} of the ")
-        assert f"mean of `{column}`" in shown(said.out, name)
-    for name in ("uncertainty", "confidence"):
-        assert shown(said.out, name) == f"{part[name].astype(np.float64).mean():.6f} on average"
-
-
 OTHERS = [
     ("--set", "loo.method=influence", "--uncertainty", "midpoint"),
     ("--set", "loo.method=newton", "--set", "loo.damping=0.02", "--method", "ts"),
@@ -71,12 +49,6 @@ OTHERS = [
 def test_a_run_read_again_gives_its_own_numbers(options, graph_file, tmp_path):
     run = tmp_path / "run"
     assert call("train", "--dataset", graph_file, *QUICK, *options, "--out", run).code == 0
-    metrics = json.loads((run / "metrics.json").read_text())
-    said = call("eice", "--run", run, "--nodes", "all")
-    assert shown(said.out, "EICE, raw").startswith(f"{metrics['eice']['raw']:.6f} ")
-    side = metrics["target"] if metrics["target"] in metrics["eice"] else "raw"
-    assert shown(said.out, "EICE").startswith(f"{metrics['eice'][side]:.6f} ")
-    assert shown(said.out, "damping").startswith(f"{metrics['leave_one_out']['damping']:.3g},")
     said = call("predict", "--run", run, "--graph", graph_file)
     assert (said.code, said.err) == (0, "")
     table, own = pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv")
@@ -236,13 +208,11 @@ def test_a_run_that_has_moved_predicts_with_intervals_without_its_graph(moved, m
 
 def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
     run, graph = moved
-    assert "task.npz" in assert_refused(call("eice", "--run", run))
-    said = call("eice", "--run", run, "--graph", graph, "--nodes", "all")
+    assert "task.npz" in assert_refused(call("explain", "--run", run))
+    said = call("explain", "--run", run, "--graph", graph, "--top", 1)
     assert (said.code, said.err) == (0, "")
-    ice = pd.read_parquet(run / "predictions.parquet")["ice"].astype(np.float64)
-    assert shown(said.out, "EICE").startswith(f"{ice.mean():.6f} ")
     rare_task(seed=1).to_npz(graph)
-    said = assert_refused(call("eice", "--run", run, "--graph", graph))
+    said = assert_refused(call("explain", "--run", run, "--graph", graph))
     assert "moved.npz is not the graph the run was trained on any more" in said
 
 
@@ -254,7 +224,7 @@ def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     for name in ("edges.csv", "nodes.csv"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
-    said = call("eice", "--run", tmp_path / "run", "--graph", tmp_path / "elsewhere" / "edges.csv")
+    said = call("explain", "--run", tmp_path / "run", "--graph", tmp_path / "elsewhere" / "edges.csv")
     assert (said.code, said.err) == (0, "")
 
 

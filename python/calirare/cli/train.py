@@ -135,7 +135,7 @@ def _warning(graph: Graph, settings: Settings) -> str:
     m = min(m, getattr(settings.loo, "n_models", None) or m)
     return (
         f"note: loo.method retrain trains the network again without each of {m:,} labels, in seconds to minutes "
-        "each; `calirare loo-check` does so for 30 labels of a run that was trained with another method"
+        "each; `calirare study loo-check` does so for 30 labels of a run that was trained with another method"
     )
 
 

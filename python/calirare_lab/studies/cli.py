@@ -112,6 +112,24 @@ def uncertainty(
     _tell(paths)
 
 
+@app.command()
+def loo_check(
+    run: Annotated[Path, typer.Option(help="Folder of a run with one network.")],
+    graph: Annotated[str | None, typer.Option(help="Where the run's own graph is now, if it has moved.")] = None,
+    nodes: Annotated[int, typer.Option(help="How many labels to retrain without, sampled at random.")] = 30,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the sample of labels.")] = 0,
+    resume: Annotated[Path | None, typer.Option(help="Folder that keeps finished retrainings.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compare each approximate leave-one-out method with exact retraining on a sample of labels."""
+    _at_least("loo-check", "nodes", nodes, 3)
+    _at_least("loo-check", "jobs", jobs, 1)
+    from calirare_lab.studies import loo_check as check
+
+    check.run(run, graph, nodes, jobs, seed, resume, overwrite)
+
+
 Cells = Annotated[Path, typer.Option(help="Folder; cells that are there are not run again.")]
 Datasets = Annotated[str, typer.Option(help="Data sets, comma-separated.")]
 Networks = Annotated[str, typer.Option(help="gcn, gat, auto (the default detector, track anything), comma-separated.")]

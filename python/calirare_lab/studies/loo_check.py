@@ -1,4 +1,4 @@
-"""`calirare loo-check`: a saved run's leave-one-out next to true retraining, as a table and a picture."""
+"""`calirare study loo-check`: a saved run's leave-one-out next to true retraining, as a table and a picture."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ STEM = "loo_check"
 
 def run(
     folder: Path,
-    graph: str | None = None,
-    nodes: int = 30,
-    *,
-    jobs: int = 1,
-    seed: int = 0,
-    resume: Path | None = None,
-    overwrite: bool = False,
+    graph: str | None,
+    nodes: int,
+    jobs: int,
+    seed: int,
+    resume: Path | None,
+    overwrite: bool,
 ) -> None:
     """Prints correlation, slope and relative error of every method against retraining; writes `loo_check.png`, `.json`.
 
@@ -47,23 +46,19 @@ def run(
         overwrite: replace the files of an earlier check.
 
     Raises:
-        InputError: the folder is not a run, the graph is gone, or a number is out of range.
+        InputError: the folder is not a run, or the graph is gone.
     """
-    if nodes < 3:
-        raise InputError(f"loo-check: --nodes must be at least 3, got {nodes}")
-    if jobs < 1:
-        raise InputError(f"loo-check: --jobs must be at least 1, got {jobs}")
     saved = load(folder)
     network = saved.fit.closed_form
     if network is None:
         raise InputError(
-            f"loo-check: run {folder} must hold one network with closed-form leave-one-out, got model "
+            f"study loo-check: run {folder} must hold one network with closed-form leave-one-out, got model "
             f"{saved.settings.model}: train with --model {' or '.join(networks())}, on at most some thousand labels"
         )
     picture, numbers = folder / f"{STEM}.png", folder / f"{STEM}.json"
     there = [path.name for path in (picture, numbers) if path.exists()]
     if there and not overwrite:
-        raise InputError(f"loo-check: {folder} holds {there[0]} already; give --overwrite to replace it")
+        raise InputError(f"study loo-check: {folder} holds {there[0]} already; give --overwrite to replace it")
     chosen, found = _compare(network, saved.mapped(saved.graph(graph)), nodes, seed, jobs=jobs, kept=resume)
     for line in table(found):
         print(line)
@@ -71,7 +66,7 @@ def run(
         left = f"{found.unconverged:.0%} of the retrainings stood still with a gradient left"
         print(f"note: {left}, as kinks of ReLU leave one")
     rows = [{key: value for key, value in vars(row).items() if key != "seconds"} for row in found.rows]
-    with fresh_files(folder, f"loo-check: {folder}") as partial:
+    with fresh_files(folder, f"study loo-check: {folder}") as partial:
         draw(found, partial / picture.name)
         values = {
             "labels": chosen.tolist(),

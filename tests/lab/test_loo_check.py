@@ -1,4 +1,4 @@
-"""`calirare loo-check`: a table, a picture and numbers that say the same."""
+"""`calirare study loo-check`: a table, a picture and numbers that say the same."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import shutil
 
 import pytest
 
-from calirare._util.errors import InputError
-from calirare.cli import loo_check
-from tests.helpers.command import call
+from calirare_lab.studies import loo_check
+from tests.helpers.command import assert_refused, call
 
 
 @pytest.mark.slow
@@ -20,7 +19,8 @@ def test_table_picture_and_numbers(finished, tmp_path, monkeypatch):
 
     folder = tmp_path / "run"
     shutil.copytree(finished[0], folder)
-    said = call("loo-check", "--run", folder, "--nodes", 4, "--resume", tmp_path / "kept")
+    words = ("study", "loo-check", "--run", folder, "--nodes", 4)
+    said = call(*words, "--resume", tmp_path / "kept")
     assert said.code == 0, said.err
     out = said.out
     assert (folder / "loo_check.png").stat().st_size > 10_000
@@ -33,12 +33,10 @@ def test_table_picture_and_numbers(finished, tmp_path, monkeypatch):
     for name, row in rows.items():
         line = next(line for line in out.splitlines() if line.startswith(f"{name:<20}"))
         assert f"{row['correlation']:.3f}" in line
-    with pytest.raises(InputError, match="give --overwrite"):
-        loo_check.run(folder, nodes=4)
+    assert "give --overwrite" in assert_refused(call(*words))
 
 
-def test_numbers_out_of_range(finished):
-    with pytest.raises(InputError, match="--nodes must be at least 3"):
-        loo_check.run(finished[0], nodes=2)
-    with pytest.raises(InputError, match="--jobs must be at least 1"):
-        loo_check.run(finished[0], jobs=0)
+@pytest.mark.parametrize(("option", "value", "least"), [("--nodes", 2, 3), ("--jobs", 0, 1)])
+def test_numbers_out_of_range(option, value, least):
+    said = assert_refused(call("study", "loo-check", "--run", "r", option, value))
+    assert f"study loo-check: {option} must be from {least}" in said
