@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from calirare.explain.bidirectional_walk import BidirectionalWalk
 from calirare.explain.explainable_model import ExplainableModel, Kept, Shares
 from calirare.explain.network_shares import made
 from calirare.graph import Graph, default_names
 from calirare.models import STEPS, LabelPropagationFit, propagation_step
-from calirare_ext import Csr
+from calirare_ext import Csr, propagate
 
 NEARBY = "label propagation"
 HELD = (
@@ -22,6 +21,7 @@ HELD = (
     "labels are not recomputed"
 )
 EXPECTED = 10_000_000  # nodes times labels whose parts are kept
+TOGETHER = 32  # nodes from which walks start at once: 128 bytes of each node, which may stay in the cache
 ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
 
 
@@ -104,20 +104,22 @@ class ExplainablePropagation(ExplainableModel):
         return torch.stack(kept) if 0 < len(kept) == nodes.numel() else self._parts.of(nodes, self._made)
 
     def _made(self, nodes: Tensor) -> Tensor:
-        return self._labels.of(nodes) * self.fitted.sample_weights
+        return self._reached_from(nodes, self.fitted.nodes) * self.fitted.sample_weights
 
     def _reached_from(self, nodes: Tensor, sources: Tensor) -> Tensor:
-        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]: the fewer walk the longer way."""
+        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]; S is symmetric: the fewer walk."""
         if sources.numel() < nodes.numel():
             return self._reached_from(sources, nodes).T
-        return BidirectionalWalk(self._step, sources, self.fitted.reach, STEPS).of(nodes)
+        out = torch.zeros(nodes.numel(), sources.numel(), dtype=torch.float64)
+        for some in torch.arange(nodes.numel()).split(TOGETHER):
+            walks = torch.zeros(self.graph.n_nodes, some.numel())
+            walks[nodes[some], torch.arange(some.numel())] = 1
+            for step in range(1, STEPS + 1):
+                walks = propagate(self._step, walks)
+                out[some] += self.fitted.reach**step * walks[sources].T
+        return out
 
     @cached_property
     def _step(self) -> Csr:
         """S."""
         return propagation_step(self.graph)
-
-    @cached_property
-    def _labels(self) -> BidirectionalWalk:
-        """Walks that lead to labels."""
-        return BidirectionalWalk(self._step, self.fitted.nodes, self.fitted.reach, STEPS)
