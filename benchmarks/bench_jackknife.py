@@ -24,13 +24,14 @@ import record
 import scipy.sparse
 import torch
 from baselines.torch_func_jackknife import Baseline, TwoLayers
+from bench_accuracy import full_change
 
 from calirare._util.torch_state import threads_for
 from calirare.curvature import of_tape, safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.leave_one_out import Influence, Problem, alo_change, change_of_logits, jackknife, left_out, pre_activation
+from calirare.leave_one_out import Influence, alo_change, change_of_logits, jackknife, left_out, pre_activation
 from calirare.leave_one_out.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
 from calirare.models import GcnFit, GcnTraining, cross_entropy, fit
 from calirare_ext import Csr, hessian_product, loo_messages, message_interval, propagate
@@ -90,7 +91,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     there = propagation(graph).field(graph.split.test, 2)
     s = there.inputs.to_dense() if isinstance(there.inputs, Csr) else there.inputs
     aggregate = torch_csr(there.blocks[0])
-    settings = Influence(solver="cg", tolerance=TOLERANCE, automatic_damping=False, forward="full")
+    settings = Influence(solver="cg", tolerance=TOLERANCE, automatic_damping=False)
 
     def ours() -> torch.Tensor:
         change = change_of_logits(trained.linearise(), propagation(graph).field(graph.split.test, 2), mu).change
@@ -102,10 +103,10 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
         directions, _, _ = baseline.solve(baseline.gradients(), TOLERANCE)
         return baseline.changed_scores(directions, s, lambda h: aggregate @ h)
 
-    def our_cg() -> Any:
+    def our_cg() -> tuple[torch.Tensor, Any]:
         rows = tape.jacobian
         error = tape.loss_gradient_at_logits()[:, 1:] / tape.n_nodes
-        return settings.solve(tape, rows * error, error[:, 0].diag(), damping)[1].solver
+        return settings.solve(tape, rows * error, error[:, 0].diag(), damping)
 
     def their_cg() -> Any:
         return baseline.solve(baseline.gradients(), TOLERANCE)
@@ -113,12 +114,12 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     plain = alo_change(tape, there, mu, form="gram").change
     off = float((change_of_logits(tape, there, mu).change - plain).abs().max() / plain.abs().max())
     assert off < 1e-4, f"the messages' change is {off} from the Gram form's"
-    exact = settings.run(Problem(trained, there, damping))
+    exact = full_change(trained, there, our_cg()[0])
     with torch.no_grad():
         z = trained.model(there)
-    agreement = float((torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + exact.change[:, 0]) - theirs()).abs().max())
+    agreement = float((torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + exact[:, 0]) - theirs()).abs().max())
     assert agreement < 1e-3, f"our exact influence is {agreement} from the baseline's"
-    solved, baseline_solved = our_cg(), their_cg()
+    solved, baseline_solved = our_cg()[1].solver, their_cg()
     times = in_turns(
         {
             "alo": (ours, repeats),

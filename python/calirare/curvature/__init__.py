@@ -22,8 +22,6 @@ from calirare.curvature.ggn import (
 )
 from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
 from calirare.curvature.linearisation import (
-    FORWARDS,
-    Forward,
     Kernels,
     Linearisation,
     logit_differences,

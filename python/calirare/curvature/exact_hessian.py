@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,8 +11,7 @@ from calirare.curvature.gcn import GcnLinearisation
 from calirare_ext import propagate, turned_times
 
 COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
-REPEATED = 1e-12  # of the cosine of two rows that are one but for rounding
-APART = 1e-4  # its square is what the Cholesky factor of a Gram matrix loses of 16 digits
+NOTHING = 1e-13  # eigenvalues of the Gram matrix of the range, of its largest: what rounding leaves of none
 
 
 def residual_factors(linearised: GcnLinearisation) -> tuple[Tensor, Tensor]:
@@ -61,28 +59,36 @@ def residual_factors(linearised: GcnLinearisation) -> tuple[Tensor, Tensor]:
 
 
 class HessianRange:
-    """The exact Hessian in an orthonormal basis of its range, r = m (k - 1) + 2 h (k - 1) numbers instead of p.
+    """The exact Hessian in an orthonormal basis of its range, r <= m (k - 1) + 2 h (k - 1) numbers instead of p.
 
-    Per-node gradients lie in the range, and so do their products with the inverse. The basis is U R^-1 with the
-    triangular R of U^T U = R^T R and is never made; where U's columns are too close to dependent for that, it comes
-    from a QR decomposition.
+    Per-node gradients lie in the range, and so do their products with the inverse. With U^T the rows that span it and
+    U^T U = V diag(lambda) V^T the basis is U V lambda^(-1/2) and is never made; directions that hold less than
+    `NOTHING` of the rows are left out of it.
 
     Args:
         linearised: the network; one or two layers.
     """
 
     def __init__(self, linearised: GcnLinearisation) -> None:
-        rows = linearised.jacobian
+        gradients = linearised.jacobian
         q, e = residual_factors(linearised)
         coupled = q.abs().amax(1) > 0 if q.numel() else torch.zeros(0, dtype=torch.bool, device=q.device)
         q, e = q[coupled], e[coupled]  # a unit that no labelled node sees couples nothing
-        rows = torch.cat([rows, q, e])  # U^T
-        self.frame = _frame(rows)
+        self.rows = torch.cat([gradients, q, e])  # U^T
+        gram = self.rows.new_zeros(len(self.rows), len(self.rows), dtype=torch.float64)
+        for piece in self.rows.split(COLUMNS, 1):
+            wide = piece.double()
+            gram.addmm_(wide, wide.T)
+        values, vectors = torch.linalg.eigh(gram)
+        kept = values > NOTHING * values[-1]
+        length = values[kept].sqrt()
+        self.root = vectors[:, kept] / length  # basis = U root
+        coordinates = vectors[:, kept] * length
+        self.gradients, first, second = coordinates.split([len(gradients), len(q), len(e)])
         curvature, _ = linearised.loss_terms
         m, k, _ = curvature.shape
-        self.gradients, bottom = self.frame.coordinates.split([m * k, rows.shape[0] - m * k])
         ggn = self.gradients.T @ (curvature @ self.gradients.reshape(m, k, -1)).reshape(m * k, -1)
-        twice = bottom[: len(q)].T @ bottom[len(q) :]
+        twice = first.T @ second
         self.hessian = ggn + twice + twice.T
 
     def ends(self) -> tuple[float, float]:
@@ -98,50 +104,8 @@ class HessianRange:
         system = self.hessian.clone()
         system.diagonal().add_(damping)
         inside = self.gradients.T @ combinations.double().T
-        return self.frame.vectors(torch.linalg.solve(system, inside).T)
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """An orthonormal basis of the span of some rows.
-
-    Attributes:
-        coordinates: of every row in the basis, [s, r], float64.
-        spanning: independent rows, [r, p], of which the basis consists through `triangle`; or the basis itself.
-        triangle: R [r, r] with basis = R^-T spanning; None: spanning is the basis.
-    """
-
-    coordinates: Tensor
-    spanning: Tensor
-    triangle: Tensor | None
-
-    def vectors(self, coordinates: Tensor) -> Tensor:
-        """Returns vectors [b, p] from their coordinates [b, r], in the dtype of the spanning rows."""
-        if self.triangle is not None:
-            coordinates = torch.linalg.solve_triangular(self.triangle, coordinates.T, upper=True).T
-        out = self.spanning.new_empty(coordinates.shape[0], self.spanning.shape[1])
-        for columns, piece in zip(out.split(COLUMNS, 1), self.spanning.split(COLUMNS, 1), strict=True):
-            columns.copy_(coordinates @ piece.double())
-        return out
-
-
-def _frame(rows: Tensor) -> Frame:
-    """Returns a basis of the span of rows [s, p]; a row that repeats another one's direction is left out of it."""
-    gram = rows.new_zeros(rows.shape[0], rows.shape[0], dtype=torch.float64)
-    for piece in rows.split(COLUMNS, 1):
-        wide = piece.double()
-        gram.addmm_(wide, wide.T)
-    size = gram.diagonal().sqrt()
-    cosine = gram / (size[:, None] * size)
-    new = ~((cosine.abs() > 1 - REPEATED).triu(1).any(0))
-    inner = gram[new][:, new]
-    triangle, failed = torch.linalg.cholesky_ex(inner, upper=True)
-    apart = triangle.diagonal() / size[new]  # sine of each row's angle to those before it
-    if not bool(failed) and bool((apart > APART).all()):
-        along = torch.linalg.solve_triangular(triangle.T, gram[new], upper=False)
-        return Frame(along.T, rows if bool(new.all()) else rows[new], triangle)
-    basis, along = torch.linalg.qr(rows.double().T)
-    return Frame(along.T, basis.T.to(rows.dtype), None)
+        mixed = (self.root @ torch.linalg.solve(system, inside)).T
+        return torch.cat([(mixed @ piece.double()).to(piece) for piece in self.rows.split(COLUMNS, 1)], 1)
 
 
 STEPS = 60

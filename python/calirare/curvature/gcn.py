@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from calirare.curvature.field_matching import match_nodes
 from calirare.curvature.gram_form import gram
-from calirare.curvature.linearisation import (
-    Forward,
-    Kernels,
-    Linearisation,
-    Product,
-    check_forward,
-    logit_differences,
-)
+from calirare.curvature.linearisation import Kernels, Linearisation, logit_differences
 from calirare_ext import (
     GcnTape,
     Inputs,
     ReceptiveField,
     SolverResult,
-    gcn_forward,
     hessian_product,
     move_logits,
     node_gradients,
@@ -40,7 +32,7 @@ BLOCK_NUMBERS = 16_000_000  # numbers in one block of directions
 
 
 @dataclass(frozen=True, eq=False)
-class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
+class GcnLinearisation(GcnTape, Linearisation):
     """`Linearisation` of a graph convolutional network: a tape with its derivatives; `linearise` makes one."""
 
     @property
@@ -68,7 +60,7 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
 
     def jvp(self, vectors: Tensor) -> Tensor:
         """See `Linearisation.jvp`."""
-        return _differences(move_logits(self, vectors)).transpose(0, 1)
+        return logit_differences(move_logits(self, vectors)).transpose(0, 1)
 
     def vjp(self, seeds: Tensor) -> Tensor:
         """See `Linearisation.vjp`."""
@@ -82,41 +74,22 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
         """Returns the gradient of the mean loss, without penalty, [p]."""
         return pull_back(self, (self.loss_gradient_at_logits() / self.n_nodes)[None])[0]
 
-    def change_along(self, field: ReceptiveField, directions: Tensor, forward: Forward = "linearised") -> Tensor:
-        """See `Linearisation.change_along`."""
-        check_forward(forward)
+    def change_along(self, field: ReceptiveField, directions: Tensor) -> Tensor:
+        """See `Linearisation.change_along`; some directions at a time."""
         n, b = field.nodes.numel(), directions.shape[0]
         out = torch.empty(n, self.n_classes - 1, b, dtype=directions.dtype, device=directions.device)
-        if forward == "full":
-            start = logit_differences(gcn_forward(field, self.layers))
-            for j in range(b):
-                out[:, :, j] = logit_differences(gcn_forward(field, self.moved(directions[j]))) - start
-            return out
         none = torch.zeros(n, dtype=torch.int64, device=self.logits.device)
         there = record(field, self.layers, none)
         rows = max(x.numel() for x in field.rows) * max(weight.shape[1] for weight, _ in self.layers)
         step = max(1, BLOCK_NUMBERS // max(rows, directions.shape[1]))
         for first in range(0, b, step):
             moved = move_logits(there, directions[first : first + step])  # [n, b, k]
-            out[:, :, first : first + step] = _differences(moved).transpose(1, 2)
+            out[:, :, first : first + step] = logit_differences(moved).transpose(1, 2)
         return out
 
-    def moved(self, direction: Tensor) -> list[Layer]:
-        """Returns the layers of theta + direction ([p])."""
-        layers, start = [], 0
-        for weight, bias in self.layers:
-            middle, end = start + weight.numel(), start + weight.numel() + bias.numel()
-            layers.append((weight + direction[start:middle].view_as(weight), bias + direction[middle:end]))
-            start = end
-        return layers
-
-    def solve(
-        self, rhs: Tensor, *, damping: float, tolerance: float, max_iterations: int, precondition: Product | None
-    ) -> SolverResult:
+    def solve(self, rhs: Tensor, *, damping: float, **limits: Any) -> SolverResult:
         """See `Linearisation.solve`."""
-        return solve_inverse_hvp(
-            self, rhs, damping=damping, tolerance=tolerance, max_iterations=max_iterations, precondition=precondition
-        )
+        return solve_inverse_hvp(self, rhs, damping=damping, **limits)
 
 
 def linearise(
@@ -174,8 +147,3 @@ def pull_back(tape: GcnTape, seeds: Tensor) -> Tensor:
             back = propagate(tape.field.blocks[level - 1].transpose(), back)
             delta = (back.view(-1, b, d) * tape.masks[level - 1][:, None, :]).view(-1, b * d)
     return torch.cat(parts, 1)
-
-
-def _differences(moved: Tensor) -> Tensor:
-    """Returns differences to class 0 along the last dimension, [.., k] to [.., k - 1]."""
-    return moved[:, :, 1:] - moved[:, :, :1]

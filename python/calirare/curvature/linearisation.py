@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calirare_ext import SolverResult
+from calirare_ext import SolverResult, block_cg
 
-Forward = Literal["linearised", "full"]
-FORWARDS: tuple[Forward, ...] = ("linearised", "full")
-Product = Callable[[Tensor], Tensor]
 TINY = 1e-150  # a probability below counts as this: the inverse of a product of two is finite
-
-
-class EvaluationField(Protocol):
-    """The nodes at which a network is evaluated, with all it needs there."""
-
-    @property
-    def nodes(self) -> Tensor:
-        """The nodes, int64 [n_v]."""
-        ...
-
-    @property
-    def rows(self) -> tuple[Tensor, ...]:
-        """The nodes that are read, by layer, the first layer's first."""
-        ...
-
-
-FieldT = TypeVar("FieldT", bound=EvaluationField)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,20 +35,21 @@ class Kernels:
         return "jacobian" if self.across is None else "gram"
 
 
-class Linearisation(abc.ABC, Generic[FieldT]):
+class Linearisation(abc.ABC):
     """A network's logit differences z_c - z_0 and loss at its labelled nodes, to first and second order.
 
     Derivatives are by all parameters theta [p]; the Jacobian J [m (k - 1), p] is of the differences at the labelled
     nodes, all that a softmax depends on; H is the Hessian of the mean loss sum_i w_i l_i / m without penalty.
 
     Attributes:
-        field: the labelled nodes.
+        field: the labelled nodes: an evaluation field has `nodes`, int64 [n_v], and `rows`, the nodes that each layer
+            reads, the first layer's first.
         logits: z at the labelled nodes, [m, k], without gradient.
         targets: their classes, int64 [m].
         sample_weights: w_i, [m].
     """
 
-    field: FieldT
+    field: Any
     logits: Tensor
     targets: Tensor
     sample_weights: Tensor
@@ -144,45 +124,31 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         rows = self.jacobian
         return rows @ rows.T
 
-    def kernels(self, field: FieldT) -> Kernels:
+    def kernels(self, field: Any) -> Kernels:
         """Returns K at the labelled nodes, and what leads from coefficients of labels to changes at a field's nodes."""
         return Kernels(self.kernel, rows=self.jacobian)
 
-    @abc.abstractmethod
     def jvp(self, vectors: Tensor) -> Tensor:
         """Returns J v for each row v of [b, p]: [b, m, k - 1]."""
+        return (vectors @ self.jacobian.T).view(-1, self.n_nodes, self.n_classes - 1)
 
-    @abc.abstractmethod
     def vjp(self, seeds: Tensor) -> Tensor:
         """Returns J^T u [b, p] for seeds u of the logit differences, [b, m, k - 1]."""
+        return seeds.flatten(1) @ self.jacobian
 
     @abc.abstractmethod
     def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
         """Returns (H + damping I) v for each row v of [b, p]."""
 
     @abc.abstractmethod
-    def change_along(self, field: FieldT, directions: Tensor, forward: Forward = "linearised") -> Tensor:
-        """Returns how the logit differences at the nodes of a field change when the parameters move.
+    def change_along(self, field: Any, directions: Tensor) -> Tensor:
+        """Returns the derivative of a field's logit differences along directions [b, p]: [n_v, k - 1, b]."""
 
-        Args:
-            field: the nodes v.
-            directions: changes of the parameters, [b, p].
-            forward: "linearised": the derivative along them; "full": z(theta + v) - z(theta).
+    def solve(self, rhs: Tensor, *, damping: float, **limits: Any) -> SolverResult:
+        """Returns (H + damping I)^-1 g for each row g of [b, p]; `limits` are those of `calirare_ext.block_cg`."""
+        return block_cg(lambda v: self.hvp(v, damping=damping), rhs, **limits)
 
-        Returns:
-            [n_v, k - 1, b].
-
-        Raises:
-            ValueError: `forward` is unknown.
-        """
-
-    @abc.abstractmethod
-    def solve(
-        self, rhs: Tensor, *, damping: float, tolerance: float, max_iterations: int, precondition: Product | None
-    ) -> SolverResult:
-        """Returns (H + damping I)^-1 g for each row g of [b, p], by block conjugate gradients."""
-
-    def change_of(self, field: FieldT, kernels: Kernels, coefficients: Tensor) -> Tensor:
+    def change_of(self, field: Any, kernels: Kernels, coefficients: Tensor) -> Tensor:
         """Returns K[v, T] alpha for columns alpha [m (k - 1), c]: [n_v, k - 1, c]."""
         if kernels.across is not None:
             n, k, m, _ = kernels.across.shape
@@ -191,22 +157,12 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         assert kernels.rows is not None
         return self.change_along(field, coefficients.T.to(kernels.rows.dtype) @ kernels.rows)
 
-    def own_change_along(self, directions: Tensor, forward: Forward = "full") -> Tensor:
-        """Returns how label i's own logit differences change along direction i: [m, k - 1]."""
-        return self.change_along(self.field, directions, forward).diagonal(dim1=0, dim2=2).T
-
 
 def logit_differences(logits: Tensor) -> Tensor:
-    """Returns z_c - z_0 for c = 1 .. k - 1, all that a softmax depends on: [n, k] -> [n, k - 1]."""
-    return logits[:, 1:] - logits[:, :1]
+    """Returns z_c - z_0 for c = 1 .. k - 1, all that a softmax depends on: [.., k] -> [.., k - 1]."""
+    return logits[..., 1:] - logits[..., :1]
 
 
 def with_class_zero(differences: Tensor) -> Tensor:
     """Returns logits [n, k] with class 0 at 0 from differences to it, [n, k - 1]."""
     return torch.cat([differences.new_zeros(differences.shape[0], 1), differences], 1)
-
-
-def check_forward(forward: str) -> None:
-    """Raises ValueError unless the word is one of `FORWARDS`."""
-    if forward not in FORWARDS:
-        raise ValueError(f"forward must be linearised or full, got {forward!r}")

@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 
-from calirare.curvature.linearisation import Forward, Linearisation, Product, check_forward, logit_differences
-from calirare_ext import SolverResult, block_cg
+from calirare.curvature.linearisation import Linearisation, logit_differences
 
 _ABSENT: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}  # parameters the outputs do not depend on
 
@@ -37,7 +35,7 @@ class NodeField:
         return (self.nodes,)
 
 
-class ModuleLinearisation(Linearisation[NodeField]):
+class ModuleLinearisation(Linearisation):
     """`Linearisation` of any module.
 
     Args:
@@ -53,7 +51,6 @@ class ModuleLinearisation(Linearisation[NodeField]):
         self, module: nn.Module, inputs: tuple[Any, ...], nodes: Tensor, targets: Tensor, sample_weights: Tensor
     ) -> None:
         self.module, self.inputs, self.field, self.targets = module, inputs, NodeField(nodes), targets
-        self._names = [name for name, p in module.named_parameters() if p.requires_grad]
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         with torch.enable_grad():
             self._every = module(*inputs)
@@ -72,14 +69,6 @@ class ModuleLinearisation(Linearisation[NodeField]):
             own = logit_differences(self._every[self.field.nodes]).flatten().unbind()
         return torch.stack([self._pulled(z).detach() for z in own])
 
-    def jvp(self, vectors: Tensor) -> Tensor:
-        """See `Linearisation.jvp`."""
-        return (vectors @ self.jacobian.T).view(-1, self.n_nodes, self.n_classes - 1)
-
-    def vjp(self, seeds: Tensor) -> Tensor:
-        """See `Linearisation.vjp`."""
-        return seeds.flatten(1) @ self.jacobian
-
     def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
         """See `Linearisation.hvp`; one backward pass for each vector."""
         gradient = self._loss_gradient
@@ -90,43 +79,14 @@ class ModuleLinearisation(Linearisation[NodeField]):
         out = torch.stack(rows) if rows else vectors.new_zeros(0, self.n_parameters)
         return out.add_(vectors, alpha=damping) if damping else out
 
-    def change_along(self, field: NodeField, directions: Tensor, forward: Forward = "linearised") -> Tensor:
-        """See `Linearisation.change_along`; one pass for each direction."""
-        check_forward(forward)
-        return self._after(field, directions) if forward == "full" else self._along(field, directions)
-
-    def _along(self, field: NodeField, directions: Tensor) -> Tensor:
-        """Returns J v as the derivative of <J^T u, v> by u."""
+    def change_along(self, field: NodeField, directions: Tensor) -> Tensor:
+        """See `Linearisation.change_along`; J v as the derivative of <J^T u, v> by u, one pass for each direction."""
         with torch.enable_grad():
             z = logit_differences(self._every[field.nodes])
             u = torch.zeros_like(z, requires_grad=True)
             pulled = self._pulled(z, u, create_graph=True)
         columns = [torch.autograd.grad(pulled, u, v.to(pulled), retain_graph=True)[0] for v in directions]
         return torch.stack(columns, 2) if columns else z.new_zeros(*z.shape, 0)
-
-    def _after(self, field: NodeField, directions: Tensor) -> Tensor:
-        sizes = [p.numel() for p in self._parameters]
-        before = logit_differences(self._every.detach()[field.nodes])
-        moved = before.new_empty(*before.shape, directions.shape[0])
-        with torch.no_grad():
-            for j, direction in enumerate(directions.to(before)):
-                parts = direction.split(sizes)
-                there = {n: p + v.view_as(p) for n, p, v in zip(self._names, self._parameters, parts, strict=True)}
-                after = functional_call(self.module, there, self.inputs)[field.nodes]
-                moved[:, :, j] = logit_differences(after) - before
-        return moved
-
-    def solve(
-        self, rhs: Tensor, *, damping: float, tolerance: float, max_iterations: int, precondition: Product | None
-    ) -> SolverResult:
-        """See `Linearisation.solve`."""
-        return block_cg(
-            lambda v: self.hvp(v, damping=damping),
-            rhs,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            precondition=precondition,
-        )
 
     @cached_property
     def _loss_gradient(self) -> Tensor:

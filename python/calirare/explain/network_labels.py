@@ -22,7 +22,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -350,7 +349,7 @@ class IterativeLabels(NetworkLabels):
         Raises:
             NotConvergedError: they end before the tolerance.
         """
-        linearised: Linearisation[Any] = self.linearised
+        linearised: Linearisation = self.linearised
         assert isinstance(linearised, GcnLinearisation)
         found = solve_inverse_hvp(
             linearised, rows, damping=self.damping, curvature="ggn", tolerance=TOLERANCE, max_iterations=MAX_STEPS

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
-from calirare.curvature import FORWARDS, Forward, GcnLinearisation, Kernels, Linearisation, closed_form
+from calirare.curvature import GcnLinearisation, Kernels, Linearisation, closed_form
 from calirare.leave_one_out.directions import LeftOut, fits, left_out, left_out_bytes
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.method import (
@@ -41,19 +41,16 @@ class ALO(LeaveOneOutMethod):
     Attributes:
         form: "gram" (a GCN of up to two layers; nothing of the size of the parameters is made), "jacobian"
             (m (k - 1) x p), "primal" (a p x p system, for more labels than parameters) or "auto": the cheapest.
-        forward: "linearised" logits, or "full": the network evaluated at each leave-one-out model.
         steps: quasi-Newton steps on the loss without each label from where the formula leads, and the network evaluated
             there; 0: none. For networks trained to a minimum (`training.converge`).
         n_models: how many labels are left out, drawn at random, with the error that a quantile over them may have;
             None: all, of the intervals of `calirare.jackknife` at most 4,000, and fewer of more than 100,000 nodes.
-            With forward="full" and no steps all are left out.
         seed: of that draw; None: the run's.
     """
 
     name: ClassVar[str] = "alo"
 
     form: Form = "auto"
-    forward: Forward = "linearised"
     steps: int = 0
     n_models: int | None = None
     seed: int | None = None
@@ -62,7 +59,6 @@ class ALO(LeaveOneOutMethod):
         """Checks the options."""
         super().__post_init__()
         check_one_of("alo", "form", self.form, FORMS)
-        check_one_of("alo", "forward", self.forward, FORWARDS)
         check_at_least("alo", "steps", self.steps, 0)
         check_at_least("alo", "n_models", self.n_models, 1)
 
@@ -79,14 +75,11 @@ class ALO(LeaveOneOutMethod):
         """
         if self.form == "gram" and not isinstance(linearised, GcnLinearisation):
             raise ValueError("leave_one_out: form gram must have a GCN, got another module: take form='auto'")
-        if self.form != "auto":
-            return self.form
-        form = choose_form(linearised)
-        return "jacobian" if form == "gram" and self.forward == "full" else form
+        return choose_form(linearised) if self.form == "auto" else self.form
 
     def n_models_of(self, m: int) -> int:
         """Returns how many of m labels are left out."""
-        return m if self.forward == "full" and not self.steps else min(self.n_models or m, m)
+        return min(self.n_models or m, m)
 
     def estimate_bytes(self, problem: Problem) -> int:
         """See `LeaveOneOutMethod.estimate_bytes`."""
@@ -108,7 +101,7 @@ class ALO(LeaveOneOutMethod):
             return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, positions)
         linearised, damping = problem.linearised, problem.damping
         form, chosen = self.form_for(linearised), self._chosen(linearised)
-        out = alo_change(linearised, problem.field, damping, form=form, forward=self.forward, chosen=chosen)
+        out = alo_change(linearised, problem.field, damping, form=form, chosen=chosen)
         error = quantile_error(out.change.shape[2], problem.n_labels)
         return replace(out, diagnostics=Diagnostics("alo", form, damping, sampling_error=error))
 
@@ -120,7 +113,7 @@ class ALO(LeaveOneOutMethod):
 
     def fuses(self, linearised: Linearisation) -> bool:
         """See `LeaveOneOutMethod.fuses`."""
-        return fits(linearised) and self.forward == "linearised" and not self.steps
+        return fits(linearised) and not self.steps
 
     def left_out(
         self, linearised: Linearisation, damping: float, n_rows: int, at: ReceptiveField | None = None
@@ -148,7 +141,7 @@ class ALO(LeaveOneOutMethod):
 
     def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:
         """See `LeaveOneOutMethod.for_labels`."""
-        plain = self.form in ("auto", "primal") and self.forward == "linearised" and not self.steps
+        plain = self.form in ("auto", "primal") and not self.steps
         if not plain or m <= (self.n_models or MOST_MODELS):
             return self, ""
         n_models = self.n_models or models_for(n_nodes)
@@ -189,7 +182,6 @@ def alo_change(
     damping: float,
     *,
     form: str = "auto",
-    forward: Forward = "linearised",
     leverage_corrected: bool = True,
     chosen: Tensor | None = None,
 ) -> LooResult:
@@ -208,9 +200,8 @@ def alo_change(
         field: the evaluation field of the nodes v.
         damping: the weight decay mu of training, or more; > 0.
         form: see `ALO`.
-        forward: see `ALO`.
         leverage_corrected: False gives the plain Gauss-Newton influence function.
-        chosen: distinct positions of the labels to leave out, int64 [s]; None: all m. Not with the full forward.
+        chosen: distinct positions of the labels to leave out, int64 [s]; None: all m.
 
     Returns:
         Changes with s models; own changes and leverages are those of all labels.
@@ -230,22 +221,16 @@ def alo_change(
     model_of = None if chosen is None else models_of(linearised.n_nodes, chosen)
     if form == "primal":
         directions, own, leverage = primal_directions(linearised, damping, corrected, chosen)
-        change = linearised.change_along(field, directions := directions.to(dtype), forward)
+        change = linearised.change_along(field, directions.to(dtype))
     else:
-        rows = linearised.jacobian if form == "jacobian" or forward == "full" else None
+        rows = linearised.jacobian if form == "jacobian" else None
         kernels = linearised.kernels(field) if rows is None else Kernels(rows @ rows.T, rows=rows)
         if rows is None and kernels.across is None:
             raise ValueError("alo: form gram must have a GCN, got another module: take form='jacobian'")
         coefficients, leverage = loo_coefficients(linearised, kernels.own, damping, leverage_corrected=corrected)
         own = own_change(linearised, kernels.own, coefficients)
         coefficients = coefficients if chosen is None else coefficients[:, chosen]
-        if rows is None:
-            change = linearised.change_of(field, kernels, coefficients)
-        else:
-            directions = coefficients.T.to(rows.dtype) @ rows
-            change = linearised.change_along(field, directions, forward)
-    if forward == "full":
-        own = linearised.own_change_along(directions)
+        change = linearised.change_of(field, kernels, coefficients)
     return LooResult(change, own.to(dtype), leverage, damping, model_of)
 
 

@@ -26,7 +26,6 @@ from calirare.models import FittedNetwork
 
 DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
     "alo": ALO(),
-    "alo, full forward": ALO(forward="full"),
     "alo, 10 steps": ALO(steps=10),
     "newton": Newton(),
     "influence, ggn": Influence(solver="ggn"),

@@ -1,18 +1,15 @@
-"""H^-1 g with the exact Hessian, or the Gauss-Newton matrix in its place, by four solvers."""
+"""H^-1 g with the exact Hessian, or the Gauss-Newton matrix in its place, by three solvers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import (
-    FORWARDS,
-    Forward,
     GcnLinearisation,
     GgnInverse,
     HessianRange,
@@ -25,8 +22,8 @@ from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_l
 from calirare.leave_one_out.result import Diagnostics, SolverReport, closed_bytes
 from calirare_ext import SolverResult, SolverStatus
 
-Solver = Literal["auto", "cg", "ggn", "dense", "lowrank"]
-SOLVERS: tuple[Solver, ...] = ("auto", "cg", "ggn", "dense", "lowrank")
+Solver = Literal["auto", "cg", "ggn", "lowrank"]
+SOLVERS: tuple[Solver, ...] = ("auto", "cg", "ggn", "lowrank")
 MAX_RANGE = 4000  # unknowns of the Hessian's range that are still cheaper than products with p parameters
 MAX_RAISES = 4  # negative curvature met in spite of the estimate: the damping is doubled so often
 
@@ -37,30 +34,22 @@ class ExactHessianMethod(LeaveOneOutMethod):
 
     Attributes:
         solver: "lowrank" (direct, one or two graph convolutions), "cg" (block conjugate gradients, any network), "ggn"
-            (the Gauss-Newton matrix instead), "dense" (p x p matrix, small networks only) or "auto": "lowrank" where
-            it applies and is small, else "cg".
+            (the Gauss-Newton matrix instead) or "auto": "lowrank" where it applies and is small, else "cg".
         tolerance: of cg, on the relative residual.
         max_iterations: of cg.
-        preconditioned: of cg, by the Gauss-Newton matrix.
-        accept_unconverged: of cg: return what there is instead of raising.
         automatic_damping: raise the damping until the exact Hessian is positive definite (see `safe_damping`); False
             takes the damping as it is and raises where cg meets negative curvature.
-        forward: "linearised" logits, or "full": the network evaluated at each leave-one-out model.
     """
 
     solver: Solver = "auto"
     tolerance: float = 1e-4
     max_iterations: int = 200
-    preconditioned: bool = True
-    accept_unconverged: bool = False
     automatic_damping: bool = True
-    forward: Forward = "linearised"
 
     def __post_init__(self) -> None:
         """Checks the options."""
         super().__post_init__()
         check_one_of(self.name, "solver", self.solver, SOLVERS)
-        check_one_of(self.name, "forward", self.forward, FORWARDS)
         check_at_least(self.name, "max_iterations", self.max_iterations, 1)
         if not self.tolerance > 0:
             raise ValueError(f"{self.name}: tolerance must be positive, got {self.tolerance}")
@@ -78,8 +67,6 @@ class ExactHessianMethod(LeaveOneOutMethod):
         change, solver = size.change(m), self.solver_for(linearised)
         if solver == "ggn":
             return closed_bytes(size, "gram" if closed_form(linearised) else "jacobian", m)
-        if solver == "dense":
-            return change + 4 * p * p * 8 + 3 * m * p * b + BLOCK_BYTES
         if solver == "lowrank" and closed_form(linearised):
             wide = int(_range_width(linearised))
             return change + (2 * wide + 3 * dual) * p * b + 5 * wide * wide * 8 + BLOCK_BYTES
@@ -105,9 +92,6 @@ class ExactHessianMethod(LeaveOneOutMethod):
                 raise ValueError("leave_one_out: solver lowrank must have a GCN, got another module: take solver='cg'")
             hessian = HessianRange(linearised)
             lowest, highest = hessian.ends()
-        elif solver == "dense":
-            matrix = _dense_hessian(linearised)
-            lowest, highest = torch.linalg.eigvalsh(matrix)[[0, -1]].tolist()
         else:
             lowest, highest = spectrum_ends(linearised.hvp, linearised.n_parameters, linearised.logits)
         if self.automatic_damping:
@@ -116,12 +100,7 @@ class ExactHessianMethod(LeaveOneOutMethod):
             found, damping, raised = self._conjugate_gradients(linearised, rhs, damping)
             facts = Diagnostics(self.name, "cg", damping, raised or reason, lowest, highest, solver_report(found))
             return found.x, facts
-        if solver == "lowrank":
-            solved = hessian.solve(combinations, damping)
-        else:
-            matrix.diagonal().add_(damping)
-            solved = torch.linalg.solve(matrix, rhs.double().T).T.to(rhs.dtype)
-        return solved, Diagnostics(self.name, solver, damping, reason, lowest, highest)
+        return hessian.solve(combinations, damping), Diagnostics(self.name, solver, damping, reason, lowest, highest)
 
     def _conjugate_gradients(
         self, linearised: Linearisation, rhs: Tensor, damping: float
@@ -134,14 +113,14 @@ class ExactHessianMethod(LeaveOneOutMethod):
                 damping=damping,
                 tolerance=self.tolerance,
                 max_iterations=self.max_iterations,
-                precondition=GgnInverse(linearised, damping) if self.preconditioned else None,
+                precondition=GgnInverse(linearised, damping),
             )
             negative = int((found.status == SolverStatus.NEGATIVE_CURVATURE).sum())
             if not negative or not self.automatic_damping or raise_ == MAX_RAISES:
                 break
             damping *= 2
             reason = f"raised to {damping:.2e}: {negative} right-hand sides met negative curvature"
-        if bool((found.status != SolverStatus.CONVERGED).any()) and not self.accept_unconverged:
+        if bool((found.status != SolverStatus.CONVERGED).any()):
             raise NotConvergedError(
                 f"{self.name}: conjugate gradients ended with {found.summary()} (damping {damping:.3g}, tolerance "
                 f"{self.tolerance:.1g}). Raise the damping or the iterations, or take "
@@ -162,10 +141,3 @@ def _range_width(linearised: Linearisation) -> float:
         return float("inf")
     hidden = linearised.layers[0][0].shape[1] if len(linearised.layers) > 1 else 0
     return (linearised.n_nodes + 2 * hidden) * (linearised.n_classes - 1)
-
-
-def _dense_hessian(linearised: Linearisation) -> Tensor:
-    """Returns the exact Hessian, float64 [p, p]."""
-    identity = torch.eye(linearised.n_parameters, dtype=linearised.logits.dtype, device=linearised.logits.device)
-    step = max(1, 16_000_000 // max(linearised.n_parameters, 1))
-    return torch.cat([linearised.hvp(rows) for rows in identity.split(step)]).double()

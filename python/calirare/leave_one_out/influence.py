@@ -58,14 +58,14 @@ class Influence(ExactHessianMethod):
         """Returns theta_-i = theta + (H + damping I)^-1 g_i / m as changes of logits."""
         linearised, field, damping = problem.linearised, problem.field, problem.damping
         if self.solver == "ggn":
-            out = alo_change(linearised, field, damping, forward=self.forward, leverage_corrected=False)
+            out = alo_change(linearised, field, damping, leverage_corrected=False)
             return replace(out, diagnostics=Diagnostics(self.name, "ggn", damping))
         _, error = linearised.loss_terms
         rows = linearised.jacobian
         seeds = error.to(rows.dtype)
         gradients = torch.einsum("iap,ia->ip", rows.view(linearised.n_nodes, -1, rows.shape[1]), seeds)
         directions, facts = self.solve(linearised, gradients, torch.block_diag(*error), damping)
-        change = linearised.change_along(field, directions, self.forward)
-        own = linearised.own_change_along(directions, self.forward)
+        change = linearised.change_along(field, directions)
+        own = linearised.change_along(linearised.field, directions).diagonal(dim1=0, dim2=2).T
         leverage = torch.full((linearised.n_nodes,), float("nan"), dtype=torch.float64)
         return LooResult(change, own, leverage, facts.damping, diagnostics=facts)

@@ -28,7 +28,7 @@ class Newton(ExactHessianMethod):
         """See `LeaveOneOutMethod.run`."""
         linearised, solver = problem.linearised, self.solver_for(problem.linearised)
         if solver == "ggn":
-            return alo_change(linearised, problem.field, problem.damping, forward=self.forward)
+            return alo_change(linearised, problem.field, problem.damping)
         keeps = self.solver == "auto" and solver == "lowrank"
         settings = replace(self, automatic_damping=False) if keeps else self
         rows = linearised.jacobian
@@ -40,7 +40,5 @@ class Newton(ExactHessianMethod):
         hat = torch.einsum("iap,ibp->iab", rows.view(m, k, -1), solved)
         scaled, own, leverage = leave_out_own(hat, curvature, error)
         directions = torch.einsum("iap,ia->ip", solved, scaled.to(solved.dtype))
-        change = linearised.change_along(problem.field, directions, self.forward)
-        if self.forward == "full":
-            own = linearised.own_change_along(directions)
+        change = linearised.change_along(problem.field, directions)
         return LooResult(change, own.to(change.dtype), leverage, facts.damping, diagnostics=facts)

@@ -24,14 +24,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare._util.torch_state import threads_for
-from calirare.curvature import Forward, Linearisation, dual_system, gauss_newton, with_class_zero
+from calirare.curvature import Linearisation, dual_system, gauss_newton, with_class_zero
 from calirare.leave_one_out.alo import alo_change
 from calirare.leave_one_out.formula import choose_form
 from calirare.leave_one_out.held_out import Retraining, retrained_modules
 from calirare.leave_one_out.method import AS_ASKED, LeaveOneOutMethod, Problem
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
 from calirare.models import FittedNetwork, ModuleFit, evaluating
-from calirare_ext import SolverResult, block_cg
 
 EPSILON = 1e-8  # Adam's own
 DAMPING = 1e-3  # within .01 of the best correlation with training of 50 and of 200 epochs on simulated words
@@ -172,7 +171,7 @@ class Features:
         paces: P, [p].
     """
 
-    base: Linearisation[Any]
+    base: Linearisation
     paces: Tensor
 
     @cached_property
@@ -199,7 +198,7 @@ class Features:
         return self.jacobian.shape[0] <= self.jacobian.shape[1]
 
 
-class TangentModel(Linearisation[Any]):
+class TangentModel(Linearisation):
     """`Linearisation` of z = s J P^1/2 u at some u; exact, to every order.
 
     Args:
@@ -234,30 +233,14 @@ class TangentModel(Linearisation[Any]):
         """The coordinates as parameters, float64 [p]."""
         return self.jacobian.double().T @ self.coordinates if self.features.dual else self.coordinates
 
-    def jvp(self, vectors: Tensor) -> Tensor:
-        """See `Linearisation.jvp`."""
-        return (vectors @ self.jacobian.T).view(-1, self.n_nodes, self.n_classes - 1)
-
-    def vjp(self, seeds: Tensor) -> Tensor:
-        """See `Linearisation.vjp`."""
-        return seeds.flatten(1) @ self.jacobian
-
     def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
         """See `Linearisation.hvp`: all that there is of it is J^T D J."""
         curved = torch.einsum("mij,bmj->bmi", self.loss_terms[0].to(vectors), self.jvp(vectors))
         return self.vjp(curved).add_(vectors, alpha=damping)
 
-    def change_along(self, field: Any, directions: Tensor, forward: Forward = "linearised") -> Tensor:
-        """See `Linearisation.change_along`; both ways are the same."""
-        del forward
+    def change_along(self, field: Any, directions: Tensor) -> Tensor:
+        """See `Linearisation.change_along`."""
         return self.features.base.change_along(field, directions.to(self.jacobian) * self.features.scale)
-
-    def solve(
-        self, rhs: Tensor, *, damping: float, tolerance: float, max_iterations: int, precondition: Any
-    ) -> SolverResult:
-        """See `Linearisation.solve`."""
-        limits = {"tolerance": tolerance, "max_iterations": max_iterations, "precondition": precondition}
-        return block_cg(lambda v: self.hvp(v, damping=damping), rhs, **limits)
 
     def loss(self, damping: float) -> float:
         """Returns sum_i w_i l_i / m + damping / 2 |u|^2."""

@@ -62,7 +62,7 @@ DAMPING = 2.0  # above the lowest curvature of every network here
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(NETWORKS)[::2])
-@pytest.mark.parametrize("solver", ["cg", "dense", "lowrank"])
+@pytest.mark.parametrize("solver", ["cg", "lowrank"])
 @pytest.mark.parametrize("method", [Influence, Newton])
 def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> None:
     problem = linearised_network(name)
@@ -93,7 +93,7 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
     problem = linearised_network("two layers")
     lowest = float(torch.linalg.eigvalsh(exact(problem))[0])
     assert lowest < -1e-3
-    for solver in ("cg", "dense", "lowrank"):
+    for solver in ("cg", "lowrank"):
         found = run(problem, 1e-3, Influence(solver=solver, max_iterations=500))
         assert found.damping > -lowest
         assert found.diagnostics is not None
@@ -113,10 +113,7 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
     field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
     tape = linearise(field, fit.model.layers(), fit.targets, fit.sample_weights)
     small = HessianRange(tape)
-    assert (small.frame.triangle is None) is (case == "dependent")
-    columns = small.frame.spanning.shape[0]
-    assert columns < tape.n_parameters
-    assert small.frame.coordinates.shape == (tape.n_nodes + 2 * fit.model.hidden, columns)
+    assert small.hessian.shape[0] < tape.n_parameters
     combinations = normal(4, tape.n_nodes, seed=2)
     rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = safe_damping(small.ends()[0], fit.weight_decay)[0]
@@ -126,22 +123,16 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
 @pytest.mark.parametrize("name", ["two layers", "four layers"])
 def test_negative_curvature_is_never_stepped_over(name: str) -> None:
     problem = linearised_network(name)
-    settings = Influence(solver="cg", automatic_damping=False, preconditioned=False)
+    settings = Influence(solver="cg", automatic_damping=False)
     with pytest.raises(NotConvergedError, match="NEGATIVE_CURVATURE"):
         run(problem, 1e-3, settings)
 
 
-def test_too_few_iterations_are_an_error_unless_accepted() -> None:
+def test_too_few_iterations_are_an_error() -> None:
     problem = linearised_network("two layers")
     settings = Influence(solver="cg", max_iterations=1, tolerance=1e-12)
     with pytest.raises(NotConvergedError, match="MAX_ITERATIONS"):
         run(problem, DAMPING, settings)
-    taken = Influence(solver="cg", max_iterations=1, tolerance=1e-12, accept_unconverged=True)
-    found = run(problem, DAMPING, taken)
-    assert found.diagnostics is not None
-    assert found.diagnostics.solver is not None
-    assert found.diagnostics.solver.statuses == {"MAX_ITERATIONS": problem.tape.n_nodes}
-    assert repr(found.diagnostics.solver).startswith("SolverReport(0 of 5 converged, iterations <= 1, residuals <= ")
 
 
 def test_gauss_newton_preconditioner_saves_iterations() -> None:
@@ -174,5 +165,5 @@ def test_rule_for_the_damping(lowest: float, wanted: float, damping: float) -> N
 
 
 def test_unknown_solver() -> None:
-    with pytest.raises(ValueError, match="solver must be one of auto, cg, ggn, dense, lowrank"):
+    with pytest.raises(ValueError, match="solver must be one of auto, cg, ggn, lowrank"):
         Influence(solver="lu")  # type: ignore[arg-type]

@@ -196,10 +196,10 @@ def test_every_method_behind_one_function(method: str) -> None:
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
     fit, graph = trained(2, 2)
-    settings = Influence(solver="dense", memory_limit=210_000_000)
-    with pytest.raises(InputError, match=r"GB are needed and 0.21 GB are allowed: take method='alo'"):
+    settings = Influence(solver="cg", memory_limit=201_000_000)
+    with pytest.raises(InputError, match=r"GB are needed and 0.20 GB are allowed: take method='alo'"):
         leave_one_out(fit, graph, settings)
-    leave_one_out(fit, graph, ALO(memory_limit=210_000_000))  # the remedy fits
+    leave_one_out(fit, graph, ALO(memory_limit=201_000_000))  # the remedy fits
 
 
 @pytest.mark.parametrize(

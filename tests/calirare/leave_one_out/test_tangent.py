@@ -93,7 +93,7 @@ def test_derivatives_are_those_of_its_loss(model):
     found = here.solve(vectors, damping=DAMPING, tolerance=1e-10, max_iterations=500, precondition=None)
     assert_within(found.x @ hessian, vectors, torch.tensor(1e-6, dtype=torch.float64))
     others, scale = NodeField(torch.tensor([30, 3])), here.features.scale
-    moved = here.change_along(others, vectors, "full")
+    moved = here.change_along(others, vectors)
     rows = here.features.base.module.rows[others.nodes].flatten(0, 1) * scale
     assert_within(moved.flatten(0, 1), rows @ vectors.T, TIGHT)
     assert float(here.jacobian.square().sum(1).mean()) == pytest.approx(1)
