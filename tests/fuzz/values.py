@@ -23,7 +23,6 @@ from calirare.calibration import (
     class_conditional_sharpness,
     cross_fitted_probabilities,
     decisions,
-    estimated_prevalence,
     expected_count,
     make_calibrator,
     prevalence_by_map,
@@ -92,7 +91,6 @@ class Values:
             lambda: expected_count(self.fitted, z).expected,
             lambda: probability_interval(self.fitted, z),
             lambda: prevalence_by_map(self.fitted, z).share,
-            lambda: estimated_prevalence(self.logits, self.labels, z).share,
             lambda: class_conditional_sharpness(z, self.labels),
             lambda: cross_fitted_probabilities(self.fitted, z, self.labels),
         )

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import all_finite
 from calirare.calibration.base import balance_of, check_logits
 from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
@@ -19,10 +18,6 @@ APART = "expected counts also correct the calibration curve towards the labels" 
 TOLD = 0.1  # of an interval: what a sum is away from the expected number before it is said
 LITTLE = 0.05  # nodes: what is never said
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
-MANY = 1 << 17  # nodes from which those that are alike are taken together
-BINS, MOST_BINS = 1 << 13, 1 << 22  # of each group; of all groups
-AT_ONCE = 1 << 22  # nodes that are put into bins at once
-SMALLEST = 1e-9  # of the width of all bins
 MOST_LOG_P = -1e-3  # beyond which no P is moved
 BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbers, should stay in the caches
 
@@ -222,44 +217,13 @@ def _moments(
     assert fitted.covariance_ is not None
     q = len(fitted.covariance_)
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
-    parts = (part.split(BLOCK) for part in alike(logits, groups, n_groups))
-    for block, group, count in zip(*parts, strict=True):
+    for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):
         odds, gradient = likeliest_log_odds(fitted, block, of_class)
         p = torch.sigmoid(odds)
         rows = torch.cat([torch.stack([torch.ones_like(p), p, p**2], 1), (p * (1 - p))[:, None] * gradient], 1)
-        out.index_add_(0, group, count[:, None] * rows)
+        out.index_add_(0, group, rows)
     size, total, squares = out[:, :3].cpu().numpy().T
     return size, total, squares, out[:, 3:].cpu().numpy()
-
-
-def alike(logits: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns logits [b, k], groups and numbers of nodes, float64, [b] that stand for many nodes of two classes.
-
-    P of a node hangs on the difference d of its logits alone. Nodes of one group whose asinh(d) is alike are taken
-    together at the mean of their d: what a smooth function then differs in is of second order in the width of a bin,
-    some 1e-7 of it.
-
-    Args:
-        logits: [n, k].
-        groups: of each node, int64 [n].
-        n_groups: number of groups.
-    """
-    n, size = logits.shape[0], n_groups * BINS
-    parts = list(zip(logits.split(AT_ONCE), groups.split(AT_ONCE), strict=True))
-    if logits.shape[1] != 2 or n < MANY or size > MOST_BINS or not all(all_finite(z) for z, _ in parts):
-        return logits, groups, logits.new_ones(n, dtype=torch.float64)
-    ends = torch.asinh(torch.stack([torch.stack(z.double().diff(dim=1).aminmax()) for z, _ in parts]))
-    low, high = ends[:, 0].min(), ends[:, 1].max()
-    count, total = (logits.new_zeros(size, dtype=torch.float64) for _ in range(2))
-    for z, group in parts:
-        d = z.double().diff(dim=1)[:, 0]
-        bins = ((torch.asinh(d) - low) * (BINS / (high - low).clamp(min=SMALLEST))).long().clamp(max=BINS - 1)
-        key = group * BINS + bins
-        count += torch.bincount(key, minlength=size)
-        total += torch.bincount(key, d, minlength=size)
-    here = count.nonzero().flatten()
-    mean = total[here] / count[here]
-    return torch.stack([torch.zeros_like(mean), mean], 1), here // BINS, count[here]
 
 
 def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float, of_class: int) -> None:

@@ -11,14 +11,12 @@ from calirare.calibration import (
     count_draws,
     expected_count,
     load_calibrator,
-    posterior,
     probability_interval,
     save_calibrator,
 )
-from calirare.calibration.posterior import _moments, likeliest_log_odds, log_odds
+from calirare.calibration.posterior import likeliest_log_odds, log_odds
 from tests.helpers.logits import drawn_logits, problem
 
-CLOSE_TOGETHER = 1e-5  # of nodes that are taken together
 CLOSE = 1e-9  # absolute, on numbers about 1 in float64
 Z95 = 1.6448536269514722  # the normal quantile of .95, from tables
 
@@ -153,25 +151,3 @@ def test_intervals_of_the_number_hold_as_often_as_they_say():
         found = expected_count(fitted, drawn_logits(truth, rng, slope=slope, shift=shift), 0.9)
         hits += found.low <= truth.sum() <= found.high
     assert 0.82 * runs <= hits <= 0.98 * runs  # .9 +/- 2.4 standard errors
-
-
-@pytest.mark.parametrize("residual_sd", [None, 0.5])
-def test_nodes_that_are_alike_count_as_each_by_itself(residual_sd, monkeypatch):
-    z, y = problem(n=200)
-    fitted = PriorPlattCalibrator(residual_sd=residual_sd).fit(z, y)
-    rng = np.random.default_rng(0)
-    logits = torch.from_numpy(rng.normal(size=(30_000, 2)) * [1, 4])
-    logits[:5] = torch.tensor([[0.0, 700.0], [0.0, -700.0], [3.0, 3.0], [1e4, -1e4], [0.0, 0.0]])
-    groups = torch.from_numpy(rng.integers(0, 7, len(logits)))
-    apart = _moments(fitted, logits, groups, 8, 1)
-    monkeypatch.setattr(posterior, "MANY", 1000)
-    monkeypatch.setattr(posterior, "AT_ONCE", 7000)
-    rows, _, count = posterior.alike(logits, groups, 8)
-    assert len(rows) < len(logits) / 2
-    assert float(count.sum()) == len(logits)
-    for each, together in zip(apart, _moments(fitted, logits, groups, 8, 1), strict=True):
-        assert np.abs(each - together).max() < CLOSE_TOGETHER * (1 + np.abs(each).max())
-    monkeypatch.setattr(posterior, "BINS", 8)  # a mutant: bins so wide show
-    assert np.abs(apart[1] - _moments(fitted, logits, groups, 8, 1)[1]).max() > 1
-    monkeypatch.setattr(posterior, "MOST_BINS", 63)
-    assert len(posterior.alike(logits, groups, 8)[0]) == len(logits)

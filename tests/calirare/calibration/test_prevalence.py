@@ -5,18 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from calirare import InputError
 from calirare.calibration import (
     PriorPlattCalibrator,
     Sampling,
-    estimated_prevalence,
     expected_count,
     prevalence_by_map,
     with_prevalence,
 )
-from calirare.calibration.label_shift import _likeliest, _Ratios
 from calirare.calibration.prevalence import LEAST
 from tests.helpers.logits import drawn_logits, problem
 
@@ -26,6 +24,13 @@ CLOSE = 1e-9  # absolute, on probabilities
 def enriched(rng: np.random.Generator, share: float, n: int, **network: float) -> tuple[torch.Tensor, torch.Tensor]:
     y = (rng.random(n) < share).astype(int)
     return drawn_logits(y, rng, **network), torch.from_numpy(y)
+
+
+def by_class(logits: torch.Tensor, labels: torch.Tensor) -> PriorPlattCalibrator:
+    """The map of labels drawn with numbers fixed per class."""
+    whole = Sampling.at_random(len(labels), 2)
+    drawn = Sampling(torch.ones_like(whole.draw), whole.log_rates, whole.elsewhere)
+    return PriorPlattCalibrator().fit(logits, labels, sampling=drawn)
 
 
 def test_the_mean_is_what_was_told_and_the_slope_stays():
@@ -83,29 +88,25 @@ def test_a_map_alone_finds_the_share_too(share):
     logits, labels = enriched(rng, 0.1, 2000, slope=1.5, shift=0.8)
     scored, truth = enriched(rng, share, 20_000, slope=1.5, shift=0.8)
     of_map = prevalence_by_map(PriorPlattCalibrator().fit(logits, labels), scored)
-    of_labels = estimated_prevalence(logits, labels, scored)
+    of_labels = prevalence_by_map(by_class(logits, labels), scored)
     assert str(of_labels).endswith("em")
     assert of_map.share == pytest.approx(of_labels.share, rel=0.05)
     assert of_map.low < float(truth.double().mean()) < of_map.high
     # The map does not know how many labels it was fitted on: its interval is the wider one, by little.
     assert 0.9 < (of_map.high / of_map.low) / (of_labels.high / of_labels.low) < 1.5
-    # Labels drawn per class tell the ratio by themselves: the same map, the same interval.
-    drawn = Sampling(torch.ones(2000, dtype=torch.int64), torch.zeros(2000, 2, dtype=torch.float64), torch.zeros(2))
-    again = prevalence_by_map(PriorPlattCalibrator().fit(logits, labels, sampling=drawn), scored)
-    assert (again.share, again.low, again.high) == pytest.approx((of_labels.share, of_labels.low, of_labels.high))
 
 
 def test_em_is_where_the_iterations_of_saerens_end():
     rng = np.random.default_rng(4)
-    z, y = enriched(rng, 0.3, 500)
-    scored, _ = enriched(rng, 0.1, 300)
-    ratios = _Ratios.of(PriorPlattCalibrator().fit(z, y), scored)
-    p = 1 / (1 + np.exp(-(ratios.away + ratios.alpha)))  # of a population with equal shares
+    z, y = enriched(rng, 0.3, 2000)
+    scored, _ = enriched(rng, 0.2, 400)
+    fitted = PriorPlattCalibrator().fit(z, y)
+    p = expit(np.diff(fitted.sloped(scored).numpy())[:, 0] + float(fitted.theta_[1]))  # with equal shares
     share = 0.5
     for _ in range(3000):
         odds = p / (1 - p) * share / (1 - share)
         share = float((odds / (1 + odds)).mean())
-    assert _likeliest((ratios.away + ratios.alpha)[None], ratios.sizes[None])[0] == pytest.approx(share, abs=1e-6)
+    assert prevalence_by_map(fitted, scored).share == pytest.approx(share, abs=1e-6)
 
 
 def test_what_logits_cannot_tell_is_refused():
@@ -113,11 +114,9 @@ def test_what_logits_cannot_tell_is_refused():
     z, y = enriched(rng, 0.5, 40, spread=0.3)
     scored, _ = enriched(rng, 0.05, 2000, spread=0.3)
     with pytest.raises(InputError, match="the prevalence cannot be identified"):
-        estimated_prevalence(z, y, scored)
-    with pytest.raises(InputError, match="at least 2 labels, got"):
-        estimated_prevalence(z, torch.zeros_like(y), scored)
+        prevalence_by_map(by_class(z, y), scored)
     with pytest.raises(ValueError, match="two classes"):
-        estimated_prevalence(*problem(k=3), scored)
+        prevalence_by_map(PriorPlattCalibrator().fit(*problem(k=3)), problem(k=3)[0])
 
 
 @pytest.mark.slow
@@ -126,7 +125,7 @@ def test_the_interval_of_the_share_holds():
     for _ in range(runs):
         network = {"spread": 3.0, "slope": float(np.exp(rng.normal(0, 0.3))), "shift": float(rng.normal(0, 0.3))}
         scored, truth = enriched(rng, 0.1, 2000, **network)
-        found = estimated_prevalence(*enriched(rng, 0.3, 300, **network), scored)
+        found = prevalence_by_map(by_class(*enriched(rng, 0.3, 300, **network)), scored)
         holds += found.low <= float(truth.double().mean()) <= found.high
     assert holds >= 0.9 * runs
 

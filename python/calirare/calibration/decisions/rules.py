@@ -183,29 +183,59 @@ class Budget(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision(Rule):
-    """As many alerts as possible, of which a given share are rare.
+class _Proportion(Rule):
+    """A proportion that the alerts must reach.
 
     Attributes:
-        at_least: share of alerts that are rare, in (0, 1).
-        confidence: with which labels must prove it (`precision_threshold`); none: expected by P(rare).
+        at_least: the proportion, in (0, 1).
+        confidence: with which labels must prove it; None: it is expected by P(rare).
 
     Raises:
         InputError: a number is out of range.
     """
 
-    name: ClassVar[str] = "precision"
     at_least: float = 0.8
     confidence: float | None = None
 
     def __post_init__(self) -> None:
         """Checks ranges."""
-        _check_share("precision", self.at_least, self.confidence)
+        if not 0 < self.at_least < 1:
+            raise InputError(f"decision: {self.name} must be in (0, 1), got {self.at_least}")
+        if self.confidence is not None and not 0 < self.confidence < 1:
+            raise InputError(f"decision: confidence must be in (0, 1), got {self.confidence}")
 
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
-        """Returns the lowest threshold at which the mean P of the alerts is the target, or that labels prove."""
-        if self.confidence is not None:
-            return precision_threshold(_needed(labelled), self.at_least, self.confidence)
+        """Returns the threshold at which the alerts' P(rare) reach the proportion, or that labels prove."""
+        if self.confidence is None:
+            return self._expected(p)
+        if labelled is None:
+            raise InputError("decision: a confidence needs labels drawn at random: leave it out, or give some")
+        return self._proved(labelled, self.at_least, self.confidence)
+
+    @abstractmethod
+    def _expected(self, p: np.ndarray) -> float:
+        """Returns the threshold by P(rare)."""
+
+    @abstractmethod
+    def _proved(self, labelled: Labelled, at_least: float, confidence: float) -> float:
+        """Returns the threshold that labels prove."""
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        how = " on average" if self.confidence is None else f" with confidence {self.confidence:g}"
+        return f"a {self.name} of at least {self.at_least:g}{how}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(_Proportion):
+    """As many alerts as possible, of which a given proportion is rare; see `precision_threshold` for a confidence."""
+
+    name: ClassVar[str] = "precision"
+    _proved = staticmethod(precision_threshold)
+
+    def _expected(self, p: np.ndarray) -> float:
+        """Returns the lowest threshold at which the mean P of the alerts is the target."""
         wanted = self._most(p)
         if not wanted:
             return NONE
@@ -223,44 +253,19 @@ class Precision(Rule):
         enough = (-np.sort(-p)).cumsum() >= self.at_least * np.arange(1, len(p) + 1)
         return int(np.flatnonzero(np.append(True, enough))[-1])
 
-    @property
-    def sentence(self) -> str:
-        """What was asked for."""
-        return f"a precision of at least {self.at_least:g}{_proved(self.confidence)}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(Rule):
-    """As few alerts as possible that hold a given share of the rare nodes.
-
-    Attributes:
-        at_least: share of rare nodes that are alerts, in (0, 1).
-        confidence: with which labels must prove it (`recall_threshold`); none: expected by P(rare).
-
-    Raises:
-        InputError: a number is out of range.
-    """
+class Recall(_Proportion):
+    """As few alerts as possible that hold a given proportion of the rare nodes; see `recall_threshold`."""
 
     name: ClassVar[str] = "recall"
-    at_least: float = 0.8
-    confidence: float | None = None
+    _proved = staticmethod(recall_threshold)
 
-    def __post_init__(self) -> None:
-        """Checks ranges."""
-        _check_share("recall", self.at_least, self.confidence)
-
-    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
-        """Returns the highest threshold at which alerts hold the target's share of sum P, or that labels prove."""
-        if self.confidence is not None:
-            return recall_threshold(_needed(labelled), self.at_least, self.confidence)
+    def _expected(self, p: np.ndarray) -> float:
+        """Returns the highest threshold at which alerts hold the target's share of sum P."""
         largest = -np.sort(-p)
         found = largest.cumsum()
         return _below(p, largest[min(int(np.searchsorted(found, self.at_least * found[-1])), len(p) - 1)])
-
-    @property
-    def sentence(self) -> str:
-        """What was asked for."""
-        return f"a recall of at least {self.at_least:g}{_proved(self.confidence)}"
 
 
 # A rule is one class and one line here.
@@ -289,20 +294,3 @@ def _below(p: np.ndarray, least: np.floating) -> float:
     next_ = lower.max()
     between = float(next_) + (float(least) - float(next_)) / 2
     return between if next_ < p.dtype.type(between) else float(least)  # where none lies between, the least itself
-
-
-def _check_share(name: str, at_least: float, confidence: float | None) -> None:
-    if not 0 < at_least < 1:
-        raise InputError(f"decision: {name} must be in (0, 1), got {at_least}")
-    if confidence is not None and not 0 < confidence < 1:
-        raise InputError(f"decision: confidence must be in (0, 1), got {confidence}")
-
-
-def _needed(labelled: Labelled | None) -> Labelled:
-    if labelled is None:
-        raise InputError("decision: a confidence needs labels drawn at random: leave it out, or give some")
-    return labelled
-
-
-def _proved(confidence: float | None) -> str:
-    return " on average" if confidence is None else f" with confidence {confidence:g}"
