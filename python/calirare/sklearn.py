@@ -82,7 +82,6 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         prevalence: share in the population of that one of two classes which has fewer labels (of equally many the last
             of `classes_`), in (0, 1), where the labels are no random sample of it; None: as the labels have it. With a
             graph its nodes are the population; of a table log-odds are shifted from the labels' share to this one.
-        sharpen: of the target "balanced", see `calirare.run.settings.Calibration`.
         device: "auto", "cpu" or "cuda".
         random_state: an int is `calirare.train`'s seed; else as everywhere in scikit-learn.
 
@@ -122,7 +121,6 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         folds: int = 5,
         scale: str | None = None,
         prevalence: float | None = None,
-        sharpen: bool = False,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -141,7 +139,6 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         self.folds = folds
         self.scale = scale
         self.prevalence = prevalence
-        self.sharpen = sharpen
         self.device = device
         self.random_state = random_state
 

@@ -13,7 +13,6 @@ import yaml
 import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
-from calirare.calibration.affine import sharpened
 from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.leave_one_out import ALO, METHODS, Influence, jackknife, leave_one_out
@@ -102,21 +101,6 @@ def test_weight_decay_auto_stays_with_its_run(tmp_path):
     write_config(outcome, tmp_path / "config.yaml")
     saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
     assert saved["training"]["weight_decay"] == outcome.fit.weight_decay
-
-
-def test_sharpening_moves_no_decision_and_the_balanced_map_alone():
-    graph = rare_task()
-    plain, sharp = (calirare.train(graph, sharpen=sharpen, **QUICK) for sharpen in (False, True))
-    assert sharp.calibrators["population"].state() == plain.calibrators["population"].state()
-    before, after = plain.probabilities("balanced"), sharp.probabilities("balanced")
-    assert torch.equal(before.argmax(1), after.argmax(1))
-    own = plain.jackknife.own_loo_logits[40:].double()
-    labels = graph.y[graph.split.val]
-    fitted = plain.calibrators["balanced"].map_
-    wanted = sharpened(fitted, own, labels)
-    assert sharp.calibrators["balanced"].map_.scale_ == pytest.approx(wanted.scale_, rel=1e-4)
-    assert wanted.scale_ != pytest.approx(fitted.scale_, rel=0.02), "or nothing was sharpened"
-    assert sharp.settings.to_mapping()["calibration"]["sharpen"] is True
 
 
 def test_the_jackknife_is_that_of_the_public_function():

@@ -16,7 +16,7 @@ from calirare._util.errors import InputError
 from calirare.datasets import with_task
 from calirare.graph.splits import Split
 from calirare.run.outcome import write_config
-from calirare.run.settings import MOST
+from calirare.run.settings import RANGES
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -168,6 +168,6 @@ def test_a_column_of_another_scale_is_noted():
 
 
 def test_a_training_that_runs_away_is_named(monkeypatch):
-    monkeypatch.setitem(MOST, "learning_rate", 1e31)
+    monkeypatch.setitem(RANGES, "learning_rate", (0, 1e31))
     with pytest.raises(InputError, match=r"training ran away.*lower the learning rate"):
         calirare.train(rare_task(), learning_rate=1e30, **QUICK)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calirare.run.settings import MOST
+from calirare.run.settings import RANGES
 from tests.helpers.command import QUICK, assert_refused, call
 from tests.helpers.tasks import arrays_of, rare_task
 
@@ -101,7 +101,7 @@ def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path):
 def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.run.left_out.MAX_EPOCHS", 10)
     monkeypatch.setattr("calirare.run.left_out.CHECKPOINT_EVERY", 5)
-    monkeypatch.setitem(MOST, "learning_rate", 1e31)
+    monkeypatch.setitem(RANGES, "learning_rate", (0, 1e31))
     options = ("--preset", "paper", "--set", "learning_rate=1e30", "--folds", "0", "--epochs")
     for more in (["9"], ["9", "--method", "uncalibrated"], ["auto"]):
         said = call("train", "--dataset", graph_file, *options, *more, "--out", tmp_path / "run")
@@ -115,7 +115,6 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
     [
         ("training: {epochs: [1, 2]}", "training.epochs must be a whole number or auto, got [1, 2]"),
         ("training: {hiden: 3}", "unknown setting 'training.hiden'; did you mean 'training.hidden'?"),
-        ("epochs: 12", "unknown setting 'epochs': it stands under training, as training.epochs"),
         ("loo: newtn", "loo.method must be one of alo, influence, newton"),
         ("data: {label_rate: true}", "data.label_rate must be a whole number or none, got True"),
         ("data: {symmetrize: 1}", "data.symmetrize must be true or false, got 1"),
@@ -128,7 +127,7 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
         ("seed: 2020-13-45", "is not YAML: month must be in 1..12"),
         ("seed: " + "1" * 5000, "is not YAML"),
         ("seed: " + "1" * 30, "seed must be from 0 to 2^63 - 1"),
-        ("training: {hops: 1000}", "hops must be at most 100, got 1,000"),
+        ("training: {hops: 1000}", "hops must be from 1 to 100, got 1000"),
         ("training: {weight_decay: 1.0e300}", "weight_decay must be from 1e-30 to 1e+06, got 1e+300"),
         ("x: " + "y" * 300_000, "must be at most 262,144 bytes"),
         ('method: "\\e[31m\\n"', r"got '\x1b[31m\n'"),

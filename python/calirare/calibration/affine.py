@@ -216,8 +216,6 @@ class JackknifeCalibrator(Calibrator):
         target: "balanced" (weights inverse to class share, what cost-sensitive training and Macro-ACE judge) or
             "population" (every node alike, what ECE, NLL and "P(fraud)" mean).
         min_rare: with fewer nodes of the rarest class than this, a temperature with a prior replaces the Platt map.
-        sharpen: give the Platt map its class-conditional sharpness (`sharpened`): same decisions, lower Macro-ACE, and
-            probabilities that are no longer right for a population.
 
     Attributes:
         map_: the fitted map; None before fitting.
@@ -228,9 +226,9 @@ class JackknifeCalibrator(Calibrator):
     note_: str = ""
     map_: AffineCalibrator | None = None
 
-    def __init__(self, *, target: Target = "balanced", min_rare: int = MIN_RARE, sharpen: bool = False) -> None:
+    def __init__(self, *, target: Target = "balanced", min_rare: int = MIN_RARE) -> None:
         self.target: Target = target
-        self.min_rare, self.sharpen = min_rare, sharpen
+        self.min_rare = min_rare
 
     @property
     def n_classes(self) -> int | None:
@@ -250,8 +248,6 @@ class JackknifeCalibrator(Calibrator):
             )
         prior = {} if enough else {"prior": FALLBACK_PRIOR}
         self.map_ = AffineCalibrator(with_bias=enough, target=self.target, **prior).fit(logits, labels)
-        if self.sharpen and enough:
-            self.map_ = sharpened(self.map_, logits, labels)
 
     def _transform(self, logits: Tensor) -> Tensor:
         """Returns calibrated probabilities [n, k] of in-sample logits [n, k]."""

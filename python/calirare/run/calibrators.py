@@ -86,12 +86,8 @@ def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Cal
     notes, chosen = list[str](), out_of_fold.usable(data.calibration_nodes)
     assert out_of_fold.logits is not None
     for target in TARGETS:
-        sharpen = settings.calibration.sharpen and target == "balanced"
-        fitted = JackknifeCalibrator(target=target, sharpen=sharpen)
-        fitted.fit(out_of_fold.logits[chosen], data.targets[chosen])
+        fitted = JackknifeCalibrator(target=target).fit(out_of_fold.logits[chosen], data.targets[chosen])
         notes.append(fitted.note_)
-        if fitted.note_ and sharpen:
-            notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
         calibrators[target] = fitted
     if not data.val.numel():
         notes.append(

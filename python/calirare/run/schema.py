@@ -145,7 +145,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str, path: tupl
     taken = {}
     for name, value in values.items():
         if name not in known:
-            raise unknown(cls, name, where, path)
+            raise _unknown(cast(type, cls), name, where, path)
         taken[name] = _value(known[name], value, where, (*path, name))
     try:
         return cls(**taken)
@@ -184,57 +184,39 @@ def _method(value: Any, where: str, path: tuple[str, ...]) -> LeaveOneOutMethod:
     values = dict(value) if isinstance(value, Mapping) else {METHOD: value}
     name = values.pop(METHOD, "alo")
     if not isinstance(name, str) or name not in METHODS:
-        close = get_close_matches(str(name), METHODS, 1)
-        more = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"{where}: {_dotted((*path, METHOD))} must be one of {', '.join(METHODS)}, got {name!r}{more}")
-    for key in values:
-        having = [other for other, method in METHODS.items() if key in kinds_of(method)]
-        if having and name not in having:
-            raise InputError(
-                f"{where}: {_dotted((*path, str(key)))} is an option of {', '.join(having)}, not of {name}"
-            )
+        choices = f"must be one of {', '.join(METHODS)}, got {name!r}"
+        raise InputError(f"{where}: {_dotted((*path, METHOD))} {choices}{_suggestion(name, METHODS, '')}")
     return from_mapping(METHODS[name], values, f"{where}: with {name}", path)
 
 
 def words_for(kinds: tuple[Any, ...]) -> str:
     """Returns how a message calls what a setting takes."""
-    names = {
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        bool: "true or false",
-        Path: "a path",
-        tuple: "a list",
-    }
-    words = [
-        names.get(kind, str(kind)) if isinstance(kind, type) else "none" if kind is None else str(kind)
-        for kind in kinds
-    ]
-    literal = [word for word, kind in zip(words, kinds, strict=True) if isinstance(kind, str)]
-    if len(literal) == len(words) > 1:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
+    names |= {tuple: "a list", type(None): "none"}
+    words = [kind if isinstance(kind, str) else names.get(kind or type(None), str(kind)) for kind in kinds]
+    if len(words) > 1 and all(isinstance(kind, str) for kind in kinds):
         return f"one of {', '.join(words)}"
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def unknown(cls: type, name: object, where: str, path: tuple[str, ...] = ()) -> InputError:
-    """Returns what says that there is no such key, where it stands now, or what it may have meant."""
-    known = [field.name for field in dataclasses.fields(cls)]
-    below = {} if path else {key: option.path for key, option in _below(cls).items()}
-    said = f"{where}: unknown setting {_dotted((*path, str(name)))!r}"
-    if name in below:
-        now = below[str(name)]
-        return InputError(f"{said}: it stands under {_dotted(now[:-1])}, as {_dotted(now)}")
-    close = get_close_matches(str(name), [*known, *below], 1)
-    hint = "" if not close else f"; did you mean {_dotted(below.get(close[0], (*path, close[0])))!r}?"
-    return InputError(f"{said}{hint}; there are {', '.join(known)}")
+def _suggestion(name: object, known: Iterable[str], otherwise: str, path: tuple[str, ...] = ()) -> str:
+    """Returns the nearest of known names below a path as a question; without one otherwise."""
+    close = get_close_matches(str(name), known, 1)
+    return f"; did you mean {_dotted((*path, close[0]))!r}?" if close else otherwise
 
 
-def _below(cls: type) -> dict[str, Option]:
-    """Returns every setting below the top, those of every method too, by its last key and by its dotted path."""
-    every = [*(option for options in method_options().values() for option in options), *options_of(cls)]
-    nested = [option for option in every if len(option.path) > 1]
-    by_path = {_dotted(option.path): option for option in nested}
-    return {option.path[-1]: option for option in reversed(nested)} | {o.name: o for o in nested} | by_path
+def _unknown(cls: type, name: object, where: str, path: tuple[str, ...] = ()) -> InputError:
+    """Returns an error for a key that a dataclass does not have, with the nearest one."""
+    fields = [field.name for field in dataclasses.fields(cls)]
+    known = fields if path else [*fields, *_options(cls)]
+    hint = _suggestion(name, known, f"; there are {', '.join(fields)}", path)
+    return InputError(f"{where}: unknown setting {_dotted((*path, str(name)))!r}{hint}")
+
+
+def _options(cls: type) -> dict[str, Option]:
+    """Returns every setting, those of every method too, by its name and by its path."""
+    every = [*options_of(cls), *(option for options in method_options().values() for option in options)]
+    return {name: option for option in reversed(every) for name in (option.name, _dotted(option.path))}
 
 
 def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
@@ -250,33 +232,26 @@ def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
     Raises:
         InputError: a name is unknown, or a value has a wrong type or range.
     """
-    cls: Any = type(settings)
     values = to_mapping(settings)
-    paths = {_path_of(cls, name, where): value for name, value in changes.items()}
+    paths = {_path_of(type(settings), name, where): value for name, value in changes.items()}
     for path, value in sorted(paths.items(), key=lambda item: item[0] not in (("loo",), ("loo", METHOD))):
         if path == ("loo", METHOD):
             path = ("loo",)
         at: Any = values
         for key in path[:-1]:
-            at = at.get(key)
-            if not isinstance(at, dict):
-                raise unknown(cls, _dotted(path), where)
+            at = at[key]
         at[path[-1]] = _merged(at.get(path[-1]), value)
-    out: T = from_mapping(cls, values, where)
-    return out
+    return from_mapping(type(settings), values, where)
 
 
-def _path_of(cls: Any, name: str, where: str) -> tuple[str, ...]:
+def _path_of(cls: type, name: str, where: str) -> tuple[str, ...]:
     """Returns the path of a setting that is named by its key, its short name or its path."""
     if name in kinds_of(cls):
         return (name,)
-    paths = {option.name: option.path for option in options_of(cls)}
-    if name in paths or "." in name:
-        return paths.get(name) or tuple(name.split("."))
-    below = _below(cls)
-    close = [below[name].name] if name in below else get_close_matches(name, [*kinds_of(cls), *below], 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(paths))}"
-    raise InputError(f"{where}: unknown setting {name!r}; {hint}")
+    options = _options(cls)
+    if name not in options:
+        raise _unknown(cls, name, where)
+    return options[name].path
 
 
 def typed(settings: Any, assignments: Iterable[str], where: str) -> dict[str, Any]:
@@ -297,8 +272,7 @@ def typed(settings: Any, assignments: Iterable[str], where: str) -> dict[str, An
         name, sign, text = word.partition("=")
         if not sign:
             raise InputError(f"{where} must be KEY=VALUE, such as loo.damping=0.01, got {word!r}")
-        path = _path_of(type(settings), name, where)
-        option = _below(type(settings)).get(_dotted(path))
+        option = _options(type(settings)).get(_dotted(_path_of(type(settings), name, where)))
         found[name] = text if option is None else _of_text(option.kinds, text)
     return found
 
@@ -319,12 +293,6 @@ def _of_text(kinds: tuple[Any, ...], text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def beneath(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested values with those of settings where they say nothing."""
-    under = to_mapping(settings)
-    return under | {name: _merged(under.get(name), value) for name, value in values.items()}
 
 
 def _merged(now: Any, value: Any) -> Any:

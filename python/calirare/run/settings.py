@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from calirare.leave_one_out.eice import EiceSettings
 from calirare.models import DETECTORS, HOPS, WEIGHT_DECAYS, GcnTraining, model_names, networks, trained_here
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
-from calirare.run.schema import beneath, changed, check_words, from_mapping, to_mapping
+from calirare.run.schema import changed, check_words, to_mapping
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 IntervalNodes = Literal["auto", "all", "alerts"]
@@ -35,9 +34,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 MAX_SEED = 2**63
-# Beyond these a training does not end, does not fit or leaves float32.
-MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
-SMALLEST = 1e-30
+# From and to; beyond these a training does not end, does not fit or leaves float32.
+RANGES: dict[str, tuple[float, float]] = {
+    "epochs": (1, 10**7),
+    "hidden": (1, 10**5),
+    "n_layers": (1, 50),
+    "hops": (1, 100),
+    "learning_rate": (1e-30, 1e6),
+    "weight_decay": (1e-30, 1e6),
+}
 CHOSEN = ("epochs", "weight_decay", "hops")  # which labels may choose
 
 
@@ -88,22 +93,10 @@ class Training:
             raise InputError(
                 f"setting chosen must be among {', '.join(CHOSEN)}, got {', '.join(map(str, self.chosen))}"
             )
-        for name in ("epochs", "hidden", "n_layers", "hops"):
+        for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if name == "hops" and value is None:
-                continue
-            if value != "auto" and not (isinstance(value, int) and value >= 1):
-                also = "auto or " if name != "n_layers" else ""
-                raise InputError(f"setting {name} must be {also}a whole number of at least 1, got {value!r}")
-            if value != "auto" and value > MOST[name]:
-                raise InputError(f"setting {name} must be at most {MOST[name]:,}, got {value:,}")
-        for name in ("learning_rate", "weight_decay"):
-            value = getattr(self, name)
-            if value != "auto" and not (isinstance(value, int | float) and 0 < value < math.inf):
-                also = "auto or " if name == "weight_decay" else ""
-                raise InputError(f"setting {name} must be {also}a positive number, got {value!r}")
-            if value != "auto" and not SMALLEST <= value <= MOST[name]:
-                raise InputError(f"setting {name} must be from {SMALLEST:g} to {MOST[name]:g}, got {value:g}")
+            if value not in ("auto", None) and not low <= value <= high:
+                raise InputError(f"setting {name} must be from {low:g} to {high:g}, got {value}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
 
@@ -153,8 +146,6 @@ class Calibration:
     Attributes:
         target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
             cost-sensitive training and Macro-ACE judge) or "population" (as it is).
-        sharpen: rescale the balanced probabilities so that the mean confidence in each true class equals its accuracy.
-            Lowers Macro-ACE; decisions do not change. The values are no longer calibrated for any population.
         folds: number of folds of the cross-validation that checks the leave-one-out loss; 0: no check.
         map: calibrator: "prior" (Platt scaling with a prior that corrects for class weights, also for few rare labels)
             or "platt" (without a prior; temperature scaling with fewer than 25 labels of the rarest class).
@@ -164,7 +155,6 @@ class Calibration:
     """
 
     target: Literal["balanced", "population"] = "population"
-    sharpen: bool = False
     folds: int = 5
     map: Literal["prior", "platt"] = "prior"
     calibrate_on: CalibrateOn = "auto"
@@ -323,16 +313,15 @@ class Settings:
         """Returns settings from nested names and values, such as a YAML file holds.
 
         Args:
-            values: any of the attributes.
+            values: any settings, as `but` takes them.
             where: what the mapping is called in a message.
 
         Raises:
             InputError: a name is unknown, or a value has a wrong type or range.
         """
-        preset = PRESETS.get(str(values.get("preset"))) if isinstance(values, Mapping) else None
-        if not preset:
-            return from_mapping(cls, values, where)
-        return from_mapping(cls, beneath(changed(cls(), preset, where), values), where)
+        if not isinstance(values, Mapping):
+            raise InputError(f"{where}: it must hold names and values, got {values!r}")
+        return cls().but(where, **{str(name): value for name, value in values.items()})
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns every setting by name, nested, as plain values."""

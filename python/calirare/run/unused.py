@@ -10,7 +10,7 @@ NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_d
 
 def ignored_settings(settings: Settings) -> list[str]:
     """Returns a note for each thing asked for that other settings leave out."""
-    notes = (_network(settings), _check(settings), _sharpen(settings), _decision(settings), _known(settings))
+    notes = (_network(settings), _check(settings), _decision(settings), _known(settings))
     return [note for note in notes if note]
 
 
@@ -45,20 +45,6 @@ def _check(settings: Settings) -> str:
         f"the leave-one-out loss was not compared with {folds}-fold cross-validation, because of {' and '.join(why)}: "
         "that check is for loo alo as it is, without a damping"
     )
-
-
-def _sharpen(settings: Settings) -> str:
-    """Returns a note where the sharpened map is not there or not the chosen one."""
-    if not settings.calibration.sharpen:
-        return ""
-    if settings.method != "jackknife":
-        return (
-            f"sharpen changed nothing: it belongs to the balanced calibrator of method jackknife, not {settings.method}"
-        )
-    if settings.calibration.target != "balanced":
-        target = settings.calibration.target
-        return f"sharpen changed only the balanced calibrator, and the predictions are for the target {target}"
-    return ""
 
 
 def _decision(settings: Settings) -> str:

@@ -74,8 +74,8 @@ def test_a_clone_has_the_settings_and_nothing_fitted(made):
 
 
 def test_settings_may_be_set_and_are_checked_again():
-    fitted = JackknifeCalibrator().set_params(min_rare=5, sharpen=True)
-    assert (fitted.min_rare, fitted.sharpen, fitted.target) == (5, True, "balanced")
+    fitted = JackknifeCalibrator().set_params(min_rare=5)
+    assert (fitted.min_rare, fitted.target) == (5, "balanced")
     with pytest.raises(ValueError, match=r"JackknifeCalibrator: parameters must be among target, .*, got seed"):
         fitted.set_params(seed=1)
     calibrator = AffineCalibrator(with_bias=True)
@@ -98,6 +98,6 @@ def test_scikit_learn_searches_among_calibrators():
         JackknifeCalibrator(target="population"), {"min_rare": [5, 9999]}, cv=3, scoring="neg_log_loss"
     )
     assert search.fit(z, y).best_params_["min_rare"] == 5
-    assert repr(search.best_estimator_) == "JackknifeCalibrator(target='population', min_rare=5, sharpen=False)"
+    assert repr(search.best_estimator_) == "JackknifeCalibrator(target='population', min_rare=5)"
     with pytest.raises(AttributeError, match="after fit"):
         _ = JackknifeCalibrator().classes_

@@ -96,7 +96,6 @@ def test_names_and_settings_are_checked() -> None:
 
 def test_few_rare_nodes_make_the_jackknife_map_a_temperature() -> None:
     z, y = problem(n=60)
-    assert JackknifeCalibrator(sharpen=True).fit(z, y).state()["map"] == JackknifeCalibrator().fit(z, y).state()["map"]
     few = JackknifeCalibrator().fit(z, y)
     assert few.map_ is not None
     assert not few.map_.with_bias

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
-import torch
 
-import calirare
 from calirare import ALO, Grouped, Influence, Settings
 from calirare.run import ignored_settings as ignored
-from tests.helpers.tasks import rare_task
 
 
 @pytest.mark.parametrize(
@@ -21,8 +16,6 @@ from tests.helpers.tasks import rare_task
         ({"loo": Grouped(damping=0.01)}, "because of loo grouped and damping 0.01"),
         ({"loo": Influence(convention="official")}, "because of loo influence and convention official"),
         ({"loo": ALO(steps=2)}, "because of loo alo"),
-        ({"sharpen": True, "method": "ts"}, "sharpen changed nothing: it belongs to the balanced calibrator"),
-        ({"sharpen": True, "target": "population", "folds": 0}, "sharpen changed only the balanced calibrator"),
     ],
 )
 def test_what_plays_no_part_is_noted(settings, why):
@@ -31,18 +24,9 @@ def test_what_plays_no_part_is_noted(settings, why):
 
 
 def test_what_plays_its_part_is_not():
-    for changes in ({}, {"sharpen": True}, {"loo": "newton", "folds": 0}):
+    for changes in ({}, {"loo": "newton", "folds": 0}):
         assert ignored(Settings.of(preset="paper", **changes)) == []
     assert ignored(Settings()) == []
-
-
-def test_sharpening_that_falls_back_is_noted():
-    graph = rare_task()
-    val = graph.split.val
-    few = torch.cat([val[graph.y[val] == 0], val[graph.y[val] == 1][:7]])
-    split = dataclasses.replace(graph.split, val=few)
-    notes = calirare.train(graph.with_split(split), preset="paper", sharpen=True, epochs=12, folds=0).notes
-    assert notes[1:] == ["sharpen changed nothing: a temperature has no sharpness of its own"]
 
 
 def test_settings_of_one_network_have_no_part_in_others():
