@@ -31,6 +31,7 @@ from calirare.calibration import (
 )
 from calirare.cli.options import UsageError
 from calirare.cli.parser import COMMANDS, parser_of
+from calirare.graph.tables import Table
 from calirare.graph.tables.labels import labels_of, split_of
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.run import Settings
@@ -128,18 +129,18 @@ class Values:
 
     def fuzz_cells(self, rng: np.random.Generator) -> bool:
         column = pd.Series([some(rng, CELLS) for _ in range(8)], name="c").replace({"": None})
-        faults: list[str] = []
-        y, names, *_ = labels_of(column, Path("n.csv"), faults, some(rng, ((), ("2",), ("?", "-1"))))
+        table = Table(column.to_frame(), Path("n.csv"))
+        y, names, *_ = labels_of(table, "c", some(rng, ((), ("2",), ("?", "-1"))))
         if y is not None and int(y.max()) >= len(names):
             raise AssertionError("a label without a class")
-        split_of(column, Path("n.csv"), faults)
-        cells = NodeCells(column.to_frame(), Path("n.csv"), None, (), True)
-        x, _ = cells.read(["c"])
-        if not cells.faults and bool(torch.isinf(x).any()):
+        split_of(table, "c")
+        n_faults = len(table.faults)
+        x, _ = NodeCells(table).read(["c"])
+        if len(table.faults) == n_faults and bool(torch.isinf(x).any()):
             raise AssertionError("an infinite feature")
-        for fault in (*faults, *cells.faults):
+        for fault in table.faults:
             assert str(InputError(fault)).isprintable()
-        return bool(faults or cells.faults)
+        return bool(table.faults)
 
     def fuzz_names(self, rng: np.random.Generator) -> int:
         """A column of odd names, `NAMES` cases: none drives a terminal, is a formula, or moves a cell."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from calirare._util.errors import FaultsError, InputError
+from calirare._util.errors import InputError
 from calirare.graph import Graph, names_in_words
 from calirare.graph.tables import as_names, labels_of, lost_digits, read_table, row_in_words, source_of, why_unknown
 
@@ -33,15 +33,14 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
             f"graph {graph.name!r}: labels must stand in one place, but the data have some next to {path}: leave their "
             "column out (--leave-out), or take the table in its place (--relabel)"
         )
-    source = source_of(path)
-    table = read_table(source)
-    node, label = _columns(list(table.columns), str(path))
-    faults = lost_digits(table[node], source)
-    read = labels_of(table[label], source, faults, unknown)
-    if read.y is None or faults:
-        raise FaultsError(faults)
+    table = read_table(source_of(path))
+    node, label = _columns(list(table.cells.columns), str(path))
+    table.faults += lost_digits(table.cells[node], table.path)
+    read = labels_of(table, label, unknown)
+    table.check()
+    assert read.y is not None
     classes = read.names
-    names = as_names(table[node])
+    names = as_names(table.cells[node])
     known = [str(i) for i in range(graph.n_nodes)] if graph.node_names is None else map(str, graph.node_names)
     number = {name: i for i, name in enumerate(known)}
     out = [-1] * graph.n_nodes
@@ -50,12 +49,12 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
         if at is None:
             mend = why_unknown(str(name), number) or "remove the row, or name the node as the node table does"
             raise InputError(
-                f"{path}: graph {graph.name!r} has no node {name!r}, in {row_in_words(row, source)}: {mend}"
+                f"{path}: graph {graph.name!r} has no node {name!r}, in {row_in_words(row, table.path)}: {mend}"
             )
         if k >= 0 and out[at] not in (-1, k):
             both = f"{classes[out[at]]!r} and {classes[k]!r}"
             raise InputError(
-                f"{path}: node {name!r} must have one label, got {both} in {row_in_words(row, source)}: keep one"
+                f"{path}: node {name!r} must have one label, got {both} in {row_in_words(row, table.path)}: keep one"
             )
         out[at] = max(out[at], k)
     labels = torch.tensor(out, dtype=torch.int64)

@@ -17,6 +17,7 @@ from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import Naming, build_adjacency
 from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.splits import PARTS, Split
+from calirare.graph.tables.files import Table
 from calirare.graph.tables.labels import labels_of
 from calirare.graph.validation import located
 from calirare_ext import Csr
@@ -78,11 +79,9 @@ def parts_of_labels(labels: Any, where: str) -> Parts:
     array = as_vector(array)
     if array.ndim != 1:
         raise InputError(f"{where}: labels must be one name per node, got shape {array.shape}: keep one of the columns")
-    faults: list[str] = []
-    column = pd.Series(array, name="labels", dtype=object)
-    read = labels_of(column, where, faults)
-    if faults:
-        raise InputError(faults[0])
+    table = Table(pd.DataFrame({"labels": array}, dtype=object), where)
+    read = labels_of(table, "labels")
+    table.check()
     return {"y": read.y, "class_names": read.names, "notes": read.notes()}
 
 

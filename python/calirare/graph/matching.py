@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import checksum
-from calirare._util.errors import FaultsError, InputError
+from calirare._util.errors import InputError
 from calirare.graph.columns import Column, columns_to_text, names_in_words
 from calirare.graph.graph import Graph
 from calirare.graph.relations import Relation
-from calirare.graph.tables.files import read_table
+from calirare.graph.tables.files import Table, read_table
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.graph.tables.sources import TableInMemory
 from calirare_ext import Csr
@@ -138,14 +138,13 @@ def features_by_name(x: Any, graph: Graph) -> tuple[Tensor, tuple[Column, ...]]:
             f"new nodes: x must be numbers in the order of the features of graph {graph.name!r}, which have no names"
         )
     rows = [dict(x)] if is_single_node(x) else list(x) if isinstance(x, Sequence) else None
-    given = read_table(TableInMemory.of("new nodes", x)) if rows is None else pd.DataFrame(rows)
+    given = read_table(TableInMemory.of("new nodes", x)).cells if rows is None else pd.DataFrame(rows)
     names = [column.name for column in columns]
     absent = [name for name in names if name not in given or any(name not in row for row in rows or ())]
     if absent:
         known = names_in_words(names, SHOWN)
         raise InputError(f"new nodes: x must have a value or None for each of {known}, but has no {absent[0]!r}")
-    cells = NodeCells(given, "new nodes", None, (), gaps=True, kinds={each.name: each.kind for each in columns})
-    values, made = cells.read(names)
-    if cells.faults:
-        raise FaultsError(cells.faults)
+    table = Table(given, "new nodes")
+    values, made = NodeCells(table, {each.name: each.kind for each in columns}).read(names)
+    table.check()
     return values, (made or graph.columns) if graph.columns else ()

@@ -192,6 +192,7 @@ class TableOptions:
         if self.unweighted and self.weight is not None:
             raise InputError(f"tables: unweighted must be left out where weight names a column, got {self.weight!r}")
 
-    def names_weights(self, column: str) -> bool:
-        """Returns whether a column of the edge table holds weights by its name."""
-        return self.weight is None and not self.unweighted and column.lower() == WEIGHT
+    @property
+    def ends(self) -> tuple[str | None, str | None]:
+        """Columns of the edge table that hold the ends, None for one that is not named."""
+        return self.source_column, self.target_column

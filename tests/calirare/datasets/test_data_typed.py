@@ -15,6 +15,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.features.raw_table import read_table
 from calirare.graph import Column, Graph, normalize_features
 from calirare.graph.matching import features_by_name
+from calirare.graph.tables import Table
 from calirare.graph.tables.node_cells import NodeCells
 
 NODES = """id,amount,city,joined,vip,region,label
@@ -168,16 +169,16 @@ def test_dates_that_can_be_read_two_ways_are_refused(write):
 
 @pytest.mark.parametrize("cell", ["1,234", "$12", "5 %", "1 234", "1.234.567", "-1,234.50 €"])
 def test_numbers_that_can_be_read_in_more_ways_are_refused_and_can_be_names(cell):
-    table = pd.DataFrame({"amount": [cell, cell, "7", None], "zip": ["00501", "10115", "00501", "1,5"]})
-    cells = NodeCells(table, Path("nodes.csv"), None, (), True)
-    assert cells.read(["amount", "zip"])[1][1].kind == "categorical"
-    assert cells.faults == [
+    cells = pd.DataFrame({"amount": [cell, cell, "7", None], "zip": ["00501", "10115", "00501", "1,5"]})
+    table = Table(cells, Path("nodes.csv"))
+    assert NodeCells(table).read(["amount", "zip"])[1][1].kind == "categorical"
+    assert table.faults == [
         f"nodes.csv: column 'amount' holds {cell!r} among numbers in line 2 and 1 more: fix the cell (1234.5), leave "
         "it empty if unknown, or read all cells as categories when training (--one-hot amount)"
     ]
-    cells = NodeCells(table, Path("nodes.csv"), None, ("amount",), True)
-    assert cells.read(["amount"])[1][0].kind == "categorical"
-    assert not cells.faults
+    table = Table(cells, Path("nodes.csv"))
+    assert NodeCells(table, {"amount": "categorical"}).read(["amount"])[1][0].kind == "categorical"
+    assert not table.faults
 
 
 def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):

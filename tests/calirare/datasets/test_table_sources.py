@@ -84,7 +84,7 @@ def test_names_of_folders_are_a_column_of_text(tmp_path, want):
     [
         (EDGES.rename(columns={"kind": "sort"}), "all part files must have the same columns, but 'kind' is in"),
         (EDGES.assign(weight="heavy"), r"a column must be of one type in all part files \("),
-        (EDGES.assign(target="x"), "node 'x' has none, named in row 3 .2 more"),
+        (EDGES.assign(target="x"), "node 'x' has none, named in row 3 and 2 more"),
         (EDGES.assign(source=None), "both ends of an edge must be given, but 'source' is empty in row 3"),
     ],
 )

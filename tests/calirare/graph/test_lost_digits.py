@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from calirare import load_dataset
+from calirare.graph.tables import Table
 from calirare.graph.tables.node_cells import NodeCells
 
 RNG = np.random.default_rng(0)
@@ -40,6 +41,6 @@ def test_times_that_float32_does_not_tell_apart(tmp_path, hours, told):
 
 
 def test_a_column_known_to_hold_names_is_not_read_as_numbers():
-    table = pd.DataFrame({"a": np.arange(4.0), "b": np.arange(4.0)})
-    _, columns = NodeCells(table, "table", None, ("b",), gaps=True).read(["a", "b"])
+    table = Table(pd.DataFrame({"a": np.arange(4.0), "b": np.arange(4.0)}), "table")
+    _, columns = NodeCells(table, {"b": "categorical"}).read(["a", "b"])
     assert [column.kind for column in columns] == ["numeric", "categorical"]

@@ -113,7 +113,7 @@ def test_a_date_counts_to_its_end_and_a_time_to_that_moment(write, as_of, kept, 
         ({"time": "on", "as_of": "3"}, "there is no column 'on'"),
         ({"as_of": "3"}, "as_of needs the column of times: pass time"),
         ({"time": "when", "as_of": "2024-01-31"}, "times must be all numbers or all dates .* as_of is '2024-01-31'"),
-        ({"time": "kind", "as_of": "3"}, "but column 'kind' holds 'pay' in line 2"),
+        ({"time": "kind", "as_of": "3"}, "and column 'kind' holds 'pay' in line 2"),
     ],
 )
 def test_what_does_not_fit_is_named(write, options, message):

@@ -6,12 +6,13 @@ import pandas as pd
 import pytest
 
 from calirare.graph.spelling import find_name, is_value
+from calirare.graph.tables import Table
 from calirare.graph.tables.labels import labels_of
 
 
 def read(cells, unknown=(), rare=None):
-    faults = []
-    return labels_of(pd.Series(cells, name="y", dtype=object), "t.csv", faults, unknown, rare), faults
+    table = Table(pd.DataFrame({"y": cells}, dtype=object), "t.csv")
+    return labels_of(table, "y", unknown, rare), table.faults
 
 
 @pytest.mark.parametrize(

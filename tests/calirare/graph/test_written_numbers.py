@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from calirare.graph.tables import node_cells
+from calirare.graph.tables import Table, node_cells
 
 WRITTEN = {
     "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
@@ -40,7 +38,7 @@ def test_names_and_more_than_one_currency_are_no_numbers(cells):
 
 
 def test_a_column_of_them_is_numeric_and_a_note_says_so():
-    cells = node_cells.NodeCells(pd.DataFrame({"amount": ["1.234,5", "12", None]}), Path("nodes.csv"), None, (), True)
-    x, columns = cells.read(["amount"])
-    assert (columns[0].kind, x[:2, 0].tolist(), cells.faults) == ("numeric", [1234.5, 12], [])
-    assert cells.notes[0].startswith("nodes: 'amount' is read as numbers, ")
+    table = Table(pd.DataFrame({"amount": ["1.234,5", "12", None]}), "nodes.csv")
+    x, columns = node_cells.NodeCells(table).read(["amount"])
+    assert (columns[0].kind, x[:2, 0].tolist(), table.faults) == ("numeric", [1234.5, 12], [])
+    assert table.notes[0].startswith("'amount' is read as numbers, ")

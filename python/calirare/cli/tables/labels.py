@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calirare._util.errors import FaultsError, InputError
+from calirare._util.errors import InputError
 from calirare.cli.tables.cells import named_column, rows_in_words, some
 from calirare.graph import find_name
 from calirare.graph.spelling import is_value
-from calirare.graph.tables import ReadLabels, labels_of
+from calirare.graph.tables import ReadLabels, Table, labels_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +25,9 @@ def read_labels(
     frame: pd.DataFrame, name: str, path: Path, unknown: Sequence[str] = (), rare: object = None
 ) -> ReadLabels:
     """Returns a column of labels, of all rows; arguments as of `labels_of`, whose faults are an InputError."""
-    faults: list[str] = []
-    read = labels_of(named_column(frame, name), path, faults, unknown, rare, of="row")
-    if faults:
-        raise FaultsError(faults)
+    table = Table(named_column(frame, name).to_frame(), path)
+    read = labels_of(table, name, unknown, rare, of="row")
+    table.check()
     return read
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
-from calirare.graph.columns import Column, names_in_words
+from calirare.graph.columns import Column
+from calirare.graph.tables.files import Table
 from calirare.graph.tables.node_cells import NodeCells
-from calirare.graph.tables.sources import Source
 
 NUMBERS = {"mean": "mean", "sum": "sum", "min": "min", "max": "max"}  # features of a number, and what they are of it
 TIMES = {"last": "min", "first": "max"}  # of a time, in days before the newest edge
@@ -30,42 +31,29 @@ class EdgeFeatures(NamedTuple):
     columns: tuple[tuple[str, dict[str, str]], ...]
 
 
-def read_edge_features(
-    table: Any, path: Source, names: Sequence[str], rows: NumpyArray
-) -> tuple[EdgeFeatures, list[str], list[str]]:
-    """Returns the named columns of an edge table, notes and faults.
-
-    Args:
-        table: of pandas.
-        path: where it is from, for messages.
-        names: of columns that are there.
-        rows: those that count.
-    """
-    cells = NodeCells(table, path, None, (), True)
-    values, kinds = np.empty((len(rows), len(names)), dtype=np.float32), list[str]()
+def read_edge_features(table: Table, names: Sequence[str], rows: NumpyArray) -> EdgeFeatures:
+    """Returns named columns of an edge table, of the rows that count."""
+    values, columns = np.empty((len(rows), len(names)), dtype=np.float32), []
     for i, name in enumerate(names):
-        exact, column = cells.column(name)
+        own = replace(table, faults=[])
+        exact, column = NodeCells(own).column(name)
         exact = exact[rows]
         if column.kind == "date":  # float32 does not tell times of one minute apart, but how long ago they were
             exact = np.fmax.reduce(exact, initial=np.nan) - exact
         with np.errstate(over="ignore"):
             values[:, i] = exact
-        kinds.append(column.kind)
-    faults = [
-        f"{path}: column {name!r} of the edges must hold numbers or dates to be summed up, got text: leave it out of "
-        "--edge-columns (--relation reads types)"
-        for name, kind in zip(names, kinds, strict=True)
-        if kind == "categorical"
-    ]
-    measures = tuple((name, TIMES if kind == "date" else NUMBERS) for name, kind in zip(names, kinds, strict=True))
-    notes = [note.removeprefix("nodes: ") for note in cells.notes]
-    return EdgeFeatures(values, measures), notes, faults or cells.faults
+        if column.kind == "categorical":
+            own.faults = [
+                f"{table.path}: column {name!r} of the edges must hold numbers or dates to be summed up, got text: "
+                "leave it out of --edge-columns (--relation reads types)"
+            ]
+        table.faults += own.faults
+        columns.append((name, TIMES if column.kind == "date" else NUMBERS))
+    return EdgeFeatures(values, tuple(columns))
 
 
-def with_edge_features(
-    nodes: Parts, carried: EdgeFeatures, ends: NumpyArray, *, directed: bool, where: str
-) -> tuple[Parts, list[str]]:
-    """Returns the features of nodes, extended by those of their edges, and faults.
+def with_edge_features(nodes: Parts, carried: EdgeFeatures, ends: NumpyArray, table: Table, *, directed: bool) -> Parts:
+    """Returns the features of nodes, extended by those of their edges.
 
     Every row of the edge table counts at both of its ends, repetitions and loops too, but no empty cell. Where there is
     none, a value is missing.
@@ -74,11 +62,11 @@ def with_edge_features(
         nodes: x, columns and names of the features.
         carried: by the edges.
         ends: of these edges, integer [m, 2].
+        table: of the edges.
         directed: edges that start at a node and edges that end there make features of their own.
-        where: put in front of a message.
     """
     if not carried.columns:
-        return {}, []
+        return {}
     sides = (("out_", ends[:, :1]), ("in_", ends[:, 1:])) if directed else (("", ends),)
     made = dict[str, NumpyArray]()
     for i, (name, measures) in enumerate(carried.columns):
@@ -86,19 +74,14 @@ def with_edge_features(
             found = _by_node(carried.values[:, i], its, len(nodes["x"]))
             made |= {f"{name}_{side}{word}": found[measure].to_numpy() for word, measure in measures.items()}
     old = nodes["feature_names"]
-    faults = [f"{where}: two features would be called {name!r}: rename one column" for name in made if name in old]
+    table.faults += [
+        f"{table.path}: two features would be called {name!r}: rename one column" for name in made if name in old
+    ]
     with np.errstate(over="ignore"):
         x = np.column_stack([nodes["x"].numpy(), *(column.astype(np.float32) for column in made.values())])
     columns = (nodes["columns"] or tuple(map(Column, old))) + tuple(map(Column, made))
     plain = all(column.kind == "numeric" for column in columns) and not np.isnan(x).any()
-    parts = {"x": torch.from_numpy(x), "columns": () if plain else columns, "feature_names": (*old, *made)}
-    return parts, faults
-
-
-def not_read(names: Sequence[str]) -> str:
-    """Returns the note on columns of an edge table that are not read."""
-    which = names_in_words(names, quote=repr)
-    return f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)"
+    return {"x": torch.from_numpy(x), "columns": () if plain else columns, "feature_names": (*old, *made)}
 
 
 def _by_node(values: NumpyArray, ends: NumpyArray, n_nodes: int) -> Any:

@@ -9,6 +9,7 @@ import contextlib
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from calirare._util.array_files import MAX_INT, NumpyArray
-from calirare._util.errors import InputError
+from calirare._util.errors import FaultsError, InputError
 from calirare._util.text_tables import is_text, read_text
 from calirare.graph.columns import EPOCH
 from calirare.graph.tables.sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of, is_arrow, unnamed_table
@@ -29,8 +30,39 @@ FIRST_LINE = 2
 DATE = r"\d{4}-?\d{2}-?\d{2}|\d{4}-\d{2}|\d{4}"  # a day, month or year without a time, which counts to its end
 
 
-def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = list) -> Any:
-    """Returns a table as a pandas DataFrame whose columns have names of text.
+@dataclass
+class Table:
+    """A table, and what is wrong or odd in its cells.
+
+    Attributes:
+        cells: of pandas, columns with names of text.
+        path: where it is from, for messages.
+        ids: names of the nodes in its rows, a column of pandas, or None.
+        faults: what is wrong, a sentence each.
+        notes: what was read in a way that the user may not expect.
+    """
+
+    cells: Any
+    path: Source | str
+    ids: Any = None
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def fault(self, what: str, wrong: NumpyArray, mend: str) -> None:
+        """Adds a fault of rows, bool [n]: `what` comes before the first of them, `mend` behind."""
+        at, more = int(np.argmax(wrong)), int(wrong.sum()) - 1
+        node = "" if self.ids is None else f" (node {self.ids.iloc[at]})"
+        also = f" and {more:,} more" if more else ""
+        self.faults.append(f"{self.path}: {what} {row_in_words(at, self.path)}{node}{also}: {mend}")
+
+    def check(self) -> None:
+        """Raises a `FaultsError` where there are faults."""
+        if self.faults:
+            raise FaultsError(self.faults)
+
+
+def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = list) -> Table:
+    """Returns a table.
 
     Args:
         path: of the table.
@@ -51,7 +83,7 @@ def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = lis
                 raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: {mend}")
             table = read_text(path, as_text)
     table.columns = [str(name) for name in table.columns]
-    return table
+    return Table(table, path)
 
 
 def read_arrow(path: Source, columns: Sequence[str] | None) -> Any:
@@ -211,4 +243,4 @@ def blocks_of(source: Source, columns: Sequence[str]) -> Iterator[Any]:
 def column_names(table: Source) -> list[str]:
     """Returns the names of the columns of a table."""
     names = header_of(table)
-    return list(read_table(table).columns) if names is None else names
+    return list(read_table(table).cells.columns) if names is None else names

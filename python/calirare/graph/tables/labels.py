@@ -15,8 +15,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.columns import Column, names_in_words
 from calirare.graph.spelling import MAX_WHOLE, as_option, class_key, plain_class, spellings_of
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.tables.files import row_in_words
-from calirare.graph.tables.sources import Source
+from calirare.graph.tables.files import Table
 
 # What programs write for a missing number; among numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
@@ -67,12 +66,7 @@ class ReadLabels(NamedTuple):
 
 
 def labels_of(
-    column: Any,
-    path: Source | str,
-    faults: list[str],
-    unknown: Sequence[str] = (),
-    rare: object = None,
-    of: str = "node",
+    table: Table, name: str, unknown: Sequence[str] = (), rare: object = None, of: str = "node"
 ) -> ReadLabels:
     """Reads a column of labels: the one reader of every table that has labels.
 
@@ -80,16 +74,15 @@ def labels_of(
     names. Blanks around a cell are cut, and two names that differ only in capitals are a fault.
 
     Args:
-        column: of pandas.
-        path: of the table.
-        faults: takes what is wrong.
+        table: takes what is wrong.
+        name: of the column.
         unknown: further values that stand for no label, by `class_key`.
         rare: a class that is one though it is called -1; None: no such class.
         of: what has a label.
     """
-    row_of, spellings = spellings_of(column)
+    row_of, spellings = spellings_of(table.cells[name])
     plain = [plain_class(each) for each in spellings]
-    keys = [name.casefold() for name in plain]
+    keys = [each.casefold() for each in plain]
     own, named_so = class_key(rare), set(map(class_key, unknown))
     nothing = {key for key in NO_LABEL if key != own} | named_so
     absent = tuple(value for value in unknown if class_key(value) not in keys)
@@ -105,21 +98,22 @@ def labels_of(
     else:
         wrong = [k for k in known if not (0 <= numbers[k] <= MAX_WHOLE and numbers[k] % 1 == 0) and keys[k] != own]
         if wrong:
-            row = row_in_words(int(np.argmax(np.isin(row_of, wrong))), path)
-            faults.append(
-                f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column "
-                f"{column.name!r} holds {spellings[wrong[0]]} in {row}: fix the cell, name another label column, or, "
-                f"where it stands for no label, pass {as_option([spellings[wrong[0]]])}"
+            odd = spellings[wrong[0]]
+            table.fault(
+                "labels must be names or whole numbers from 0, empty or -1 where unknown, but column "
+                f"{name!r} holds {odd} in",
+                np.isin(row_of, wrong),
+                f"fix the cell, name another label column, or, if it means no label, pass {as_option([odd])}",
             )
             return ReadLabels(None, (), absent, of)
         written = {plain[k]: int(numbers[k]) for k in known}
     classes = sorted(set(written.values()))
-    number = {name: k for k, name in enumerate(classes)}
+    number = {each: k for k, each in enumerate(classes)}
     of_spelling = np.full(len(spellings), -1, dtype=np.int64)
     of_spelling[known] = [number[written[plain[k]]] for k in known]
     y, names = of_spelling[row_of], tuple(map(str, classes))
     counts = np.bincount(y[y >= 0], minlength=len(names))
-    faults += written_twice(names, counts, f"{path}: column {column.name!r}", of)
+    table.faults += _written_twice(names, counts, f"{table.path}: column {name!r}", of)
     return ReadLabels(torch.from_numpy(y), names, absent, of)
 
 
@@ -131,7 +125,7 @@ def _number(key: str) -> float:
         return math.nan
 
 
-def written_twice(names: Sequence[str], counts: NumpyArray, where: str, of: str) -> list[str]:
+def _written_twice(names: Sequence[str], counts: NumpyArray, where: str, of: str) -> list[str]:
     """Returns the fault that two classes differ only in capitals, if two do: the second would count as the rest."""
     plain = [name.casefold() for name in names]
     again = next((i for i, name in enumerate(plain) if name in plain[:i]), None)
@@ -144,18 +138,17 @@ def written_twice(names: Sequence[str], counts: NumpyArray, where: str, of: str)
     ]
 
 
-def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
+def split_of(table: Table, name: str) -> Split | None:
     """Returns the split that a column of part names stands for."""
+    column = table.cells[name]
     parts = column.astype(str).where(column.notna(), "").str.strip()
-    wrong = np.flatnonzero(~parts.isin((*PARTS, "")).to_numpy())
-    if len(wrong):
-        faults.append(
-            f"{path}: the column {column.name!r} must hold train, val, test or nothing, got "
-            f"{parts.iloc[int(wrong[0])]!r} in {row_in_words(int(wrong[0]), path)}: fix the cell or rename the column"
-        )
+    wrong = ~parts.isin((*PARTS, "")).to_numpy()
+    if wrong.any():
+        must = f"the column {name!r} must hold train, val, test or nothing, got {parts.iloc[np.argmax(wrong)]!r} in"
+        table.fault(must, wrong, "fix the cell or rename the column")
     elif (parts == "").all():
-        faults.append(
-            f"{path}: the column {column.name!r} must hold train, val and test, but it is empty in every row: fill it "
+        table.faults.append(
+            f"{table.path}: the column {name!r} must hold train, val and test, but it is empty in every row: fill it "
             "in, or remove it for a random split"
         )
     else:
@@ -164,18 +157,16 @@ def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
     return None
 
 
-def check_parts(split: Split | None, y: torch.Tensor | None, path: Source, faults: list[str]) -> None:
+def check_parts(split: Split | None, y: torch.Tensor | None, table: Table) -> None:
     """Finds rows that train or validate and have no label."""
     if split is None or y is None:
         return
     for part, nodes in (("train", split.train), ("val", split.val)):
-        bare = nodes[y[nodes] < 0]
-        if bare.numel():
-            more = f" ({bare.numel():,} such rows)" if bare.numel() > 1 else ""
-            faults.append(
-                f"{path}: a row of the part {part!r} must have a label, {row_in_words(int(bare[0]), path)} has "
-                f"none{more}: label it or take it out of the part"
-            )
+        bare = np.zeros(len(y), dtype=bool)
+        bare[nodes] = (y[nodes] < 0).numpy()
+        if bare.any():
+            what = f"a row of the part {part!r} must have a label, but there is none in"
+            table.fault(what, bare, "label it or take it out of the part")
 
 
 def no_label_column(where: str, x: torch.Tensor, names: tuple[str, ...], columns: tuple[Column, ...]) -> str:

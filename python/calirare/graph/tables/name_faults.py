@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calirare.graph.tables.files import as_float, as_names, is_empty, mixed_types, readable, row_in_words
+from calirare.graph.tables.files import Table, as_float, as_names, is_empty, mixed_types, readable, row_in_words
 from calirare.graph.tables.sources import Source
 
 EXACT = 2.0**53  # below it every whole number is a float of 64 bits
@@ -25,33 +25,23 @@ AS_TYPED = str.maketrans(dict.fromkeys(DASHES, "-") | dict.fromkeys(QUOTES, "'")
 MOST_COMPARED = 1000  # unknown names of a table
 
 
-def names_of_nodes(column: Any, path: Source, faults: list[str]) -> Any:
-    """Returns the names of the nodes of a node table, each there once.
-
-    Args:
-        column: of pandas.
-        path: of the table, for messages.
-        faults: takes what is wrong.
-    """
-    empty = np.flatnonzero(is_empty(column))
-    if len(empty):
-        faults.append(
-            f"{path}: every node must have a name, but {column.name!r} is empty in "
-            f"{row_in_words(int(empty[0]), path)}: fill it in or remove the row"
-        )
-    lost = lost_digits(column, path, text=True)
-    faults += lost
-    twice = np.flatnonzero((column.duplicated() & column.notna()).to_numpy())
-    if len(twice) and not lost:
-        more = f" ({len(twice):,} such rows)" if len(twice) > 1 else ""
-        faults.append(
-            f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
-            f"{row_in_words(int(twice[0]), path)}{more}: keep one row of it"
-        )
+def names_of_nodes(table: Table, name: str) -> Any:
+    """Returns the names of the nodes of a node table, each there once, a column of pandas."""
+    column = table.cells[name]
+    empty = is_empty(column)
+    if empty.any():
+        what = f"every node must have a name, but {name!r} is empty in"
+        table.fault(what, empty, "fill it in or remove the row")
+    lost = lost_digits(column, table.path, text=True)
+    table.faults += lost
+    twice = (column.duplicated() & column.notna()).to_numpy()
+    if twice.any() and not lost:
+        what = f"the node table lists node {column.iloc[np.argmax(twice)]} more than once, again in"
+        table.fault(what, twice, "keep one row of it")
     types = mixed_types(column)
     if types:
-        faults.append(
-            f"{path}: names of the nodes must be of one type, but {column.name!r} mixes {types}: make them text"
+        table.faults.append(
+            f"{table.path}: names of the nodes must be of one type, but {name!r} mixes {types}: make them text"
         )
     return as_names(column) if column.dtype.kind == "f" or column.dtype == object else column
 

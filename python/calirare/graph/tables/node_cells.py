@@ -6,6 +6,7 @@ Numbers are read too as programs for people write them: $1,234.50, USD 12.50, 12
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import cut
 from calirare.graph.columns import Column
 from calirare.graph.spelling import BLANK, TRUTH, plain_names
-from calirare.graph.tables.files import as_float, as_names, days_of, row_in_words
-from calirare.graph.tables.sources import Source
+from calirare.graph.tables.files import Table, as_float, as_names, days_of
 from calirare.graph.validation import MAX_FEATURE
 
 SECONDS = 86_400  # of a day
@@ -28,38 +28,23 @@ MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
 
 
+@dataclass(frozen=True)
 class NodeCells:
     """The feature columns of a node table.
 
-    Args:
-        table: of pandas.
-        path: where it is from, for messages.
-        ids: the names of the nodes, a column of pandas, or None.
-        one_hot: columns whose cells are names of categories, whatever they look like.
+    Attributes:
+        table: takes faults, one of a column, and notes.
+        kinds: what columns hold, by their names: their cells are read as that, whatever they look like.
         gaps: whether a value may be missing.
-        kinds: what a run knows columns to hold, by their names: their cells are read as that, whatever they look like.
     """
 
-    def __init__(
-        self,
-        table: Any,
-        path: Source | str,
-        ids: Any,
-        one_hot: Sequence[str],
-        gaps: bool,
-        kinds: Mapping[str, str] | None = None,
-    ) -> None:
-        self.table, self.path, self.ids, self.gaps = table, path, ids, gaps
-        self.kinds = dict(kinds or {}) | dict.fromkeys(one_hot, "categorical")
-        self.faults: list[str] = []
-        self.notes: list[str] = []
+    table: Table
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    gaps: bool = True
 
     def read(self, names: Sequence[str]) -> tuple[Tensor, tuple[Column, ...]]:
-        """Returns the named columns as float32 [n, d], and what each holds; none where all are finite numbers.
-
-        Faults are kept in `faults`, one of a column.
-        """
-        values = np.empty((len(self.table), len(names)), dtype=np.float32)
+        """Returns the named columns as float32 [n, d], and what each holds; none where all are finite numbers."""
+        values = np.empty((len(self.table.cells), len(names)), dtype=np.float32)
         columns, gaps = list[Column](), False
         for i, name in enumerate(names):
             numbers, column = self.column(name)
@@ -67,37 +52,24 @@ class NodeCells:
                 single = numbers.astype(np.float32)
             values[:, i] = single
             gaps = gaps or bool(np.isnan(single).any())
-            self.notes += _lost_digits(name, numbers, single, column.kind)
+            self.table.notes += _lost_digits(name, numbers, single, column.kind)
             columns.append(column)
         plain = not gaps and all(column.kind == "numeric" for column in columns)
         return torch.from_numpy(values), () if plain else tuple(columns)
 
     def column(self, name: str) -> tuple[NumpyArray, Column]:
-        """Returns a column as float64 [n] before it is rounded, and what it holds; a fault is kept in `faults`."""
-        kind, categories, numbers = self._typed(name, self.table[name])
-        wrong = ~(np.abs(numbers) <= MAX_FEATURE)
-        if wrong.any():
-            gaps = np.isnan(numbers)
-            self._check(name, numbers, wrong & ~gaps, gaps & (not self.gaps))
-        return numbers, Column(str(name), kind, categories)
-
-    def _check(self, name: str, numbers: NumpyArray, far: NumpyArray, empty: NumpyArray) -> None:
-        """Notes numbers that are no features, or that are missing where none may be."""
+        """Returns a column as float64 [n] before it is rounded, and what it holds."""
+        kind, categories, numbers = self._typed(name, self.table.cells[name])
+        empty = np.isnan(numbers)
+        far = ~(np.abs(numbers) <= MAX_FEATURE) & ~empty
         if far.any():
-            at = int(np.argmax(far))
             must = f"features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, but column {name!r} holds"
             mend = "fix the cell, or scale the column first (sums of squares would exceed float32)"
-            self._fault(f"{must} {numbers[at]:g} in", at, far, mend)
-        elif empty.any():
+            self.table.fault(f"{must} {numbers[np.argmax(far)]:g} in", far, mend)
+        elif not self.gaps and empty.any():
             what = f"must have a value for every node, but column {name!r} is empty in"
-            mend = "fill it in, remove the node or let it be filled (--impute median)"
-            self._fault(what, int(np.argmax(empty)), empty, mend)
-
-    def _fault(self, what: str, at: int, wrong: NumpyArray, mend: str) -> None:
-        node = "" if self.ids is None else f" (node {self.ids.iloc[at]})"
-        more = int(wrong.sum()) - 1
-        also = f" and {more:,} more" if more else ""
-        self.faults.append(f"{self.path}: {what} {row_in_words(at, self.path)}{node}{also}: {mend}")
+            self.table.fault(what, empty, "fill it in, remove the node or let it be filled (--impute median)")
+        return numbers, Column(str(name), kind, categories)
 
     def _typed(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column."""
@@ -113,9 +85,9 @@ class NodeCells:
         if kind in "cO":
             wrong = column.map(_is_odd).to_numpy(dtype=bool)
             if wrong.any():
-                at = int(np.argmax(wrong))
-                what = f"column {name!r} must hold a number, a name or a date, got {type(column.iloc[at]).__name__} in"
-                self._fault(what, at, wrong, "spread it over columns, write it as text, or remove the column")
+                got = type(column.iloc[np.argmax(wrong)]).__name__
+                what = f"column {name!r} must hold a number, a name or a date, got {got} in"
+                self.table.fault(what, wrong, "spread it over columns, write it as text, or remove the column")
                 return "numeric", (), np.zeros(len(column))
         if wanted is not None:
             return wanted, (), self._as_known(name, column, wanted)
@@ -129,12 +101,12 @@ class NodeCells:
         if odd.any():
             cell = cut(str(cells[odd].iloc[0]), MOST_LETTERS)
             what = f"column {name!r} holds {cell!r} where the run has {WHAT[kind]}, in"
-            self._fault(what, int(np.argmax(odd)), odd, "fix the cell, or leave it empty if the value is unknown")
+            self.table.fault(what, odd, "fix the cell, or leave it empty if the value is unknown")
         return values
 
     def _numbers(self, cells: Any) -> NumpyArray:
         numbers, note = numbers_of(cells)
-        self.notes += [f"nodes: {note}"] if note else []
+        self.table.notes += [note] if note else []
         return numbers
 
     def _of_text(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
@@ -151,10 +123,10 @@ class NodeCells:
         days = days_of(cells)
         if self._are(name, cells, days, DAY_FIRST, "dates", "2024-01-31"):
             return "date", (), days
-        if self.ids is None and cells[here].is_unique and here.all() and len(cells) > 1:
+        if self.table.ids is None and cells[here].is_unique and here.all() and len(cells) > 1:
             mend = "remove it, or name it 'node' or 'id' (command line: --id COLUMN) if it holds the names of the nodes"
             what = f"column {name!r} holds another text in every row, {cells.iloc[0]!r} in"
-            self._fault(what, 0, here[:1], mend)
+            self.table.fault(what, here[:1], mend)
         return _categories(cells)
 
     def _are(self, name: str, cells: Any, values: NumpyArray, odd: str, what: str, such_as: str) -> bool:
@@ -167,12 +139,10 @@ class NodeCells:
                 return False
         wrong = here & ~read
         if wrong.any():
-            at = int(np.argmax(wrong))
             mend = f"fix the cell ({such_as}), leave it empty if unknown, or read all cells as categories when"
-            cell = str(self.table[name].iloc[at])
-            self._fault(
-                f"column {name!r} holds {cell!r} among {what} in", at, wrong, f"{mend} training (--one-hot {name})"
-            )
+            cell = str(self.table.cells[name].iloc[np.argmax(wrong)])
+            what = f"column {name!r} holds {cell!r} among {what} in"
+            self.table.fault(what, wrong, f"{mend} training (--one-hot {name})")
         return True
 
 
@@ -196,7 +166,7 @@ def _lost_digits(name: str, numbers: NumpyArray, single: NumpyArray, kind: str) 
     if kind == "date":
         by, kept, mend = f"{lost * SECONDS:.2g} s", "days", "write hours since a moment of the table as a number"
     return [
-        f"nodes: {name!r} is rounded by up to {by}, as {kept} are stored in float32, so rows may become equal; "
+        f"{name!r} is rounded by up to {by}, as {kept} are stored in float32, so rows may become equal; "
         f"{mend}, here and in tables to score"
     ]
 

@@ -13,21 +13,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
-from calirare.graph.columns import NEIGHBOURS, with_neighbours
+from calirare.graph.columns import NEIGHBOURS, names_in_words, with_neighbours
 from calirare.graph.edges import edge_faults, edge_notes, future_nodes_note
 from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.tables.edge_cells import EdgeCells, rows_until
-from calirare.graph.tables.edge_features import not_read, read_edge_features, with_edge_features
-from calirare.graph.tables.files import as_of_words, blocks_of, column_names, header_of, read_arrow, read_table
-from calirare.graph.tables.labels import check_parts, labels_of, split_of
+from calirare.graph.tables.edge_features import read_edge_features, with_edge_features
+from calirare.graph.tables.files import (
+    Table,
+    as_of_words,
+    blocks_of,
+    column_names,
+    header_of,
+    read_arrow,
+    read_table,
+)
+from calirare.graph.tables.labels import ReadLabels, check_parts, labels_of, split_of
 from calirare.graph.tables.name_faults import names_of_nodes
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.graph.tables.roles import (
@@ -40,6 +47,7 @@ from calirare.graph.tables.roles import (
 )
 from calirare.graph.tables.scored import (
     LISTED,
+    Nodes,
     lead_to_nodes_without_rows,
     never_labelled,
     scored_rows,
@@ -48,15 +56,7 @@ from calirare.graph.tables.scored import (
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 NUMERIC = "numeric"
-UNREAD = "nodes: no label is read, nor needed here: {}"
-
-
-class _Nodes(NamedTuple):
-    """What a node table holds."""
-
-    parts: Parts
-    ids: Any
-    n_nodes: int
+NO_LABELS = ReadLabels(None, ())
 
 
 def read_tables(
@@ -80,7 +80,7 @@ def read_tables(
     of_nodes = node_table_of(edges) if nodes is None else source_of(nodes)
     faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
-    if faults or parts is None or _numbers_are_ambiguous(parts):
+    if faults or _numbers_are_ambiguous(parts):
         found, said = with_found_columns(edges, of_nodes, options, faults)
         if found != options:
             options, faults = found, []
@@ -88,58 +88,41 @@ def read_tables(
     if faults and options.unknown_ends is None and _lead_out(edges, of_nodes, options):
         faults = []
         parts = _read_both(edges, of_nodes, rules, replace(options, unknown_ends="add"), faults)
-    if faults or parts is None:
+    if faults:
         raise FaultsError(faults)
     if not set(parts["feature_names"]) - {LISTED}:
         parts = with_neighbours(parts)
     elif set(options.kinds or ()) - {LISTED} == {NEIGHBOURS} and NEIGHBOURS not in parts["feature_names"]:
         parts = with_neighbours(parts, "those of the run")
-    return parts | {
-        "name": edges.name.split(".")[0] or edges.name,
-        "where": str(edges),
-        "notes": (*said, *parts["notes"]),
-    }
+    name = edges.name.split(".")[0] or edges.name
+    return parts | {"name": name, "where": str(edges), "notes": (*said, *parts["notes"])}
 
 
-def _read_both(
-    edges: Source, nodes: Source, rules: EdgeRules, options: TableOptions, faults: list[str]
-) -> Parts | None:
-    """Returns the parts of the graph of two tables, None where there are faults."""
+def _read_both(edges: Source, nodes: Source, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts:
+    """Returns the parts of the graph of two tables, not all of them where there are faults."""
     found = _read_nodes(nodes, options, faults)
-    if options.unknown_ends == "add":
-        found = _with_unlisted(edges, found, options, faults)
+    if options.unknown_ends == "add" and found.ids is not None:
+        names = column_names(edges)
+        columns, wrong = ends_of(names, options.ends, edges)
+        if not wrong:
+            until = None
+            if options.as_of is not None and options.time in names:
+                # A node that edges lead to only later is not there yet.
+                until = rows_until(read_table(edges), options.time, options.as_of)
+            found = with_edge_only_nodes(found, edges, columns, faults, until)
     read = _read_edges(edges, found, rules, options, faults)
-    if read is None:
-        return None
+    if faults:
+        return {}
     # After all that takes memory: numpy's text takes four bytes per letter.
-    notes = (*found.parts["notes"], *read["notes"])
-    return (
-        found.parts
-        | read
-        | {"notes": notes, "node_names": None if found.ids is None else found.ids.to_numpy().astype(str)}
-    )
-
-
-def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: list[str]) -> _Nodes:
-    """Returns nodes with those that the edges lead to and that have no row."""
-    columns, wrong = ends_of(column_names(edges), (options.source_column, options.target_column), edges)
-    if wrong or found.ids is None:
-        return found
-    until = None
-    if options.as_of is not None and options.time in column_names(
-        edges
-    ):  # a node that edges lead to only later is not there yet
-        until = rows_until(read_table(edges), edges, options.time, options.as_of, [])
-    parts, ids, note = with_edge_only_nodes(found.parts, found.ids, edges, columns, faults, until)
-    notes = (*parts["notes"], f"nodes: {note}") if note else parts["notes"]
-    return _Nodes(parts | {"notes": notes}, ids, len(ids))
+    node_names = None if found.ids is None else found.ids.to_numpy().astype(str)
+    return found.parts | read | {"notes": (*found.parts["notes"], *read["notes"]), "node_names": node_names}
 
 
 def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
     """Returns whether all edges lead from nodes with a row to nodes without one, or the other way."""
-    found = _read_nodes(nodes, options, [])
-    columns, wrong = ends_of(column_names(edges), (options.source_column, options.target_column), edges)
-    return not wrong and found.ids is not None and lead_to_nodes_without_rows(edges, columns, found.ids)
+    ids = _read_nodes(nodes, options, []).ids
+    columns, wrong = ends_of(column_names(edges), options.ends, edges)
+    return not wrong and ids is not None and lead_to_nodes_without_rows(edges, columns, ids)
 
 
 def _numbers_are_ambiguous(parts: Parts) -> bool:
@@ -150,79 +133,74 @@ def _numbers_are_ambiguous(parts: Parts) -> bool:
     return any(len(np.unique(column)) == len(column) for column in whole)
 
 
-def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Nodes:
+def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes:
     """Returns what the node table holds."""
+    kinds = dict(options.kinds or {}) | dict.fromkeys(options.one_hot, "categorical")
 
     def as_text(names: list[str]) -> list[str]:
         named = [name for name in node_roles(names, options, path, []) if name is not None]
         named += [name for name in names if f"{name}=" == (options.scored or "")[: len(name) + 1]]
-        kinds = options.kinds or {}
-        words = [name for name in names if name in options.one_hot or kinds.get(name, NUMERIC) != NUMERIC]
-        return [*named, *words]
+        return [*named, *(name for name in names if kinds.get(name, NUMERIC) != NUMERIC)]
 
     table = read_table(path, as_text)
-    if len(table) == 0:
+    table.faults = faults
+    if len(table.cells) == 0:
         raise InputError(f"{path}: the table of nodes has a header but no rows: write one row per node")
-    absent = [name for name in options.leave_out if name not in table.columns]
+    absent = [name for name in options.leave_out if name not in table.cells.columns]
     if absent and options.need_label:  # a table to score need not have them
-        there = listed(table.columns)
+        there = listed(table.cells.columns)
         faults.append(f"{path}: there is no column {absent[0]!r} to leave out; the columns are {there}: name another")
-    table = table[[name for name in table.columns if name not in options.leave_out]]
-    roles = node_roles(list(table.columns), options, path, faults)
-    features = [name for name in table.columns if name not in roles]
-    ids = None if roles.ids is None else names_of_nodes(table[roles.ids], path, faults)
+    table.cells = table.cells[[name for name in table.cells.columns if name not in options.leave_out]]
+    roles = node_roles(list(table.cells.columns), options, path, faults)
+    features = [name for name in table.cells.columns if name not in roles]
+    table.ids = None if roles.ids is None else names_of_nodes(table, roles.ids)
     faults += [
         f"{path}: there is no feature column {name!r} to read as names; the features are {listed(features)}"
         for name in options.one_hot
         if name not in features
     ]
-    cells = NodeCells(table, path, ids, options.one_hot, options.impute != "error", options.kinds)
-    x, columns = cells.read(features)
-    faults += cells.faults
-    unread: list[str] = []  # of labels and parts that nobody asked for
-    asked = faults if options.need_label else unread
-    read = None if roles.label is None else labels_of(table[roles.label], path, asked, options.unknown)
-    y, class_names = (None, ()) if read is None else (read.y, read.names)
-    split = None if roles.split is None else split_of(table[roles.split], path, asked)
-    check_parts(split, y, path, asked)
-    if unread:
-        y, class_names, split = None, (), None
-    said = () if y is None or read is None else read.notes()
+    x, columns = NodeCells(table, kinds, options.impute != "error").read(features)
+    scored = None if options.scored is None else scored_rows(table, options.scored)
+    notes = [f"nodes: {note}" for note in table.notes]
+    if not options.need_label:
+        table.faults = []  # of labels and parts, without which the graph can do
+    read = NO_LABELS if roles.label is None else labels_of(table, roles.label, options.unknown)
+    split = None if roles.split is None else split_of(table, roles.split)
+    check_parts(split, read.y, table)
+    if not options.need_label and table.faults:
+        read, split = NO_LABELS, None
+        notes.append(f"nodes: no label is read, nor needed here: {table.faults[0]}")
     parts = {
         "x": x,
         "columns": columns,
-        "y": y,
+        "y": read.y,
         "split": split,
-        "class_names": class_names,
+        "class_names": read.names,
         "feature_names": tuple(features),
-        "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
+        "scored": scored,
     }
-    parts["notes"] = tuple(filter(None, (*cells.notes, *map(UNREAD.format, unread[:1]), *said, never_labelled(parts))))
-    return _Nodes(parts, ids, len(table))
+    parts["notes"] = tuple(filter(None, (*notes, *read.notes(), never_labelled(parts))))
+    return Nodes(parts, table.ids)
 
 
-def _read_edges(
-    path: Source, nodes: _Nodes, rules: EdgeRules, options: TableOptions, faults: list[str]
-) -> Parts | None:
-    """Returns adjacency and relations of the edge table, None where there are faults."""
-    wanted = (options.source_column, options.target_column)
-
-    def as_text(names: list[str]) -> list[str]:
-        return [name for name in (*ends_of(names, wanted, path)[0], options.relation) if name in names]
-
+def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts:
+    """Returns adjacency and relations of the edge table, none where there are faults."""
     names = header_of(path)
-    if names is None or ends_of(names, wanted, path)[1]:
-        table = read_table(path, as_text)
-        names, whole = list(table.columns), True
-    else:
-        others = (options.relation, options.time, options.weight, *options.edge_columns)
-        others += tuple(name for name in names if options.names_weights(name))
-        table, whole = read_arrow(path, [name for name in dict.fromkeys(others) if name in names]), False
-    columns, wrong = ends_of(names, wanted, path)
-    weight = column_with_role(
-        names, options.weight, () if options.weight or options.unweighted else (WEIGHT,), "weights", path, faults
-    )
-    guessed = not wrong and not are_usual_ends(columns) and not any(wanted) and nodes.ids is not None
+    whole = names is None or bool(ends_of(names, options.ends, path)[1])
+    if whole:
+        text = (options.relation, *options.ends)
+        table = read_table(
+            path, lambda names: [name for name in names if name in (*text, *ends_of(names, options.ends, path)[0])]
+        )
+        names = list(table.cells.columns)
+    assert names is not None
+    columns, wrong = ends_of(names, options.ends, path)
+    usual = () if options.weight or options.unweighted else (WEIGHT,)
+    weight = column_with_role(names, options.weight, usual, "weights", path, faults)
+    others = (weight, options.relation, options.time, *options.edge_columns)
+    if not whole:
+        table = Table(read_arrow(path, [name for name in dict.fromkeys(others) if name in names]), path)
+    guessed = not wrong and not are_usual_ends(columns) and not any(options.ends) and nodes.ids is not None
     if guessed and nodes.ids.astype(str).isin(columns).any():
         wrong = [
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
@@ -237,62 +215,54 @@ def _read_edges(
     ]
     if wrong and exchanged(nodes.parts["feature_names"]):
         wrong = [f"{path}: this is no edge table, but the node table is one: exchange the two (--dataset is the edges)"]
+    faults += wrong
     if wrong or (nodes.ids is None and any("names of the nodes" in fault for fault in faults)):
-        faults += wrong
-        return None
-    blocks = [table] if whole else blocks_of(path, list(dict.fromkeys(columns)))
-    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, blocks, options.unknown_ends == "drop")
-    numbers = cells.numbers(columns)
-    until = rows_until(cells.table, path, options.time, options.as_of, cells.faults)
-    ends, at = cells.ends(numbers, columns, until)
+        return {}
+    table.faults = faults
+    cells = EdgeCells(table, nodes.ids, nodes.n_nodes)
+    numbers = cells.numbers([table.cells] if whole else blocks_of(path, list(dict.fromkeys(columns))), columns)
+    if whole:
+        table.cells = table.cells[[name for name in table.cells.columns if name in others]]
+    until = rows_until(table, options.time, options.as_of)
+    at = cells.whole(numbers, columns, until, drop=options.unknown_ends == "drop")
+    ends = numbers if len(at) == len(numbers) else numbers[at]
+    after = np.unique(numbers[~until])
     del numbers  # as long as the edges
-    weights, types = cells.weights(weight), cells.types(options.relation)
-    carried, notes, wrong = read_edge_features(cells.table, path, options.edge_columns, at)
-    faults += cells.faults + wrong
-    weights = None if weights is None else weights[at]
-    naming, asked = cells.naming(at), rules
-    rules = asked.for_table(weighted=weights is not None)
+    weights, types = (
+        None if each is None else each[at] for each in (cells.weights(weight), cells.types(options.relation))
+    )
+    carried = read_edge_features(table, options.edge_columns, at)
+    naming, taken = cells.naming(at), rules.for_table(weighted=weights is not None)
     if faults:
         with np.errstate(over="ignore"):
             single = None if weights is None else weights.astype(np.float32)
-        faults += [f"{path}: {fault}" for fault in edge_faults(ends, single, nodes.n_nodes, rules, naming)]
-        return None
+        faults += [f"{path}: {fault}" for fault in edge_faults(ends, single, nodes.n_nodes, taken, naming)]
+        return {}
     try:
-        some = None if types is None else types[at]
-        adjacency = typed_adjacency(ends, weights, some, nodes.n_nodes, rules, str(path), naming)
-        typed = options.directed or types is not None
-        notes += cells.notes
-        notes += edge_notes(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some, directed=typed)
-        if weight is not None and options.weight is None:
-            notes.append(f"weights are those of column {weight!r} (--unweighted does not read them)")
-        used = (*columns, weight, options.relation, options.time, *options.edge_columns)
-        if unread := [name for name in names if name not in used]:
-            notes.append(not_read(unread))
-        if options.time is not None and options.as_of is None:
-            notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
-        if not until.all():
-            scored, last = nodes.parts["scored"], as_of_words(options.as_of)
-            told = future_nodes_note(cells.later, None if scored is None else scored.numpy(), nodes.n_nodes, last)
-            notes[:0] = [f"left out, edges after {last}: {int((~until).sum()):,}", *told]
-        if len(cells.table) == 0:
-            notes.insert(0, "the table has no rows: no node has a neighbour")
-        if cells.dropped:
-            notes.insert(0, cells.dropped)
-        features, wrong = with_edge_features(nodes.parts, carried, ends, directed=options.directed, where=str(path))
-        faults += wrong
-        return features | {
-            "adjacency": adjacency,
-            "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
-            "notes": tuple(f"edges: {note}" for note in notes),
-            "tables": TableColumns(
-                None if nodes.ids is None else str(nodes.ids.name),
-                *columns,
-                weight,
-                options.unknown_ends,
-                options.scored,
-                options.unweighted,
-            ),
-        }
+        adjacency = typed_adjacency(ends, weights, types, nodes.n_nodes, taken, str(path), naming)
     except FaultsError as error:
         faults += error.faults
-        return None
+        return {}
+    typed = options.directed or types is not None
+    notes = [] if len(until) else ["the table has no rows: no node has a neighbour"]
+    if not until.all():
+        scored, last = nodes.parts["scored"], as_of_words(options.as_of)
+        later = np.setdiff1d(after[after >= 0], ends)
+        notes.append(f"left out, edges after {last}: {int((~until).sum()):,}")
+        notes += future_nodes_note(later, None if scored is None else scored.numpy(), nodes.n_nodes, last)
+    notes += table.notes
+    notes += edge_notes(ends, rules, taken, nodes.n_nodes, adjacency.nnz, types, directed=typed)
+    if weight is not None and options.weight is None:
+        notes.append(f"weights are those of column {weight!r} (--unweighted does not read them)")
+    if unread := [name for name in names if name not in (*columns, *others)]:
+        which = names_in_words(unread, quote=repr)
+        notes.append(f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)")
+    if options.time is not None and options.as_of is None:
+        notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
+    id_column = None if nodes.ids is None else str(nodes.ids.name)
+    return with_edge_features(nodes.parts, carried, ends, table, directed=options.directed) | {
+        "adjacency": adjacency,
+        "relations": relations_of(ends, weights, types, nodes.n_nodes, taken) if typed else (),
+        "notes": tuple(f"edges: {note}" for note in notes),
+        "tables": TableColumns(id_column, *columns, weight, options.unknown_ends, options.scored, options.unweighted),
+    }

@@ -76,11 +76,11 @@ def with_found_columns(
     import pandas as pd
 
     ids = options.id or node_roles(column_names(nodes), options, nodes, []).ids
-    wanted, notes = (options.source_column, options.target_column), list[str]()
-    columns, wrong = ends_of(column_names(edges), wanted, edges)
-    if (any(wanted) or any(map(is_number, column_names(edges)))) if wrong else ids is not None:
+    notes = list[str]()
+    columns, wrong = ends_of(column_names(edges), options.ends, edges)
+    if (any(options.ends) or any(map(is_number, column_names(edges)))) if wrong else ids is not None:
         return options, ()
-    table, edge_table = read_table(nodes), read_table(edges)
+    table, edge_table = read_table(nodes).cells, read_table(edges).cells
     unique = [name for name in table.columns if table[name].notna().all() and table[name].is_unique]
     names = {name: as_names(table[name]) for name in (unique if ids is None else [ids] if ids in table else [])}
     if wrong:

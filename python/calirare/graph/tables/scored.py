@@ -13,7 +13,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words
 from calirare.graph.spelling import plain_name, plain_names
-from calirare.graph.tables.files import as_names, header_of, is_empty, read_arrow, read_table
+from calirare.graph.tables.files import Table, as_names, header_of, is_empty, read_arrow, read_table
 from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_any_unknown
 from calirare.graph.tables.sources import Source
 
@@ -21,24 +21,27 @@ LISTED = "listed"  # the feature that says which nodes have a row
 MOST_SHOWN = 10
 
 
-class ExtendedNodes(NamedTuple):
-    """A node table with nodes that edges lead to and that have no row.
+class Nodes(NamedTuple):
+    """What a node table holds.
 
     Attributes:
-        parts: features, labels and which nodes are scored, of all nodes.
-        ids: names of all nodes, a column of pandas.
-        note: how many joined; "" where none did.
+        parts: features, labels, the split and which nodes are scored.
+        ids: names of the nodes, a column of pandas, or None.
     """
 
     parts: Parts
     ids: Any
-    note: str
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.parts["x"])
 
 
 def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
     """Returns the two columns of the ends of an edge table as names, None where a cell is empty."""
     if header_of(edges) is None:
-        table = read_table(edges, lambda names: [name for name in names if name in columns])
+        table = read_table(edges, lambda names: [name for name in names if name in columns]).cells
     else:
         table = read_arrow(edges, list(dict.fromkeys(columns)))
     first, second = (as_names(table[column]) for column in columns)
@@ -64,20 +67,14 @@ def lead_to_nodes_without_rows(edges: Source, columns: tuple[str, str], ids: Any
 
 
 def with_edge_only_nodes(
-    parts: Parts,
-    ids: Any,
-    edges: Source,
-    columns: tuple[str, str],
-    faults: list[str],
-    until: NumpyArray | None = None,
-) -> ExtendedNodes:
+    nodes: Nodes, edges: Source, columns: tuple[str, str], faults: list[str], until: NumpyArray | None = None
+) -> Nodes:
     """Returns nodes with those that edges lead to and that have no row: without features, labels and P(rare).
 
     A feature `listed` says which nodes have a row; what is known of the others is their edges.
 
     Args:
-        parts: of the node table.
-        ids: names of its nodes, a column of pandas.
+        nodes: of the node table, which have names.
         edges: the edge table.
         columns: of its ends.
         faults: takes what is wrong.
@@ -85,7 +82,7 @@ def with_edge_only_nodes(
     """
     import pandas as pd
 
-    both = ends_as_names(edges, columns)
+    (parts, ids), both = nodes, ends_as_names(edges, columns)
     both = both if until is None else (both[0][until], both[1][until])
     ends = pd.concat(both).dropna().drop_duplicates()
     names = as_names(ids)
@@ -110,35 +107,29 @@ def with_edge_only_nodes(
         "y": None if parts["y"] is None else torch.cat([parts["y"], torch.full((m,), -1)]),
         "scored": torch.cat([scored, torch.zeros(m, dtype=torch.bool)]),
     }
-    said = (
-        f"joined, nodes of the edges without a row in the node table: {m:,}; they have no features and are not scored"
-        f"{why_any_unknown(new, names)}"
-    )
-    return ExtendedNodes(parts | longer, every, said if m else "")
+    if m:
+        note = f"nodes: joined, nodes of the edges without a row in the node table: {m:,}; they have no features and "
+        longer["notes"] = (*parts["notes"], f"{note}are not scored{why_any_unknown(new, names)}")
+    return Nodes(parts | longer, every)
 
 
-def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Tensor | None:
-    """Returns which rows of a node table are scored, bool [n].
-
-    Args:
-        table: of pandas.
-        wanted: `COLUMN=VALUE`, several values separated by commas.
-        path: of the table.
-        faults: takes what is wrong.
-    """
+def scored_rows(table: Table, wanted: str) -> Tensor | None:
+    """Returns which rows of a node table are scored, bool [n]: those `COLUMN=VALUE` or `COLUMN=VALUE,VALUE`."""
     column, _, values = wanted.partition("=")
     words = list(filter(None, map(plain_name, values.split(","))))
-    if column not in table.columns or not words:
-        faults.append(
-            f"{path}: which nodes are scored must be a column and its values, such as kind=account, got {wanted!r}; "
-            f"the columns are {names_in_words(list(map(str, table.columns)), MOST_SHOWN)} (command line: --scored)"
+    if column not in table.cells.columns or not words:
+        there = names_in_words(list(table.cells.columns), MOST_SHOWN)
+        table.faults.append(
+            f"{table.path}: which nodes are scored must be a column and its values, such as kind=account, got "
+            f"{wanted!r}; the columns are {there} (command line: --scored)"
         )
         return None
-    cells = plain_names(as_names(table[column]))
+    cells = plain_names(as_names(table.cells[column]))
     absent = [word for word in words if not (cells == word).any()]
     if absent:
         there = names_in_words(sorted(cells.dropna().unique().tolist())[: MOST_SHOWN + 1], MOST_SHOWN)
-        faults.append(f"{path}: no node has {column!r} {absent[0]!r}, which is to be scored; there are {there}")
+        what = f"no node has {column!r} {absent[0]!r}, which is to be scored; there are {there}"
+        table.faults.append(f"{table.path}: {what}")
         return None
     return torch.tensor(cells.isin(words).to_numpy())
 
