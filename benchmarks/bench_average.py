@@ -35,7 +35,7 @@ from torch import Tensor
 import calirare
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.datasets import synthetic_rare
-from calirare.models import HopColumns, Mixture, TreesDetector, TreesTraining
+from calirare.models import HopColumns, Mixture, TreesTraining
 from calirare.models import trees as tree_training
 from calirare.models.mixture import SMALLEST_P, calibrated_probabilities, pooled_probabilities, stacking_weights
 from calirare.models.tree_growth import settings_of
@@ -116,10 +116,8 @@ class Cell:
 
     def trees(self, hops: int, seed: int, weights: Tensor | None = None, **settings: Any) -> Said:
         """Returns what other boosted trees say; `weights`: of the labels, None: they weigh alike."""
-        detector = TreesDetector(
-            TreesTraining(folds=int(self.fit.fold.max()) + 1, seed=self.drawn.seed),
-            columns=HopColumns.fit(self.graph, hops, self.drawn.seed),
-        )
+        columns = HopColumns.fit(self.graph, hops, self.drawn.seed)
+        detector = TreesTraining(folds=int(self.fit.fold.max()) + 1, seed=self.drawn.seed, columns=columns)
         given = settings | {"seed": self.drawn.seed + seed}
         with mock.patch.object(tree_training, "settings_of", lambda *a, **k: settings_of(*a, **k | given)):
             return self.said(detector.fit(self.graph, self.fit.nodes, sample_weights=weights))

@@ -43,7 +43,6 @@ from calirare.models import (
     FoldedNetwork,
     GcnFit,
     LabelPropagationFit,
-    TreesDetector,
     TreesFit,
     TreesTraining,
     converge,
@@ -136,8 +135,8 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     kind = fitted.trees.all_labels.kind
 
     def grown(labels: Tensor, weights: Tensor, number: int) -> TreesFit:
-        growing = TreesTraining(kind=kind, rounds=fitted.trees.rounds, patience=0, folds=2, seed=seed + number)
-        return TreesDetector(growing, columns=fitted.columns).fit(graph, labels, sample_weights=weights)
+        given = {"rounds": fitted.trees.rounds, "patience": 0, "folds": 2, "columns": fitted.columns}
+        return TreesTraining(kind=kind, seed=seed + number, **given).fit(graph, labels, sample_weights=weights)
 
     every = torch.arange(fitted.nodes.numel())
     whole = [grown(fitted.nodes, fitted.sample_weights, number) for number in range(SEEDS)]

@@ -54,5 +54,4 @@ from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble
-from calirare.models.tree_fit import TreesDetector, TreesFit
-from calirare.models.trees import TreesTraining
+from calirare.models.trees import TreesFit, TreesTraining

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol, Self, get_type_hints
+from typing import Any, ClassVar, Protocol, Self, cast, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -294,10 +295,15 @@ class FittedNetwork(Fitted):
         del folds
         return (self.logits_at(self.scoring_field(graph, nodes)),)
 
+    def parameters(self) -> list[nn.Parameter]:
+        """Returns the parameters that take part, in the order of `theta`."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that take part, in the order of `theta`."""
-        return tuple(name for name, parameter in self.model.named_parameters() if parameter.requires_grad)
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        return tuple(names[id(parameter)] for parameter in self.parameters())
 
     @property
     def label_logits(self) -> Tensor:
@@ -323,13 +329,16 @@ class FittedNetwork(Fitted):
         return {name: value for name, value in self.__dict__.items() if name != "_linearised"}
 
     @property
-    @abc.abstractmethod
     def theta(self) -> Tensor:
         """The parameters that take part, as one vector [p]."""
+        return flat(p.detach() for p in self.parameters())
 
-    @abc.abstractmethod
     def move_to(self, theta: Tensor) -> None:
         """Writes parameters [p] into the model."""
+        parameters = self.parameters()
+        with torch.no_grad():
+            for parameter, part in zip(parameters, theta.split([p.numel() for p in parameters]), strict=True):
+                parameter.copy_(part.view_as(parameter))
 
     @abc.abstractmethod
     def objective(self, theta: Tensor) -> tuple[float, Tensor]:
@@ -343,9 +352,10 @@ class FittedNetwork(Fitted):
     def gradient_norm(self) -> float:
         """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""
 
-    @abc.abstractmethod
     def copy(self, *, sample_weights: Tensor | None = None) -> Self:
         """Returns a copy with a model of its own, and other weights where they are given."""
+        weights, network = self.sample_weights if sample_weights is None else sample_weights, cast(Any, self)
+        return cast(Self, dataclasses.replace(network, model=copy.deepcopy(self.model), sample_weights=weights))
 
     @abc.abstractmethod
     def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:

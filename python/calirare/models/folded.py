@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,11 +12,11 @@ from calirare._util.steps import report_step
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
 from calirare.models.crossfit import fold_of
-from calirare.models.fitted import State, Wrapper, prefixed, unprefixed
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import GcnFit
+from calirare.models.fitted import Wrapper
+from calirare.models.gcn_fit import GcnFit, unflatten
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.row_space import RowSpace
+from calirare_ext import gcn_forward
 
 TOLERANCE, MAX_STEPS = 1e-4, 100  # of a fold's network, in the network's own precision
 
@@ -27,13 +27,13 @@ class FoldedNetwork(Wrapper):
 
     Attributes:
         network: on all labels.
-        without: the network trained without each fold, K of them; they read what `network` reads.
+        theta: parameters of the network without each fold, [K, p]; they read what `network` reads.
         fold: of each label, int64 [m].
         own_logits: each label's logits by the network without its fold, float64 [m, k].
     """
 
     network: GcnFit
-    without: tuple[GCN, ...]
+    theta: Tensor
     fold: Tensor
     own_logits: Tensor
 
@@ -58,62 +58,21 @@ class FoldedNetwork(Wrapper):
 
     def evaluate_part(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> tuple[Tensor, ...]:
         """See `Fitted.evaluate_part`."""
-        field = self.network.scoring_field(graph, nodes)
+        field, shapes = self.network.scoring_field(graph, nodes), self.network.shapes
         own = self.network.logits_at(field)
-        with torch.no_grad():
-            return (own, torch.stack([model(field) for model in self.without])) if folds else (own,)
+        if not folds:
+            return (own,)
+        return own, torch.stack([gcn_forward(field, unflatten(each, shapes)) for each in self.theta])
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self.network.label_logits
 
-    def state(self) -> State:
-        """See `Fitted.state`."""
-        tensors, facts = self.network.state()
-        out = prefixed("network", tensors) | {"fold": self.fold, "own_logits": self.own_logits}
-        for i, model in enumerate(self.without):
-            out |= prefixed(f"without.{i}", {name: value.detach() for name, value in model.state_dict().items()})
-        kind = type(self.network).__name__
-        return out, {"kind": kind, "network": facts, "folds": len(self.without)}
 
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` was taken from."""
-        network = cls.kinds[facts["kind"]].from_state(unprefixed("network", tensors), facts["network"])
-        if not isinstance(network, GcnFit):
-            raise LookupError(f"a {facts['kind']} is no network with folds")
-        without = []
-        for i in range(int(facts["folds"])):
-            other = network.copy().model
-            other.load_state_dict(unprefixed(f"without.{i}", tensors))
-            without.append(other)
-        return cls(network, tuple(without), tensors["fold"], tensors["own_logits"])
-
-
-@dataclass(frozen=True, eq=False)
-class Folds:
-    """What a detector learned without each fold of the labels.
-
-    Attributes:
-        detector: how the networks were trained.
-        fold: of each label, int64 [m].
-        theta: parameters of the network without each fold, [K, p].
-        own_logits: each label's logits by the network without its fold, float64 [m, k].
-    """
-
-    detector: GcnTraining
-    fold: Tensor
-    theta: Tensor
-    own_logits: Tensor
-
-    def around(self, network: GcnFit) -> FoldedNetwork:
-        """Returns them with the network that was trained on all labels."""
-        without = tuple(_moved(network, each) for each in self.theta)
-        return FoldedNetwork(network, without, self.fold, self.own_logits)
-
-
-def train_folds(detector: GcnTraining, graph: Graph, nodes: Tensor, sample_weights: Tensor, n_folds: int) -> Folds:
-    """Returns a network of a detector without each fold of the labels, all trained side by side.
+def train_folds(
+    detector: GcnTraining, graph: Graph, nodes: Tensor, sample_weights: Tensor, n_folds: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Trains a network without each fold of the labels, side by side; returns what `FoldedNetwork` takes after one.
 
     Args:
         detector: how to train.
@@ -128,7 +87,7 @@ def train_folds(detector: GcnTraining, graph: Graph, nodes: Tensor, sample_weigh
     theta, own = detector.without_folds(
         graph, nodes, fold, sample_weights, progress=lambda done: report_step("folds", done, n_folds)
     )
-    return Folds(detector, fold, theta, own.double())
+    return theta, fold, own.double()
 
 
 def fold_network(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:
@@ -140,7 +99,7 @@ def fold_network(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: 
         network: on all labels.
         n_folds: K >= 2, at most as many as labels.
     """
-    return train_folds(detector, graph, network.nodes, network.sample_weights, n_folds).around(network)
+    return FoldedNetwork(network, *train_folds(detector, graph, network.nodes, network.sample_weights, n_folds))
 
 
 def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:
@@ -152,14 +111,14 @@ def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds
         network: on all labels, converged.
         n_folds: K.
     """
-    fold, without = fold_of(network.targets, n_folds, detector.seed), list[GCN]()
+    fold, theta = fold_of(network.targets, n_folds, detector.seed), list[Tensor]()
     own = torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device)
     space = RowSpace.of(network)
     for k in range(n_folds):
         part = _converged_without(network, space, fold == k)
-        without.append(part.wide.model)
+        theta.append(part.wide.theta)
         own[fold == k] = part.fitted.label_logits[fold == k].double()
-    return FoldedNetwork(network, tuple(without), fold, own)
+    return FoldedNetwork(network, torch.stack(theta), fold, own)
 
 
 def held_out_fold(detector: GcnTraining, network: GcnFit, n_folds: int) -> tuple[Tensor, Tensor]:
@@ -181,10 +140,3 @@ def _converged_without(network: GcnFit, space: RowSpace, held: Tensor) -> RowSpa
     part = space.copy(network.sample_weights * kept * (kept.numel() / kept.sum()))
     part.minimise(TOLERANCE, MAX_STEPS)
     return part
-
-
-def _moved(network: GcnFit, theta: Tensor) -> GCN:
-    """Returns a copy of a network's model at other parameters [p]."""
-    other = network.copy()
-    other.move_to(theta)
-    return other.model

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calirare._util.arrays import brief
 from calirare._util.torch_state import threads_for
@@ -18,7 +18,7 @@ from calirare.graph import Graph, LazyPropagation, check_nodes
 from calirare.graph.arrays import matrix_named, named_tensors
 from calirare.graph.labelled import check_training_labels
 from calirare.models.crossfit import class_weights, cross_entropy
-from calirare.models.fitted import FittedNetwork, State, flat
+from calirare.models.fitted import FittedNetwork, State
 from calirare.models.gcn import GCN
 from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds
 
@@ -67,10 +67,9 @@ class GcnFit(FittedNetwork):
         """See `Fitted.chosen`."""
         return {"epochs": max(self.epochs, 1), "weight_decay": self.weight_decay, "hops": self.hops}
 
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """See `FittedNetwork.parameter_names`."""
-        return tuple(f"{part}.{i}" for i in range(self.model.n_layers) for part in ("weights", "biases"))
+    def parameters(self) -> list[nn.Parameter]:
+        """Returns the parameters in the order W_1, b_1, .., W_L, b_L."""
+        return [part for layer in zip(self.model.weights, self.model.biases, strict=True) for part in layer]
 
     def __post_init__(self) -> None:
         """Checks labels, weights and weight decay."""
@@ -110,18 +109,6 @@ class GcnFit(FittedNetwork):
         return self.logits_at(self.field)
 
     @property
-    def theta(self) -> Tensor:
-        """The parameters in the order W_1, b_1, .., W_L, b_L, row-major, [p]."""
-        return flat(part.detach() for layer in self.model.layers() for part in layer)
-
-    def move_to(self, theta: Tensor) -> None:
-        """See `FittedNetwork.move_to`."""
-        with torch.no_grad():
-            for layer, (weight, bias) in zip(self.model.layers(), unflatten(theta, self.shapes), strict=True):
-                layer[0].copy_(weight)
-                layer[1].copy_(bias)
-
-    @property
     def shapes(self) -> Shapes:
         """Shapes of each layer's weight and bias."""
         return [(weight.shape, bias.shape) for weight, bias in self.model.layers()]
@@ -142,13 +129,7 @@ class GcnFit(FittedNetwork):
         """See `FittedNetwork.gradient_norm`; without automatic differentiation."""
         linearised = self.linearisation
         assert isinstance(linearised, GcnLinearisation)
-        parameters = flat(part for layer in linearised.layers for part in layer)
-        return float((linearised.loss_gradient() + self.weight_decay * parameters).norm())
-
-    def copy(self, *, sample_weights: Tensor | None = None) -> Self:
-        """See `FittedNetwork.copy`."""
-        weights = self.sample_weights if sample_weights is None else sample_weights
-        return replace(self, model=copy.deepcopy(self.model), sample_weights=weights)
+        return float((linearised.loss_gradient() + self.weight_decay * self.theta).norm())
 
     def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
         """See `FittedNetwork.as_dtype`."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import vector_to_parameters
 
 from calirare._util.arrays import brief, describe
 from calirare._util.errors import cut
@@ -133,20 +132,6 @@ class ModuleFit(FittedNetwork):
         """See `FittedNetwork.logits_at_labels`."""
         return self.logits(self.nodes)
 
-    def parameters(self) -> list[nn.Parameter]:
-        """Returns the parameters that take part."""
-        return [p for p in self.model.parameters() if p.requires_grad]
-
-    @property
-    def theta(self) -> Tensor:
-        """The parameters that take part, as one vector [p]."""
-        return flat(p.detach() for p in self.parameters())
-
-    def move_to(self, theta: Tensor) -> None:
-        """See `FittedNetwork.move_to`."""
-        with torch.no_grad():
-            vector_to_parameters(theta, self.parameters())
-
     def objective(self, theta: Tensor) -> tuple[float, Tensor]:
         """See `FittedNetwork.objective`; writes theta into the module."""
         self.move_to(theta)
@@ -169,11 +154,6 @@ class ModuleFit(FittedNetwork):
     def gradient_norm(self) -> float:
         """See `FittedNetwork.gradient_norm`."""
         return float(self.penalised_loss()[1].norm())
-
-    def copy(self, *, sample_weights: Tensor | None = None) -> Self:
-        """See `FittedNetwork.copy`."""
-        weights = self.sample_weights if sample_weights is None else sample_weights
-        return replace(self, model=copy.deepcopy(self.model), sample_weights=weights)
 
     def as_dtype(self, graph: Graph | None = None, dtype: torch.dtype = torch.float64) -> Self:
         """See `FittedNetwork.as_dtype`; floating-point inputs become of that type too."""
@@ -206,21 +186,6 @@ def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
     assert data.x is not None
     assert data.edge_index is not None
     return data.x, data.edge_index
-
-
-@overload
-def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_decay: float = 5e-4) -> GcnFit: ...
-
-
-@overload
-def fit_of(
-    model: nn.Module,
-    graph: Graph,
-    labelled: Tensor | None = None,
-    *,
-    weight_decay: float = 5e-4,
-    inputs: tuple[Any, ...] | None = None,
-) -> GcnFit | ModuleFit: ...
 
 
 @plain_modes()

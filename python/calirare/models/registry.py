@@ -9,7 +9,6 @@ from functools import partial
 from calirare.models.fitted import Detector
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.mlp import MlpTraining
-from calirare.models.tree_fit import TreesDetector
 from calirare.models.trees import TreesTraining
 
 
@@ -34,15 +33,11 @@ class Entry:
     hidden: int = 16
 
 
-def _trees(growing: Callable[..., TreesTraining], *, seed: int, hops: int) -> TreesDetector:
-    return TreesDetector(growing(seed=seed), hops)
-
-
 DETECTORS: dict[str, Entry] = {
     "gcn": Entry(GcnTraining, hops=1, network=GcnTraining, convolves=True),  # hops and width of Kipf & Welling 2017
     "hops": Entry(MlpTraining, network=MlpTraining, hidden=64),
-    "trees": Entry(partial(_trees, partial(TreesTraining, kind="boosting")), by_order=True),
-    "forest": Entry(partial(_trees, partial(TreesTraining, kind="extra")), by_order=True),
+    "trees": Entry(partial(TreesTraining, kind="boosting"), by_order=True),
+    "forest": Entry(partial(TreesTraining, kind="extra"), by_order=True),
 }
 AVERAGE, GIVEN = "auto", "given"  # of several detectors; and logits that were trained elsewhere
 

@@ -60,11 +60,6 @@ class Ensemble:
         sizes = re.findall(r"(?m)^num_leaves=(\d+)$", self.text)
         return np.cumsum([0, *map(int, sizes)])
 
-    @property
-    def n_columns(self) -> int:
-        """Columns the trees were grown on."""
-        return self.booster.num_feature()
-
     def leaves(self, columns: NumpyArray) -> NumpyArray:
         """Returns the leaf of each row [n, d] in each tree, counted within the tree, int64 [n, T]."""
         found = np.asarray(self.booster.predict(columns, pred_leaf=True, num_threads=self.threads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -15,6 +15,9 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.steps import progress
+from calirare.graph import Graph
+from calirare.models.column_fit import ColumnFit, labelled_rows
+from calirare.models.columns import HopColumns
 from calirare.models.crossfit import class_weights, fold_of
 from calirare.models.tree_ensembles import Ensemble, Kind
 from calirare.models.tree_growth import (
@@ -63,16 +66,14 @@ class TreesModel:
             float64 [n, k].
 
         Raises:
-            TypeError: the columns are not float32.
-            ValueError: there are more or fewer columns than the trees were grown on.
             InputError: a number is not finite.
         """
-        check_columns("TreesModel.logits", columns, self.all_labels.n_columns)
+        check_finite("trees", columns)
         return self.all_labels.logits(columns)
 
     def logits_without(self, columns: NumpyArray) -> NumpyArray:
         """Returns the logits of rows by the trees grown without each fold, see `logits`; float64 [K, n, k]."""
-        check_columns("TreesModel.logits_without", columns, self.all_labels.n_columns)
+        check_finite("trees", columns)
         return np.stack([ensemble.logits(columns) for ensemble in self.without])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -120,6 +121,46 @@ class TreesModel:
             ) from error
 
 
+@dataclass(frozen=True, eq=False)
+class TreesFit(ColumnFit):
+    """Trees with the labels they were grown on; attributes as of `ColumnFit`.
+
+    Attributes:
+        in_sample: logits of the labelled nodes, float64 [m, k].
+        trees: what was learned.
+    """
+
+    in_sample: Tensor
+    trees: TreesModel
+
+    @property
+    def fold(self) -> Tensor:  # type: ignore[override]  # the trees' own
+        """See `FoldFitted`."""
+        return torch.from_numpy(self.trees.fold).to(self.nodes.device)
+
+    @property
+    def own_logits(self) -> Tensor:  # type: ignore[override]
+        """See `FoldFitted`."""
+        return torch.from_numpy(self.trees.own_logits).to(self.nodes.device)
+
+    def logits_at_labels(self) -> Tensor:
+        """See `Fitted.logits_at_labels`."""
+        return self.in_sample
+
+    def row_logits(self, rows: NumpyArray) -> NumpyArray:
+        """See `ColumnFit.row_logits`."""
+        return self.trees.logits(rows)
+
+    def row_logits_without_folds(self, rows: NumpyArray) -> NumpyArray:
+        """See `ColumnFit.row_logits_without_folds`."""
+        return self.trees.logits_without(rows)
+
+    def side_by_side(self) -> Self:
+        """See `ColumnFit.side_by_side`: the trees were grown in parallel, on a thread each."""
+        ensemble = replace(self.trees.all_labels, threads=torch.get_num_threads())
+        return replace(self, trees=replace(self.trees, all_labels=ensemble))
+
+
 @dataclass(frozen=True)
 class TreesTraining:
     """How trees are grown: boosting by LightGBM, extra trees by scikit-learn.
@@ -143,6 +184,9 @@ class TreesTraining:
         learning_rate: of boosting.
         folds: parts of the labels that are held out in turn, as many as there are labels at most.
         seed: of folds and trees.
+        hops: how far the columns reach, see `HopColumns`.
+        columns: fitted columns to read; None: fitted on the graph.
+        labels: what the columns hold of the nodes to be fitted, read before; None: `fit` reads it.
 
     Raises:
         ValueError: a setting is out of range.
@@ -155,6 +199,9 @@ class TreesTraining:
     learning_rate: float = 0.08
     folds: int = 5
     seed: int = 0
+    hops: int = 2
+    columns: HopColumns | None = None
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         """Checks ranges."""
@@ -167,8 +214,34 @@ class TreesTraining:
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"TreesTraining: learning_rate must be in (0, 1], got {self.learning_rate}")
 
+    def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> TreesFit:
+        """Grows trees on labelled nodes of a graph.
+
+        Args:
+            graph: the graph with labels.
+            nodes: distinct labelled nodes, int64 [m].
+            sample_weights: w_i [m]; None: see `label_weights`.
+
+        Raises:
+            ValueError: a node has no label.
+        """
+        columns, labels = self.read(graph, nodes) if self.labels is None else (self.columns, self.labels)
+        assert columns is not None
+        assert graph.y is not None
+        weights = sample_weights
+        if weights is None:
+            weights = self.label_weights(graph.y[nodes], graph.n_classes)
+        grown = self.grow(labels.weighed(weights.double().cpu().numpy()))
+        in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
+        return TreesFit(columns, nodes, graph.y[nodes], weights, in_sample, grown)
+
+    def read(self, graph: Graph, nodes: Tensor) -> tuple[HopColumns, Labels]:
+        """Returns the columns, and what they hold of labelled nodes: arguments and errors of `fit`."""
+        columns, x, y = labelled_rows(graph, nodes, self.columns, self.hops, self.seed)
+        return columns, self.labels_of(x.cpu().numpy(), y.cpu().numpy(), graph.n_classes)
+
     def labels_of(self, columns: NumpyArray, targets: NumpyArray, n_classes: int) -> Labels:
-        """Returns what trees are grown on, weighted as `label_weights` has it, for one or several `fit`.
+        """Returns what trees are grown on, weighted as `label_weights` has it, for one or several `grow`.
 
         Args:
             columns: of the labelled rows, float32 [m, d]; d >= 1, m >= 2.
@@ -178,11 +251,11 @@ class TreesTraining:
         Raises:
             InputError: a number is not finite.
         """
-        check_columns("trees", columns)
+        check_finite("trees", columns)
         weights = self.label_weights(torch.from_numpy(targets), n_classes).numpy()
         return Labels(columns, targets, weights, n_classes)
 
-    def fit(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
+    def grow(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
         """Grows trees on all labels and without each fold of them.
 
         Args:
@@ -256,16 +329,8 @@ class TreesTraining:
         return settings_of(m, n_classes, num_leaves=self._leaves, **given)
 
 
-def check_columns(op: str, columns: NumpyArray, n_columns: int | None = None) -> None:
-    """Checks columns: float32 [n, d >= 1] of as many columns as the trees were grown on, finite.
-
-    TypeError for a dtype, ValueError for a shape, InputError for a number that is not finite.
-    """
-    if not isinstance(columns, np.ndarray) or columns.dtype != np.float32:
-        got = columns.dtype if isinstance(columns, np.ndarray) else type(columns).__name__
-        raise TypeError(f"{op}: columns must be a float32 array, got {got}")
-    if columns.ndim != 2 or columns.shape[1] != (n_columns or max(columns.shape[1], 1)):
-        raise ValueError(f"{op}: columns must have shape [n, {n_columns or 'd >= 1'}], got {list(columns.shape)}")
+def check_finite(op: str, columns: NumpyArray) -> None:
+    """Raises InputError where a column of a row, float32 [n, d], is not finite."""
     finite = np.isfinite(columns)
     if not finite.all():
         row, column = np.argwhere(~finite)[0].tolist()

@@ -24,7 +24,6 @@ from calirare.models import (
     Member,
     Mixture,
     MlpTraining,
-    TreesDetector,
     TreesTraining,
     class_weights,
     fold_converged,
@@ -141,15 +140,14 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
 
 def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
     """Yields the candidates that are cheap on columns of any kind."""
-    _, labels = TreesDetector(columns=columns).read(task.graph, task.nodes)
+    _, labels = TreesTraining(columns=columns).read(task.graph, task.nodes)
     for name, kind in TREES.items():
         task.say(name)
-        growing = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed)
+        detector = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed, columns=columns, labels=labels)
         if kind == "extra" and not task.scarce:
-            growing = dataclasses.replace(growing, rounds=MANY_TREES)
+            detector = dataclasses.replace(detector, rounds=MANY_TREES)
         if kind == "boosting" and task.graph.n_classes > 2:
-            growing = dataclasses.replace(growing, rounds=ROUNDS, learning_rate=RATE)
-        detector = TreesDetector(growing, columns=columns, labels=labels)
+            detector = dataclasses.replace(detector, rounds=ROUNDS, learning_rate=RATE)
         yield name, detector.fit(task.graph, task.nodes, sample_weights=task.tree_weights)
     task.say("linear")
     yield "linear", linear(task, columns)
@@ -218,10 +216,10 @@ def lowest(task: Task, detectors: Sequence[GcnTraining]) -> FoldedNetwork:
     Leave-one-out is no judge here: after so many steps a network may know its labels by heart, and is then a long way
     from what one step of Newton can undo.
     """
-    parts = progress("networks", detectors)
-    trials = [train_folds(each, task.graph, task.nodes, task.weights, task.n_folds) for each in parts]
-    best = min(trials, key=lambda trial: mean_loss(trial.own_logits, task))
-    return best.around(best.detector.fit(task.graph, task.nodes, sample_weights=task.weights))
+    given = task.graph, task.nodes, task.weights
+    trials = [(each, train_folds(each, *given, task.n_folds)) for each in progress("networks", detectors)]
+    best, (theta, fold, own) = min(trials, key=lambda trial: mean_loss(trial[1][2], task))
+    return FoldedNetwork(best.fit(task.graph, task.nodes, sample_weights=task.weights), theta, fold, own)
 
 
 def label_losses(own_logits: Tensor, task: Task) -> Tensor:

@@ -25,7 +25,7 @@ from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
 from calirare_ext import __version__
 
-METADATA, FORMAT = "calirare", "calirare run 6"
+METADATA, FORMAT = "calirare", "calirare run 7"
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
 REFERENCE = "reference."  # before those of what is remembered of the run's graph

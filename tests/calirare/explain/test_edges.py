@@ -13,7 +13,7 @@ from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.removal import Propagator, Rows
 from calirare.explain.trees import ExplainableTrees
 from calirare.graph import Graph, Relation
-from calirare.models import GcnTraining, MlpTraining, TreesDetector, TreesTraining
+from calirare.models import GcnTraining, MlpTraining, TreesTraining
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 
@@ -187,7 +187,7 @@ def test_a_perceptron_on_hop_columns_without_each_edge(graph, hops):
 def test_trees_without_each_edge(kind):
     task = rare_task()
     growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
-    model = ExplainableTrees(TreesDetector(growing).fit(task, task.split.train), task)
+    model = ExplainableTrees(growing.fit(task, task.split.train), task)
     for node in (20, 21):
         assert_as_by_brute_force(model, node, edges_of(task, node))
 
@@ -199,7 +199,7 @@ def test_what_is_expected_is_made_together_and_the_same(kind, monkeypatch):
     def model():
         if kind == "trees":
             growing = TreesTraining(rounds=12, patience=0, folds=2)
-            return ExplainableTrees(TreesDetector(growing).fit(task, task.split.train), task)
+            return ExplainableTrees(growing.fit(task, task.split.train), task)
         training = GcnTraining(epochs=15, hops=2) if kind == "convolution" else MlpTraining(epochs=15)
         return ExplainableNetwork(training.fit(task, task.split.train), task)
 

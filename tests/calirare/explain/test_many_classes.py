@@ -21,7 +21,6 @@ from calirare.models import (
     LabelPropagation,
     MlpTraining,
     NeighbourPool,
-    TreesDetector,
     TreesTraining,
     fold_network,
     mixture_of,
@@ -49,7 +48,7 @@ def mixture():
     graph, train = task(), task().split.train
     hops = MlpTraining(epochs=30, hidden=8)
     trees = [TreesTraining(kind=kind, rounds=8, patience=0, folds=2) for kind in ("boosting", "extra")]
-    parts = {kind.kind: TreesDetector(kind).fit(graph, train) for kind in trees}
+    parts = {kind.kind: kind.fit(graph, train) for kind in trees}
     parts["hops"] = fold_network(hops, graph, hops.fit(graph, train), 2)
     parts["spreading"] = LabelPropagation(2, 0).fit(graph, train)
     return mixture_of(parts, torch.ones(len(train)))
@@ -73,7 +72,7 @@ def detector(name: str) -> Fitted:
     if name in NETWORKS:
         return NETWORKS[name].fit(graph, train)
     if name in TREES:
-        return TreesDetector(TreesTraining(kind=TREES[name], rounds=8, patience=0, folds=2)).fit(graph, train)
+        return TreesTraining(kind=TREES[name], rounds=8, patience=0, folds=2).fit(graph, train)
     if name == "average":
         return mixture()
     pool = NeighbourPool.of(detector(name.removeprefix("pool of ")), graph)
@@ -116,7 +115,7 @@ def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(
 @pytest.mark.parametrize("name", ["gcn", "hops", "trees"])
 def test_edges_of_weights_and_types_are_left_out_too(name, changed):
     graph, train = changed(task()), task().split.train
-    trees = TreesDetector(TreesTraining(rounds=8, patience=0, folds=2))
+    trees = TreesTraining(rounds=8, patience=0, folds=2)
     kinds = {"gcn": GcnTraining(epochs=30), "hops": MlpTraining(epochs=30, hidden=8), "trees": trees}
     fitted = kinds[name].fit(graph, train)
     if name == "trees":
@@ -191,7 +190,7 @@ def test_a_node_without_a_neighbour_is_explained_too():
     graph = task()
     lone = without_edges_of(graph, 44)
     train = graph.split.train
-    fitted = NeighbourPool.of(TreesDetector(TreesTraining(rounds=8, patience=0, folds=2)).fit(lone, train), lone)
+    fitted = NeighbourPool.of(TreesTraining(rounds=8, patience=0, folds=2).fit(lone, train), lone)
     said, node = explainable(fitted, lone), torch.tensor([44])
     wanted = fitted.logits_of(lone)[node]
     shares = said.shares(node)
@@ -206,7 +205,7 @@ def test_a_node_without_a_neighbour_is_explained_too():
 @pytest.mark.parametrize("pooled", [False, True])
 def test_two_classes_that_are_taken_as_they_are_have_their_logits_too(pooled):
     graph = rare_task()
-    fitted = TreesDetector(TreesTraining(rounds=8, patience=0, folds=2)).fit(graph, graph.split.train)
+    fitted = TreesTraining(rounds=8, patience=0, folds=2).fit(graph, graph.split.train)
     if pooled:
         weights = torch.tensor([0.8, 0.5, 0.4, -0.3]).double()
         fitted = dataclasses.replace(NeighbourPool.of(fitted, graph), weights=weights)

@@ -18,7 +18,7 @@ from calirare.explain.shares import stretched
 from calirare.explain.trees import ExplainableTrees
 from calirare.explain.words import Values
 from calirare.graph import propagated_features
-from calirare.models import GcnTraining, Member, Mixture, MlpTraining, TreesDetector, TreesTraining
+from calirare.models import GcnTraining, Member, Mixture, MlpTraining, TreesTraining
 from calirare_ext import Csr
 from tests.calirare.explain.test_edges import with_relations
 from tests.helpers.tasks import rare_task
@@ -89,7 +89,7 @@ def mixture(task):
     parts.append(ExplainableNetwork(GcnTraining(epochs=20).fit(task, train), task))
     for kind in ("boosting", "extra"):
         growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
-        parts.append(ExplainableTrees(TreesDetector(growing).fit(task, train), task))
+        parts.append(ExplainableTrees(growing.fit(task, train), task))
     generator = torch.Generator().manual_seed(0)
     members = []
     for i, (part, weight) in enumerate(zip(parts, (0.5, 0.3, 0.2), strict=True)):
@@ -161,7 +161,7 @@ def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
     trees = TreesTraining(kind="extra", rounds=12, patience=0, folds=2)
     for model in (
         ExplainableNetwork(MlpTraining(epochs=2).fit(named, trained), named),
-        ExplainableTrees(TreesDetector(trees).fit(named, trained), named),
+        ExplainableTrees(trees.fit(named, trained), named),
         ExplainableNetwork(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
     ):
         found = model.shares(NODES).names

@@ -14,7 +14,7 @@ from calirare.explain.tree_labels import BoostedLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, bags, leaves_of
 from calirare.explain.trees import ExplainableTrees
 from calirare.graph import Graph
-from calirare.models import TreesDetector, TreesTraining
+from calirare.models import TreesTraining
 from tests.helpers.tasks import rare_task
 
 NODES = torch.arange(40, 60).flip(0)  # as alerts come: in no order of their numbers
@@ -31,7 +31,7 @@ def model(request):
 def grown(k: int, kind: str) -> ExplainableTrees:
     graph = rare_task(n_classes=k)
     growing = TreesTraining(kind=kind, rounds=10, patience=0, folds=2, seed=3)
-    return ExplainableTrees(TreesDetector(growing).fit(graph, graph.split.train), graph)
+    return ExplainableTrees(growing.fit(graph, graph.split.train), graph)
 
 
 def leaves_in(model: ExplainableTrees) -> list[Leaves]:
@@ -174,7 +174,7 @@ def test_labels_of_boosting_weigh_alike_and_a_label_left_out_moves_the_share_it_
     graph = rare_task()
     train = graph.split.train
     nodes = torch.cat([train[graph.y[train] == 0], train[graph.y[train] == 1][:6]])
-    fitted = TreesDetector(TreesTraining(rounds=12, patience=0, folds=2, seed=3)).fit(graph, nodes)
+    fitted = TreesTraining(rounds=12, patience=0, folds=2, seed=3).fit(graph, nodes)
     model, n_rest = ExplainableTrees(fitted, graph), nodes.numel() - 6
     leaves = model.labels.leaves
     assert model.labels.error < REPRODUCED
@@ -193,7 +193,7 @@ def test_rounds_that_found_nothing_to_split_drew_a_bag_and_left_no_tree(k, m, co
     x = draw.normal((1.5 if k == 2 else 1.2) * y, 1)[:, None].astype(np.float32)
     graph = Graph.from_edges(draw.integers(0, m, (20, 2)), x, y, symmetrize=True, duplicates="drop", self_loops="drop")
     growing = TreesTraining(rounds=60, patience=0, folds=2, seed=3)
-    model = ExplainableTrees(TreesDetector(growing).fit(graph, torch.arange(m)), graph)
+    model = ExplainableTrees(growing.fit(graph, torch.arange(m)), graph)
     leaves = model.labels.leaves
     assert leaves.n_trees < 60 * leaves.per_round or any(values.size == 1 for values in leaves.values)
     assert model.labels.error < REPRODUCED

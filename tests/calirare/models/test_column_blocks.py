@@ -15,7 +15,6 @@ from calirare.models import (
     HopColumns,
     Mixture,
     MlpTraining,
-    TreesDetector,
     TreesTraining,
     class_weights,
     column_rows,
@@ -47,8 +46,8 @@ def fits_of(graph) -> dict:
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]].float()
     trees = TreesTraining(rounds=5, folds=3)
     found = {
-        "trees": TreesDetector(trees).fit(graph, nodes, sample_weights=weights),
-        "forest": TreesDetector(dataclasses.replace(trees, kind="extra")).fit(graph, nodes, sample_weights=weights),
+        "trees": trees.fit(graph, nodes, sample_weights=weights),
+        "forest": dataclasses.replace(trees, kind="extra").fit(graph, nodes, sample_weights=weights),
     }
     for name, detector in (("hops", MlpTraining(epochs=15, hidden=4)), ("gcn", GcnTraining(epochs=15, hidden=4))):
         network = detector.fit(graph, nodes, sample_weights=weights)

@@ -22,7 +22,6 @@ from calirare.models import (
     LabelPropagationFit,
     Mixture,
     NewEdges,
-    TreesDetector,
     TreesTraining,
     mixture_of,
 )
@@ -229,9 +228,7 @@ class TestExplanations:
 
 
 def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fitted):
-    trees = TreesDetector(TreesTraining(rounds=5, folds=4)).fit(
-        graph, fitted.nodes, sample_weights=fitted.sample_weights
-    )
+    trees = TreesTraining(rounds=5, folds=4).fit(graph, fitted.nodes, sample_weights=fitted.sample_weights)
     mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
     model, nodes = explainable(mixture, graph), torch.tensor([7, 5])
     shares, z = model.shares(nodes), model.logits(nodes)
@@ -243,9 +240,7 @@ def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fit
 
 
 def test_where_nobody_near_speaks_the_others_are_as_sure_as_all_together(graph, fitted):
-    trees = TreesDetector(TreesTraining(rounds=5, folds=4)).fit(
-        graph, fitted.nodes, sample_weights=fitted.sample_weights
-    )
+    trees = TreesTraining(rounds=5, folds=4).fit(graph, fitted.nodes, sample_weights=fitted.sample_weights)
     mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
     alone = mixture_of({"trees": trees}, fitted.sample_weights)
     assert alone.rest is None

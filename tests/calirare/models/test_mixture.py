@@ -11,7 +11,6 @@ from calirare.models import (
     FoldedNetwork,
     Mixture,
     MlpTraining,
-    TreesDetector,
     TreesTraining,
     class_weights,
     fold_converged,
@@ -55,7 +54,7 @@ def graph():
 def mixture(graph):
     nodes = graph.split.train
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]].float()
-    trees = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(graph, nodes, sample_weights=weights)
+    trees = TreesTraining(rounds=5, folds=3).fit(graph, nodes, sample_weights=weights)
     detector = MlpTraining(epochs=15, hidden=4)
     network = fold_network(detector, graph, detector.fit(graph, nodes, sample_weights=weights), 3)
     return mixture_of({"trees": trees, "hops": network}, weights)
@@ -73,7 +72,7 @@ def test_the_average_speaks_of_classes_of_equal_weight_whatever_its_members_lear
     few = torch.cat([nodes[graph.y[nodes] == 0], nodes[graph.y[nodes] == 1][:8]])
     weights = class_weights(graph.y[few], 2)[graph.y[few]].float()
     growing = TreesTraining(rounds=5, folds=3)
-    alike, even = (TreesDetector(growing).fit(graph, few, sample_weights=w) for w in (None, weights))
+    alike, even = (growing.fit(graph, few, sample_weights=w) for w in (None, weights))
     assert alike.sample_weights.unique().tolist() == [1.0]
     averages = [mixture_of({"trees": fitted}, weights) for fitted in (alike, even)]
     for average in averages:
@@ -90,7 +89,7 @@ def test_models_without_a_fold_have_not_seen_it(mixture, graph):
     kept = network.fold != 1
     alone = detector.fit(graph, nodes[kept], sample_weights=network.sample_weights[kept])
     z, own = alone.logits_of(graph), alone.logits_of(graph, nodes[~kept]).double()
-    assert float((network.without[1](network.network.evaluation_field(graph)).detach() - z).norm() / z.norm()) < 1e-4
+    assert float((network.all_logits_of(graph)[1][1] - z).norm() / z.norm()) < 1e-4
     assert float((network.own_logits[~kept] - own).norm() / own.norm()) < 1e-4
 
 
@@ -102,9 +101,9 @@ def test_converged_folds_are_minima_without_their_labels(graph):
     alone, _ = detector.fit_to_convergence(
         graph, fitted.nodes[kept], sample_weights=fitted.sample_weights[kept] / fitted.sample_weights[kept].mean()
     )
-    z = folded.without[2](folded.network.evaluation_field(graph)).detach()
+    z = folded.all_logits_of(graph)[1][2]
     scaled = fitted.copy(sample_weights=fitted.sample_weights * kept * (kept.numel() / kept.sum()))
-    scaled.move_to(torch.cat([p.detach().flatten() for layer in folded.without[2].layers() for p in layer]))
+    scaled.move_to(folded.theta[2])
     assert scaled.gradient_norm() < 1e-3
     assert float(torch.corrcoef(torch.stack([z[:, 1], alone.logits_of(graph)[:, 1]]))[0, 1]) > 0.999
 

@@ -13,7 +13,6 @@ from calirare.graph import Graph, GraphOnDisk
 from calirare.models import (
     GcnTraining,
     NeighbourPool,
-    TreesDetector,
     TreesTraining,
     evidence,
     fold_network,
@@ -36,7 +35,7 @@ SHARES = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
 def pool_of_trees(n_classes: int = 3) -> tuple[NeighbourPool, Graph]:
     graph = rare_task(seed=2, n_classes=n_classes)
     nodes = torch.cat([graph.split.train, graph.split.val])
-    return NeighbourPool.of(TreesDetector(TreesTraining(rounds=5, folds=3)).fit(graph, nodes), graph), graph
+    return NeighbourPool.of(TreesTraining(rounds=5, folds=3).fit(graph, nodes), graph), graph
 
 
 @cache

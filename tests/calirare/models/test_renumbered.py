@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.models import HopColumns, MlpTraining, TreesDetector, TreesTraining, column_rows
+from calirare.models import HopColumns, MlpTraining, TreesTraining, column_rows
 from calirare_ext import Csr, propagate, row_sums
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -53,7 +53,7 @@ def test_sums_in_single_precision_would_not_be(graph, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["boosting", "extra"])
 def test_trees_say_the_same(graph, kind):
-    fitted = TreesDetector(TreesTraining(rounds=5, folds=2, kind=kind)).fit(graph, graph.split.train)
+    fitted = TreesTraining(rounds=5, folds=2, kind=kind).fit(graph, graph.split.train)
     assert_identical(fitted.logits_of(renumbered(graph)), fitted.logits_of(graph)[ORDER])
 
 

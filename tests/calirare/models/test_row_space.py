@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.models import GcnTraining, HopColumns, MlpTraining, fold_converged, row_space, train_folds
+from calirare.models import GcnTraining, HopColumns, MlpTraining, fold_converged, fold_network, row_space, unflatten
 from calirare.models.row_space import RowSpace
 from calirare_ext import as_dense
 from tests.helpers.tasks import rare_task
@@ -90,8 +90,9 @@ def assert_within_logits(z, folded):
     """Checks that each label's own logits are those of the network without its fold."""
     own = z[folded.fold, torch.arange(folded.fold.numel())].double()
     x = as_dense(folded.network.field.features).double()
-    largest = max(model.weights[0].detach().double().norm(dim=0).max() for model in folded.without)
-    later = max(1 + model.weights[-1].detach().double().norm() for model in folded.without)
+    layers = [unflatten(theta.double(), folded.network.shapes) for theta in folded.theta]
+    largest = max(each[0][0].norm(dim=0).max() for each in layers)
+    later = max(1 + each[-1][0].norm() for each in layers)
     absolute = (x.norm(dim=1).max() * (1 + largest) * later).expand_as(own)
     acc = torch.float32 if folded.network.theta.dtype == torch.float32 else torch.float64
     assert_within(own, folded.own_logits, sum_bound(folded.own_logits, 2 * x.shape[1], absolute, out=acc))
@@ -104,8 +105,7 @@ def test_networks_trained_in_the_space_say_the_same_as_wide_ones(which, monkeypa
     fitted = detector.fit(graph, graph.split.train)
     assert fitted.model.n_features == (901 if which == 0 else 300)
     assert fitted.losses[-1] < fitted.losses[0] / 2
-    folds = train_folds(detector, graph, graph.split.train, fitted.sample_weights, 4)
-    folded = folds.around(fitted)
+    folded = fold_network(detector, graph, fitted, 4)
     assert_within_logits(folded.all_logits_of(graph, graph.split.train)[1], folded)
     w = fitted.model.weights[0].detach().double()
     x = as_dense(fitted.field.features).double()

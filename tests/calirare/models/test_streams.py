@@ -19,7 +19,6 @@ from calirare.models import (
     Mixture,
     MlpTraining,
     Streams,
-    TreesDetector,
     TreesTraining,
     class_weights,
     fold_network,
@@ -46,7 +45,7 @@ def trees(graph: Graph, hops: int = 2, **growing):
     """Trees on a graph, and the map of its features."""
     features = FeatureMap.fit(graph, "auto")
     ready = features.own(graph)
-    detector = TreesDetector(TreesTraining(**({"rounds": 5, "folds": 3} | growing)), hops=hops)
+    detector = TreesTraining(**({"rounds": 5, "folds": 3, "hops": hops} | growing))
     return detector.fit(ready, ready.split.train), features
 
 
@@ -55,7 +54,7 @@ def mixture(graph: Graph) -> tuple[Mixture, FeatureMap]:
     features = FeatureMap.fit(graph, "auto")
     ready, nodes = features.own(graph), graph.split.train
     weights = class_weights(graph.y[nodes], graph.n_classes)[graph.y[nodes]].float()
-    growing = TreesDetector(TreesTraining(rounds=5, folds=3))
+    growing = TreesTraining(rounds=5, folds=3)
     columns, _ = growing.read(ready, nodes)
     fits = {"trees": dataclasses.replace(growing, columns=columns).fit(ready, nodes, sample_weights=weights)}
     for name, training in {
@@ -94,7 +93,7 @@ def test_training_nodes_are_found_by_their_names_in_blocks_too(tmp_path):
     nodes = torch.cat([graph.split.train, graph.split.val])
     features = FeatureMap.fit(graph, nodes=nodes)
     assert features.labelled is not None
-    fit = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(features.own(graph), nodes)
+    fit = TreesTraining(rounds=5, folds=3).fit(features.own(graph), nodes)
     found = logits_on_disk(streams_of(fit, features), on_disk(graph, tmp_path))
     assert_identical(found, fit.logits_of(features.transform(graph)))
     unnamed = dataclasses.replace(graph, node_names=None)

@@ -32,7 +32,7 @@ def labels(m: int = 120, d: int = 6, k: int = 2, seed: int = 0) -> tuple[np.ndar
 
 def grown_on(training, columns, targets, n_classes, *, sample_weights=None, fold=None) -> TreesModel:
     found = training.labels_of(columns, targets, n_classes)
-    return training.fit(found if sample_weights is None else found.weighed(sample_weights), fold=fold)
+    return training.grow(found if sample_weights is None else found.weighed(sample_weights), fold=fold)
 
 
 def all_logits(model: TreesModel, columns: np.ndarray) -> np.ndarray:
@@ -239,18 +239,6 @@ class TestRefused:
         for call in (lambda: grown_on(BOOSTING, x, y, 2), lambda: model.logits(x), lambda: model.logits_without(x)):
             with pytest.raises(InputError, match=r"row 3 of column 2 is (nan|inf): fill missing values"):
                 call()
-
-    @pytest.mark.parametrize(
-        ("columns", "error", "message"),
-        [
-            (np.zeros((6, 2)), TypeError, "columns must be a float32 array, got float64"),
-            (np.zeros(6, np.float32), ValueError, "columns must have shape"),
-            (np.zeros((6, 0), np.float32), ValueError, "columns must have shape"),
-        ],
-    )
-    def test_columns(self, columns, error, message):
-        with pytest.raises(error, match=message):
-            BOOSTING.labels_of(columns, np.array([0, 1] * 3), 2)
 
     @pytest.mark.parametrize(
         "setting",

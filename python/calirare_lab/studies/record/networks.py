@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import GcnFit, GcnTraining, ModuleFit, fold_of, pyg_inputs, train_folds
+from calirare.models import FoldedNetwork, GcnFit, GcnTraining, ModuleFit, fold_of, pyg_inputs, train_folds
 from calirare_lab.baselines import GAT, GatTraining, LossAndAccuracy, train_stopped
 
 Network = GcnTraining | GatTraining
@@ -98,7 +98,7 @@ def held_out(network: Network, graph: Graph, trained: Trained, folds: int) -> He
     nodes = trained.nodes
     if isinstance(network, GcnTraining):
         assert isinstance(trained, GcnFit)
-        found = train_folds(network, graph, nodes, torch.ones(nodes.numel()), folds).around(trained)
+        found = FoldedNetwork(trained, *train_folds(network, graph, nodes, torch.ones(nodes.numel()), folds))
         every = found.all_logits_of(graph)[1]
         return HeldOut(found.fold, found.own_logits, every.double())
     fold = fold_of(trained.targets, folds, network.seed)

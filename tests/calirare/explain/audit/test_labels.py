@@ -12,7 +12,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.explain.audit import audit_labels
 from calirare.explain.audit.reasons import Company, company_of
-from calirare.models import MlpTraining, TreesDetector, TreesTraining, class_weights, fold_network, mixture_of
+from calirare.models import MlpTraining, TreesTraining, class_weights, fold_network, mixture_of
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -28,7 +28,7 @@ def graph():
 def parts(graph):
     nodes = graph.split.val
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]].float()
-    trees = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(graph, nodes, sample_weights=weights)
+    trees = TreesTraining(rounds=5, folds=3).fit(graph, nodes, sample_weights=weights)
     detector = MlpTraining(epochs=15, hidden=4)
     network = fold_network(detector, graph, detector.fit(graph, nodes, sample_weights=weights), 3)
     return trees, network, weights
