@@ -22,6 +22,7 @@ from calirare.calibration.positive_only import (
 )
 from calirare.calibration.posterior import (
     APART,
+    COVERAGE,
     ExpectedCount,
     are_apart,
     count_draws,

@@ -13,6 +13,7 @@ from calirare.calibration.base import balance_of, check_logits
 from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
+COVERAGE = 0.9  # of intervals, unless another one is given
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
 APART = "expected counts also correct the calibration curve towards the labels"  # where they differ from sums of P
 TOLD = 0.1  # of an interval: what a sum is away from the expected number before it is said
@@ -24,31 +25,32 @@ BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbe
 
 @dataclass(frozen=True)
 class ExpectedCount:
-    """How many of some nodes are of a class.
+    """An expected number with the ends of its interval.
 
     Attributes:
-        n: number of nodes.
-        expected: sum of their probabilities where map and residual are likeliest together.
-        low: lower end of the interval.
+        expected: where calibrator and residual are likeliest together; without a residual the sum of probabilities.
+        low: lower end.
         high: upper end.
-        coverage: of the interval.
     """
 
-    n: int
     expected: float
     low: float
     high: float
-    coverage: float
+
+    @classmethod
+    def of(cls, expected: float, draws: np.ndarray, coverage: float) -> ExpectedCount:
+        """Returns a number with the interval that holds so many of its samples."""
+        low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
+        return cls(float(expected), float(low), float(high))
 
     def __str__(self) -> str:
         """Returns "94 (71 to 120)"."""
-        return f"{_said(self.expected)} ({_said(self.low)} to {_said(self.high)})"
+        return f"{shown(self.expected)} ({shown(self.low)} to {shown(self.high)})"
 
-    @property
-    def share(self) -> tuple[float, float, float]:
-        """Expected share of the nodes, and the interval's ends."""
-        n = max(self.n, 1)
-        return self.expected / n, self.low / n, self.high / n
+
+def shown(count: float) -> str:
+    """Returns a number of nodes as a sentence names it."""
+    return f"{count:,.0f}" if count >= 10 else f"{count:.2g}"
 
 
 def are_apart(total: float, expected: float, low: float, high: float) -> bool:
@@ -57,7 +59,7 @@ def are_apart(total: float, expected: float, low: float, high: float) -> bool:
 
 
 def probability_interval(
-    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = 0.9, *, of_class: int = 1
+    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = COVERAGE, *, of_class: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Returns the ends of each node's interval of P(class), from what the calibration labels leave open of the map.
 
@@ -183,7 +185,7 @@ def count_draws(
 def expected_count(
     fitted: PriorPlattCalibrator,
     logits: Tensor,
-    coverage: float = 0.9,
+    coverage: float = COVERAGE,
     *,
     of_class: int = 1,
     seed: int = 0,
@@ -206,8 +208,7 @@ def expected_count(
     _check(fitted, logits, coverage, of_class)
     group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
     expected, draws = count_draws(fitted, logits, group, 1, of_class=of_class, seed=seed)
-    low, high = np.quantile(draws[:, 0], [0.5 - coverage / 2, 0.5 + coverage / 2])
-    return ExpectedCount(len(logits), float(expected[0]), float(low), float(high), coverage)
+    return ExpectedCount.of(expected[0], draws[:, 0], coverage)
 
 
 def _moments(
@@ -233,7 +234,3 @@ def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float, of_cla
         raise ValueError(f"interval: coverage must be in (0, 1), got {coverage}")
     if not 0 <= of_class < logits.shape[1]:
         raise ValueError(f"interval: of_class must be in [0, {logits.shape[1]}), got {of_class}")
-
-
-def _said(count: float) -> str:
-    return f"{count:.0f}" if count >= 10 else f"{count:.2g}"

@@ -11,7 +11,7 @@ import torch
 
 from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
-from calirare.calibration import APART, NO_DOUBT, Doubt, ExpectedCount, Prevalence, are_apart
+from calirare.calibration import APART, COVERAGE, NO_DOUBT, Doubt, ExpectedCount, Prevalence, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Probabilities, Undecided
 
@@ -145,7 +145,7 @@ class Scored:
         if count is None:
             expected = f"{total:.3g} rare among {nodes} (no interval: the run's calibrator has no uncertainty)"
         else:
-            expected = f"{count} rare among {nodes} ({100 * count.coverage:.0f} % interval)"
+            expected = f"{count} rare among {nodes} ({100 * COVERAGE:.0f} % interval)"
             if are_apart(total, count.expected, count.low, count.high):
                 apart = f", in sum {total:.3g}: {APART}"
         doubt = f", not to be trusted (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
@@ -177,7 +177,7 @@ class Scored:
             "expected_rare": self.mean * self.nodes if count is None else count.expected,
             "expected_rare_low": None if count is None else count.low,
             "expected_rare_high": None if count is None else count.high,
-            "coverage": None if count is None else count.coverage,
+            "coverage": None if count is None else COVERAGE,
             "alerts": self.alerts,
             "threshold": self.threshold,
             "decision": self.rule,

@@ -122,7 +122,6 @@ def test_counts_of_groups_add_up_and_an_empty_set_has_none():
     assert draws.sum(1).mean() == pytest.approx(whole.expected, rel=0.02)
     assert np.corrcoef(draws[:, 0], draws[:, 1])[0, 1] > 0.05, "one map for all groups"
     assert whole.low < whole.expected < whole.high
-    assert whole.share[0] == pytest.approx(whole.expected / 500)
     assert str(expected_count(fitted, z[:0])) == "0 (0 to 0)"
 
 

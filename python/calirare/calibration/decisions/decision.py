@@ -10,36 +10,12 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare.calibration import APART, PriorPlattCalibrator, are_apart, count_draws
+from calirare.calibration import APART, ExpectedCount, PriorPlattCalibrator, are_apart, count_draws
 from calirare.calibration.decisions.guarantees import Labelled
 from calirare.calibration.decisions.rules import Rule, Tie
+from calirare.calibration.posterior import shown
 
 LEFT = "that of all nodes, of whose rare ones labels have used many up"
-
-
-def said(count: float) -> str:
-    """Returns a number of nodes as a sentence names it."""
-    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
-
-
-@dataclass(frozen=True)
-class Counted:
-    """An expected number with the ends of its interval.
-
-    Attributes:
-        expected: where map and residual are likeliest together, the middle of the interval; without a residual sums
-            of P(rare).
-        low: lower end.
-        high: upper end.
-    """
-
-    expected: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        """Returns "94 (71 to 120)"."""
-        return f"{said(self.expected)} ({said(self.low)} to {said(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -62,11 +38,11 @@ class Decision:
 
     threshold: float
     alerts: int
-    hits: Counted
-    misses: Counted
-    cost: Counted
-    precision: Counted
-    recall: Counted
+    hits: ExpectedCount
+    misses: ExpectedCount
+    cost: ExpectedCount
+    precision: ExpectedCount
+    recall: ExpectedCount
     hits_by_p: float
     coverage: float
     sentence: str
@@ -133,11 +109,9 @@ def _decision(
     why: str,
 ) -> Decision:
     """Returns the decision from expected numbers and their draws, [1 + draws], and sums of P(rare)."""
-    tails = [0.5 - coverage / 2, 0.5 + coverage / 2]
 
-    def counted(values: np.ndarray) -> Counted:
-        low, high = np.quantile(values[1:], tails)
-        return Counted(float(values[0]), float(low), float(high))
+    def counted(values: np.ndarray) -> ExpectedCount:
+        return ExpectedCount.of(values[0], values[1:], coverage)
 
     miss, alarm = rule.costs()
     found, cost = counted(hits), counted(miss * misses + alarm * (alerts - hits))
@@ -149,6 +123,6 @@ def _decision(
     what = f"{makes if threshold <= 1 else 'no node is an alert'}; expect {found} hits and {missed} misses"
     pairs = zip(sums, (found, missed), strict=True)
     if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
-        what += f" (sums of P(rare) are {said(sums[0])} and {said(sums[1])}: {why})"
+        what += f" (sums of P(rare) are {shown(sums[0])} and {shown(sums[1])}: {why})"
     sentence = f"{rule.sentence}: {what}"
     return Decision(threshold, alerts, found, missed, cost, precision, recall, sums[0], coverage, sentence)
