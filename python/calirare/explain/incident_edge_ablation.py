@@ -19,10 +19,7 @@ looked for among (i, h), by what p does to unit h at i, and among the entries (i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,57 +32,34 @@ from calirare_ext import Csr, propagate, turned_times
 
 NUMBERS = 1 << 17  # worked on together, in cache
 ENTRIES = 1 << 20  # of A and C made together
-SMALL = 1 << 18  # entries, 0 or not, up to which a matrix between neighbours and what they read is dense
 LOUDEST, MORE = 16, 4  # edges that move most, which have a bound of their own, and how many times as many are next
-FEW = 32  # columns up to which all rows are multiplied, where that is not much more than the node's own
-COPIED = 8  # products that an entry of A costs which is copied first
-DENSE = 1 / 8  # share of entries from which a product with a dense matrix is the faster one
 ROUNDING = 1 + 1e-9  # by which a bound is drawn wider
 Entries = tuple[Tensor, Tensor, Tensor]  # neighbours and edges, int64 [k], and s_i times A and C' there, [1 or 2, k]
 
 
-@dataclass(frozen=True, eq=False)
-class Head:
-    """What follows the propagations: relu(x + bias) @ weight, propagated once more to the node.
-
-    Attributes:
-        bias: float64 [width].
-        weight: float64 [width].
-    """
-
-    bias: Tensor
-    weight: Tensor
-
-
 class IncidentEdgeAblation:
-    """Log-odds of a node without each of its edges.
+    """Outputs of a node without each of its edges: relu(x + bias) @ weight, propagated once more to the node.
 
     Args:
         propagator: P, the same powers of the degrees on both sides.
         y: what is propagated first, [n, width].
         once: P y.
         hops: how often before the first layer, 1 or 2.
-        head: of the network.
+        bias: float64 [width].
+        weight: float64 [width, q].
     """
 
-    def __init__(self, propagator: Propagator, y: Rows, once: Rows, hops: int, head: Head) -> None:
-        self.propagator, self.hops, self.y, self.head = propagator, hops, y, head
+    def __init__(self, propagator: Propagator, y: Rows, once: Rows, hops: int, bias: Tensor, weight: Tensor) -> None:
+        self.propagator, self.hops, self.y, self.bias, self.weight = propagator, hops, y, bias, weight
         self.scale = propagator.left
         self.once, self.last = once, once if hops == 1 else propagator(once)
-        self.size = Rows(y.shape[0], 1, self._size)
         a = propagator.matrix
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
-
-    def with_head(self, head: Head) -> IncidentEdgeAblation:
-        """Returns the same of a network with another end, which shares what was made."""
-        other = copy.copy(self)
-        other.head = head
-        return other
 
     def prepare(self, nodes: Tensor) -> None:
         """Makes what edges of these nodes (int64 [n]) read."""
         around = with_neighbours(self.propagator.matrix, nodes)
-        for rows in (self.y, self.last, self.size):
+        for rows in (self.y, self.last):
             rows.prepare(around)
 
     def read(self, nodes: Tensor) -> Tensor:
@@ -96,14 +70,8 @@ class IncidentEdgeAblation:
         """Returns z of nodes, int64 [k], as [k, width]."""
         return self.last[nodes] / self.scale[nodes, None]
 
-    def _size(self, nodes: Tensor) -> Tensor:
-        """Returns C_ii^1/2 of nodes, [k, 1]."""
-        rows = self.propagator.matrix.select_rows(nodes)
-        squares = (rows.values * self.scale[rows.indices.long()]).square()
-        return torch.zeros_like(self.scale[nodes]).index_add_(0, rows.rows(), squares).sqrt()[:, None]
-
     def effect(self, node: int, others: Tensor) -> Tensor:
-        """Returns how the output at a node changes without its edge to each of others (int64 [b]), float64 [b]."""
+        """Returns how the outputs at a node change without its edge to each of others (int64 [b]), float64 [b, q]."""
         row = self.propagator.matrix.select_rows(torch.tensor([node]))
         nodes = torch.unique(torch.cat([row.indices.long(), torch.tensor([node])]))
         around = _Around(self.propagator.matrix, node, nodes, self.scale, self.hops)
@@ -112,7 +80,7 @@ class IncidentEdgeAblation:
         return outputs[1:] - outputs[0]
 
     def _outputs(self, around: _Around, ends: Tensor, weights: Tensor) -> Tensor:
-        """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b]."""
+        """Returns the outputs, before the last bias, without each edge (int64 [b, 2], the node first), [b, q]."""
         moved, nodes, scale = _Moved(self, ends, weights), around.nodes, self.scale[around.nodes]
         places = torch.searchsorted(nodes, torch.cat([ends[:1, 0], ends[:, 1]]))
         here, others = places[:1], places[1:]
@@ -122,13 +90,13 @@ class IncidentEdgeAblation:
         own = self.known(ends[0, :1]) - moved.lost
         for row, of_v, of_u in zip(rows, moved.of_v, moved.of_u, strict=True):
             own = own + row[here] * of_v + row[others, None] * of_u
-        own = torch.relu(moved.scale_v[:, None] * own + self.head.bias) @ self.head.weight
+        own = torch.relu(moved.scale_v[:, None] * own + self.bias) @ self.weight
         read = (rows[0] * scale).index_fill(0, here, 0.0)
         total = self._read(around, moved, rows * scale, read, others)
-        return moved.scale_v * (total + rows[0, here] * moved.scale_v * own)
+        return moved.scale_v[:, None] * (total + (rows[0, here] * moved.scale_v)[:, None] * own)
 
     def _read(self, around: _Around, moved: _Moved, rows: Tensor, read: Tensor, others: Tensor) -> Tensor:
-        """Returns what v reads of its neighbours but the one that is gone, [b].
+        """Returns what v reads of its neighbours but the one that is gone, [b, q].
 
         Args:
             around: v and its neighbours, r of them.
@@ -137,42 +105,42 @@ class IncidentEdgeAblation:
             read: A_vi s_i, 0 at v itself, [r].
             others: place of the neighbour that is gone, int64 [b].
         """
-        scale, size = self.scale[around.nodes], self.size[around.nodes][:, 0]
-        start = self.known(around.nodes) * scale[:, None] + self.head.bias  # [r, width]
-        weight = read[:, None] * self.head.weight
-        slope, of_v = weight * (start > 0), moved.through_v()
-        total = (slope * start).sum() + ((rows @ slope)[:, None] * of_v).sum((0, 2))
-        total = total + (around.times(slope * scale[:, None])[:, others] * moved.of_u).sum((0, 2))
-        reads = torch.stack([self.largest * scale, size * scale])[
-            : len(rows)
-        ]  # at least what i reads of q, and d_u y_u
+        scale, size = around.scale, around.squares.sqrt()
+        start = self.known(around.nodes) * scale[:, None] + self.bias  # [r, width]
+        weight = read[:, None, None] * self.weight  # [r, width, q]
+        slope, of_v = weight * (start > 0)[:, :, None], moved.through_v()
+        total = torch.einsum("rw,rwq->q", start, slope) + torch.einsum("hr,rwq,hbw->bq", rows, slope, of_v)
+        passed = around.times((slope * scale[:, None, None]).flatten(1)).unflatten(2, slope.shape[1:])
+        total = total + torch.einsum("hbwq,hbw->bq", passed[:, others], moved.of_u)
+        # At least what i reads of q, and of d_u y_u:
+        reads = torch.stack([self.largest * scale, size * scale])[: len(rows)]
         loud = torch.stack([moved.of_u[0], *(size[others, None] * each for each in moved.of_u[1:])]).abs().amax(1)
         bound = ROUNDING * (rows.abs().T @ of_v.abs().amax(1) + reads.T @ loud)
-        doubtful = ((start.abs() <= bound) & (weight != 0)).any(1).nonzero().flatten()
+        doubtful = ((start.abs() <= bound) & (weight != 0).any(2)).any(1).nonzero().flatten()
         if doubtful.numel():
             total = total + self._turned_by_ends(start, weight, rows, of_v)
             entries = around.entries(doubtful, others)
             total = total + self._turned_by_entries(start, weight, rows, of_v, moved.of_u, entries)
-        diagonal = torch.stack([self.propagator.loops[around.nodes], size.square()])[: len(rows)] * scale
+        diagonal = torch.stack([self.propagator.loops[around.nodes], around.squares])[: len(rows)] * scale
         gone = start[others] + (rows[:, others, None] * moved.of_v + diagonal[:, others, None] * moved.of_u).sum(0)
-        return total - read[others] * (torch.relu(gone) @ self.head.weight)
+        return total - read[others, None] * (torch.relu(gone) @ self.weight)
 
     def _turned_by_ends(self, start: Tensor, weight: Tensor, rows: Tensor, of_v: Tensor) -> Tensor:
-        """Returns what units that v's part turns add to the linear sum, [b].
+        """Returns what units that v's part turns add to the linear sum, [b, q].
 
         Args:
             start: what the units of r neighbours get with all edges, [r, width].
-            weight: of these units, [r, width].
+            weight: of these units, [r, width, q].
             rows: see `_read`.
             of_v: p with what goes through v, and d_v y_v, [1 or 2, b, width].
         """
-        out = torch.zeros(of_v.shape[1], dtype=torch.float64)
+        out = of_v.new_zeros(of_v.shape[1], weight.shape[2])
         order, first, number = of_v.abs().amax((0, 2)).argsort(descending=True), 0, LOUDEST
         while first < len(order):
             some, first, number = order[first : first + number], first + number, number * MORE
             moves = of_v[:, some]
             near = start.abs() <= ROUNDING * (rows.abs().T @ moves.abs().amax(1))
-            i, unit = (near & (weight != 0)).nonzero(as_tuple=True)
+            i, unit = (near & (weight != 0).any(2)).nonzero(as_tuple=True)
             for part in torch.arange(len(i)).split(max(1, NUMBERS // len(some))):
                 node, h = i[part], unit[part]
                 inputs = start[node, h] + (rows[:, None, node] * moves[:, :, h]).sum(0)
@@ -182,22 +150,21 @@ class IncidentEdgeAblation:
     def _turned_by_entries(
         self, start: Tensor, weight: Tensor, rows: Tensor, of_v: Tensor, of_u: Tensor, entries: Iterator[Entries]
     ) -> Tensor:
-        """Returns what units that u's part turns add to `_turned_by_ends`, [b]."""
-        b, width = of_v.shape[1:]
-        out = torch.zeros(b, dtype=torch.float64)
+        """Returns what units that u's part turns add to `_turned_by_ends`, [b, q]."""
+        out = of_v.new_zeros(of_v.shape[1], weight.shape[2])
         size = torch.cat([of_v, of_u]).abs().amax((0, 1))  # of a unit's moves
         unit = torch.where(size > 0, size, 1.0)
-        near = torch.where((weight != 0) & (size > 0), start.abs() / unit, torch.inf).amin(1)
+        near = torch.where((weight != 0).any(2) & (size > 0), start.abs() / unit, torch.inf).amin(1)
         reach_v, reach_u = ((each.abs() / unit).amax(2) for each in (of_v, of_u))
         for i, edge, values in entries:
             reach = (rows[:, i].abs() * reach_v[:, edge] + values.abs() * reach_u[:, edge]).sum(0)
-            for part in (near[i] <= ROUNDING * reach).nonzero().flatten().split(max(1, NUMBERS // width)):
+            for part in (near[i] <= ROUNDING * reach).nonzero().flatten().split(max(1, NUMBERS // weight[0].numel())):
                 node, some = i[part], edge[part]
                 before = start[node]
                 by_v = before + (rows[:, node, None] * of_v[:, some]).sum(0)
                 inputs = by_v + (values[:, part, None] * of_u[:, some]).sum(0)
                 more = _turned(inputs, before) - _turned(by_v, before)
-                out.index_add_(0, some, (more * weight[node]).sum(1))
+                out.index_add_(0, some, torch.einsum("ew,ewq->eq", more, weight[node]))
         return out
 
 
@@ -254,56 +221,38 @@ class _Around:
     """
 
     def __init__(self, matrix: Csr, node: int, nodes: Tensor, scale: Tensor, hops: int) -> None:
-        self.matrix, self.nodes, self.hops = matrix, nodes, hops
-        self.scale, self.passing = scale[nodes], scale.square()
-        self.passing[node] = 0.0
-        self.many = COPIED * int((matrix.indptr[nodes + 1] - matrix.indptr[nodes]).sum()) > matrix.nnz
-
-    @cached_property
-    def field(self) -> tuple[Tensor, Csr]:
-        """All that these nodes read, ascending, int64 [f], and A at these nodes and those, [r, f]."""
-        rows = self.matrix.select_rows(self.nodes)
-        field, columns = renumbered(rows.indices.long(), self.matrix.n_cols)
-        return field, Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, field.numel())
-
-    @cached_property
-    def dense(self) -> Tensor | None:
-        """A of `field`, float64 [r, f]; None where few entries of it are not 0."""
-        rows = self.field[1]
-        return None if rows.nnz < DENSE * rows.n_rows * rows.n_cols else rows.to_dense()
+        read = matrix.select_rows(nodes)
+        field, columns = renumbered(read.indices.long(), matrix.n_cols)  # all that these nodes read, f of them
+        self.nodes, self.hops, self.scale = nodes, hops, scale[nodes]
+        self.here, self.passing = torch.searchsorted(field, nodes), scale[field].square()
+        self.rows = Csr.unchecked(read.indptr, columns.to(torch.int32), read.values, field.numel())  # A, [r, f]
+        each = read.values.square() * self.passing[columns]
+        self.squares = torch.zeros_like(self.scale).index_add_(0, read.rows(), each)  # C_ii
+        self.passing[field == node] = 0.0
 
     def columns(self, places: Tensor) -> Tensor:
         """Returns columns of A, and of C', at these nodes, float64 [1 or 2, r, c]."""
-        if self.many and places.numel() <= FEW:
-            one = torch.zeros(self.nodes.numel(), places.numel(), dtype=torch.float64)
-            one[places, torch.arange(places.numel())] = 1
-            return self.times(one)
-        return self._columns(places)
+        return self._once_and_twice(self.rows.select_rows(places).to_dense().T)
 
-    def _columns(self, places: Tensor) -> Tensor:
-        rows = self.field[1].select_rows(places).to_dense() if self.dense is None else self.dense[places]
-        return self._once_and_twice(rows.T)
+    def times(self, x: Tensor) -> Tensor:
+        """Returns A x, and C' x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
+        return self._once_and_twice(turned_times(self.rows, x))
+
+    def _once_and_twice(self, read: Tensor) -> Tensor:
+        """Returns A x at these nodes, and C' x, of A x at all that they read, [f, c]."""
+        if self.hops == 1:
+            return read[self.here][None]
+        return torch.stack([read[self.here], propagate(self.rows, (self.passing[:, None] * read).contiguous())])
 
     def entries(self, places: Tensor, others: Tensor) -> Iterator[Entries]:
         """Yields entries of A, and of C', that are not 0, at some of these nodes and others (int64 [k] and [b])."""
-        f, b = self.field[1].n_cols, others.numel()
-        if self.dense is None and places.numel() * f > SMALL:
-            yield from self._sparse_entries(places, others)
-            return
-        for part in places.split(max(1, ENTRIES // max(f, b))):
-            values = self._columns(part)[:, others]
-            edge, place = (values != 0).any(0).nonzero(as_tuple=True)
-            yield part[place], edge, values[:, edge, place] * self.scale[part[place]]
-
-    def _sparse_entries(self, places: Tensor, others: Tensor) -> Iterator[Entries]:
-        """Yields `entries` by products of sparse matrices, some rows at a time."""
-        field, all_rows = self.field[0], scipy_of_csr(self.field[1])
+        all_rows = scipy_of_csr(self.rows)
         rows = all_rows[places.numpy()]
-        direct = rows[:, torch.searchsorted(field, self.nodes)[others].numpy()].tocsr()
+        direct = rows[:, self.here[others].numpy()].tocsr()
         if self.hops == 1:
             yield self._listed(direct.tocoo(), places, ("real",))
             return
-        sent = rows.multiply(self.passing[field].numpy()).tocsr()
+        sent = rows.multiply(self.passing.numpy()).tocsr()
         sent.eliminate_zeros()
         ends = all_rows[others.numpy()].T.tocsr()  # of the field to each of the others
         work = torch.from_numpy((sent != 0) @ np.diff(ends.indptr).astype(np.float64))
@@ -319,21 +268,3 @@ class _Around:
         row, edge = (torch.from_numpy(each.astype(np.int64)) for each in found.coords)
         values = torch.stack([torch.from_numpy(np.ascontiguousarray(getattr(found.data, each))) for each in parts])
         return places[row], edge, values * self.scale[places[row]]
-
-    def times(self, x: Tensor) -> Tensor:
-        """Returns A x, and C' x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
-        if not self.many:
-            return self._once_and_twice(turned_times(self.field[1], x) if self.dense is None else self.dense.T @ x)
-        out = [propagate(self.matrix, x.new_zeros(self.matrix.n_rows, x.shape[1]).index_copy_(0, self.nodes, x))]
-        if self.hops == 2:
-            out.append(propagate(self.matrix, self.passing[:, None] * out[0]))
-        return torch.stack([each[self.nodes] for each in out])
-
-    def _once_and_twice(self, read: Tensor) -> Tensor:
-        """Returns A x at these nodes, and C' x, of A x at all that they read, [f, c]."""
-        field, rows = self.field
-        here = read[torch.searchsorted(field, self.nodes)]
-        if self.hops == 1:
-            return here[None]
-        sent = self.passing[field][:, None] * read
-        return torch.stack([here, propagate(rows, sent.contiguous()) if self.dense is None else self.dense @ sent])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from calirare.explain.incident_edge_ablation import Head, IncidentEdgeAblation
+from calirare.explain.incident_edge_ablation import IncidentEdgeAblation
 from calirare.explain.removal import Propagator, Rows
 from calirare.graph import Graph, propagated_features
 from calirare.models import GcnFit
@@ -34,9 +34,8 @@ class ConvolutionEdges:
         self.once = self.propagator(self.y)
         self.own: IncidentEdgeAblation | None = None
         if len(self.layers) == 2 and self.hops <= 2:
-            heads = [Head(self.layers[0][1], column) for column in self.layers[1][0].T]
-            self.own = IncidentEdgeAblation(self.propagator, self.y, self.once, self.hops, heads[0])
-            self.every = (self.own, *(self.own.with_head(head) for head in heads[1:]))
+            bias, weight = self.layers[0][1], self.layers[1][0]
+            self.own = IncidentEdgeAblation(self.propagator, self.y, self.once, self.hops, bias, weight)
 
     def _first_layer(self, nodes: Tensor) -> Tensor:
         """Returns what the first layer makes of the features of nodes, before they are propagated, [k, width]."""
@@ -50,7 +49,7 @@ class ConvolutionEdges:
     def effect(self, node: int, ends: Tensor) -> Tensor:
         """Returns how the logits of a node change without each edge (int64 [b, 2]), class 0 fixed, float64 [b, k]."""
         if self.own is not None and bool((ends[:, 0] == node).all()):
-            return pad(torch.stack([own.effect(node, ends[:, 1]) for own in self.every], 1), (1, 0))
+            return pad(self.own.effect(node, ends[:, 1]), (1, 0))
         step = max(1, BLOCK // max(self.propagator.numbers(node, self.levels) * self.y.shape[1], 1))
         ends, weights = self.propagator.with_none_removed(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)

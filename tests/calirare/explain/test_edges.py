@@ -95,19 +95,16 @@ def test_a_graph_convolution_without_each_edge(graph, hops, layers):
 
 
 @pytest.mark.parametrize("at_once", [1 << 20, 7])
-@pytest.mark.parametrize(("dense", "small"), [(0.0, 0), (2.0, 0), (2.0, 1 << 20)])
-@pytest.mark.parametrize("copied", [0, 1e9])
 @pytest.mark.parametrize("hops", [1, 2])
-def test_incident_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied, dense, small, at_once):
-    """In float64, where dense products and sparse ones, and few entries or edges at a time, make the same."""
+def test_incident_edges_are_as_when_every_row_is_recomputed(monkeypatch, hops, at_once):
+    """In float64, however few entries or edges at a time."""
     task = with_weights(rare_task(), loops=True)
     edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(task, task.split.train), task)
     ends = edges_of(task, 20)
     own, edges.own = edges.own, None
     known = edges.effect(20, ends)[:, 1]
     edges.own = own
-    sizes = {"DENSE": dense, "SMALL": small, "ENTRIES": at_once, "NUMBERS": 1, "LOUDEST": 2, "MORE": 1}
-    for name, value in (sizes | {"COPIED": copied, "FEW": 4}).items():
+    for name, value in {"ENTRIES": at_once, "NUMBERS": 1, "LOUDEST": 2, "MORE": 1}.items():
         monkeypatch.setattr(incident_edge_ablation, name, value)
     assert known.abs().max() > 1e-3
     torch.testing.assert_close(edges.effect(20, ends)[:, 1], known, rtol=1e3 * EPS, atol=1e3 * EPS)
@@ -131,9 +128,9 @@ def test_incident_edges_among_many_neighbours(monkeypatch, hops, bound):
         incident_edge_ablation, "_turned", lambda inputs, start: made.append(inputs.numel()) or turned(inputs, start)
     )
     monkeypatch.setattr(incident_edge_ablation, "ROUNDING", max(bound, incident_edge_ablation.ROUNDING))
-    found = own.effect(20, ends[:, 1])
+    found = own.effect(20, ends[:, 1])[:, 0]
     torch.testing.assert_close(found, known, rtol=1e3 * EPS, atol=1e3 * EPS)
-    all_of_them = len(ends) ** 2 * len(own.head.weight)
+    all_of_them = len(ends) ** 2 * len(own.bias)
     assert sum(made) > all_of_them if bound > 1 else 0 < sum(made) < all_of_them / 2
 
 
@@ -158,9 +155,9 @@ def test_incident_edges_of_a_hub_cost_no_more_than_what_they_turn(monkeypatch, h
     monkeypatch.setattr(
         incident_edge_ablation, "_turned", lambda inputs, start: made.append(inputs.numel()) or turned(inputs, start)
     )
-    found = own.effect(0, ends[:, 1])
+    found = own.effect(0, ends[:, 1])[:, 0]
     torch.testing.assert_close(torch.cat([found[:20], found[-20:]]), known, rtol=1e3 * EPS, atol=1e3 * EPS)
-    assert 0 < sum(made) < 0.1 * len(ends) ** 2 * len(own.head.weight)
+    assert 0 < sum(made) < 0.1 * len(ends) ** 2 * len(own.bias)
 
 
 @pytest.mark.slow
