@@ -32,9 +32,7 @@ from calirare._util.torch_state import threads_for
 from calirare.curvature import (
     GcnLinearisation,
     Linearisation,
-    closed_form,
     gauss_newton,
-    gram,
     linearise,
     logit_differences,
     positive_inverse,
@@ -43,7 +41,7 @@ from calirare.curvature import (
 from calirare.explain.proximal_label_update import resting_gradients
 from calirare.leave_one_out import primal_directions, sampled_leverages
 from calirare.models import GcnFit
-from calirare_ext import ReceptiveField, SolverStatus, as_dense, part_of_field, solve_inverse_hvp
+from calirare_ext import ReceptiveField, SolverStatus, part_of_field, solve_inverse_hvp
 
 CLOSED_FORM = 6_000  # labels times k - 1, or parameters if they are fewer, up to which that matrix is factored
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
@@ -89,9 +87,11 @@ class NetworkLabels(abc.ABC):
         Returns:
             The first index is the label, which weighs what labels of its class weigh on average.
         """
-        parts, n_classes = [], logits.shape[1]
-        for own, z in zip(self._parts(more), logit_differences(logits).split(self._step), strict=True):
-            leverages, across = self.between(own, field)  # [c, w, w], [c, w, n, w]
+        parts, n_classes, width = [], logits.shape[1], self.error.shape[1]
+        for own, z in zip(self._jacobians(more), logit_differences(logits).split(self._step), strict=True):
+            solved = self.inverse_rows(own)
+            leverages = solved.view(-1, width, own.shape[1]) @ own.double().view(-1, width, own.shape[1]).mT
+            across = self._on(solved, field).view(len(z), width, -1, width)
             labels = torch.arange(n_classes).repeat_interleave(len(z))[:, None]
             every = (z.repeat(n_classes, 1)[:, None], leverages.repeat(n_classes, 1, 1))
             pull = resting_gradients(*every, self._worth[labels], labels).view(n_classes, *z.shape)
@@ -106,16 +106,6 @@ class NetworkLabels(abc.ABC):
         pull = resting_gradients(logit_differences(logits)[None], leverages, self._worth[y][None], y[None])
         moved = -self._on((pull.view(1, -1) @ solved), field)[0]
         return pad(moved.view(-1, self.error.shape[1]), (1, 0))
-
-    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
-        """Returns J_c H^-1 J_c^T of nodes c, float64 [c, w, w], and J_c H^-1 J_v^T of them and a field's, [c, w, n, w].
-
-        w = k - 1.
-        """
-        own, width = jacobian_at(self.fitted, more), self.error.shape[1]
-        solved = self.inverse_rows(own)
-        blocks = torch.bmm(solved.view(-1, width, own.shape[1]), own.double().view(-1, width, own.shape[1]).mT)
-        return blocks, self._on(solved, field).view(len(blocks), width, -1, width)
 
     @abc.abstractmethod
     def _without_each(self, field: ReceptiveField) -> Tensor:
@@ -169,8 +159,6 @@ class NetworkLabels(abc.ABC):
 class DualLabels(NetworkLabels):
     """By the inverse of B, of m (k - 1) rows; changes are K[v, T] times coefficients."""
 
-    _across: tuple[ReceptiveField, Tensor] | None = None
-
     @cached_property
     def inverse(self) -> Tensor:
         """B^-1, float64 [m (k - 1), m (k - 1)]."""
@@ -220,35 +208,6 @@ class DualLabels(NetworkLabels):
         for some, own in zip(by_label.split(self._step * width, 1), self._jacobians(labels), strict=True):
             out.addmm_(some, own.double(), alpha=-1)
         return out.div_(self.damping)
-
-    def between(self, more: ReceptiveField, field: ReceptiveField) -> tuple[Tensor, Tensor]:
-        """See `NetworkLabels.between`: by Woodbury's identity from kernels, where they cost less than Jacobians."""
-        if not self._by_kernels(more, field):
-            return super().between(more, field)
-        labels, width = self.linearised.field, self.error.shape[1]
-        if self._across is None or self._across[0] is not field:
-            self._across = field, self._kernel_between(labels, field)
-        own, known = (self._kernel_between(more, each) for each in (more, labels))
-        by_label = self._turned((self._rotated(known).flatten(1) @ self.inverse).T).T
-        across = self._kernel_between(more, field) - by_label @ self._across[1]
-        c = more.nodes.numel()
-        blocks = own.view(c, width, c, width).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-        blocks = blocks - torch.bmm(by_label.view(c, width, -1), known.view(c, width, -1).mT)
-        return blocks / self.damping, (across / self.damping).view(c, width, -1, width)
-
-    def _kernel_between(self, some: ReceptiveField, others: ReceptiveField) -> Tensor:
-        """Returns J J^T between the nodes of two fields, without a Jacobian, float64 [n (k - 1), m (k - 1)]."""
-        return kernel_between(self.fitted, some, others).flatten(2).flatten(0, 1)
-
-    def _by_kernels(self, more: ReceptiveField, field: ReceptiveField) -> bool:
-        """Returns whether kernels between nodes are there, and cost less than Jacobians."""
-        if not closed_form(self.linearised):
-            return False
-        wide, labels = self.fitted.model.layers()[0][0].shape[1], self.linearised.field
-        read = field.rows[0].numel() + labels.nodes.numel() + more.rows[0].numel()
-        wanted = field.nodes.numel() + labels.nodes.numel()
-        expensive = more.rows[0].numel() * read > more.nodes.numel() * wanted * wide
-        return not expensive and isinstance(field.features, Tensor)
 
 
 class PrimalLabels(NetworkLabels):
@@ -363,17 +322,6 @@ def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
     """Returns the Jacobian of the differences z_c - z_0 at a field's nodes, [n (k - 1), p]."""
     zeros = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
     return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], zeros).jacobian
-
-
-def kernel_between(fitted: GcnFit, some: ReceptiveField, others: ReceptiveField) -> Tensor:
-    """Returns J J^T between the nodes of two fields of dense features, without a Jacobian, [n, k - 1, m, k - 1]."""
-    layers = [(w.detach().double(), b.detach().double()) for w, b in fitted.model.layers()]
-    wide = [
-        ReceptiveField(each.rows, as_dense(each.features).double(), tuple(a.to(torch.float64) for a in each.blocks))
-        for each in (some, others)
-    ]
-    zeros = torch.zeros(others.nodes.numel(), dtype=torch.int64, device=others.nodes.device)
-    return gram(linearise(wide[1], layers, zeros), wide[0])
 
 
 def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:

@@ -13,11 +13,10 @@ from calirare.explain.network import ExplainableNetwork
 from calirare.explain.network_labels import TOLERANCE, DualLabels, IterativeLabels, PrimalLabels, jacobian_at
 from calirare.explain.proximal_label_update import resting_gradients
 from calirare.leave_one_out import ALO, leave_one_out
-from calirare.models import MlpTraining, minimise
+from calirare.models import minimise
 from calirare.models.gcn_fit import of_network
 from tests.calirare.explain.cases import calibrator
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
-from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_telling, assert_within
 
 SETS = [torch.tensor([0, 3, 7]), torch.tensor([1]), torch.arange(5, 13)]
@@ -156,25 +155,6 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, ever
     ):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
     assert max(made) == nodes_at_once
-
-
-@pytest.mark.parametrize("k", [2, 3])
-@pytest.mark.parametrize("nodes_at_once", [7, 1000])
-def test_labels_more_are_the_same_by_kernels_and_by_jacobians(monkeypatch, k, nodes_at_once):
-    """A perceptron on columns, whose nodes read nobody else: kernels cost the less."""
-    task = rare_task(n_classes=k)
-    model = ExplainableNetwork(MlpTraining(epochs=15).fit(task, task.split.train), task)
-    nodes, more = torch.arange(task.n_nodes).flip(0), torch.arange(20)
-    fields = [model.fitted.evaluation_field(model.graph, some) for some in (nodes, more)]
-    labels, z, made = DualLabels(model.fitted, model.fitted.weight_decay), model.logits(more), []
-    with monkeypatch.context() as patched:
-        patched.setattr(network_labels, "closed_form", lambda linearised: False)
-        known = labels.change_with(*fields, z)
-    monkeypatch.setattr(network_labels, "PASS", nodes_at_once * labels.linearised.n_parameters * (k - 1))
-    monkeypatch.setattr(network_labels, "jacobian_at", lambda *_: made.append(1))
-    found = labels.change_with(*fields, z)
-    torch.testing.assert_close(found, known, rtol=1e-4, atol=1e-5 * float(known.abs().max()))
-    assert not made
 
 
 def gradient(z: torch.Tensor, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
