@@ -216,7 +216,7 @@ def test_recalibrate_refuses_what_cannot_tell(run, finished, graph_file, later, 
     assert "method jackknife and map prior" in refused(finished[0], later)
     graph = rare_task(seed=1)
     unlabelled = Graph(graph.adjacency, graph.x)
-    assert "got 0 labels, 0 of them" in refused(run, file_of(unlabelled, tmp_path, "bare"))
+    assert "got 0 labels of 0 classes" in refused(run, file_of(unlabelled, tmp_path, "bare"))
     assert not (tmp_path / "new").exists()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from calirare._util.amounts import listed
 from calirare._util.console import Reporter
-from calirare._util.errors import InputError, one_line
+from calirare._util.errors import InputError
 from calirare.cli.options import spelled
 from calirare.cli.predict import scored_graph
 from calirare.graph import Graph
@@ -22,7 +22,6 @@ from calirare.run import (
 )
 
 TABLES_BEFORE = "tables and pictures of {} use the old calibrator; `calirare predict` writes its nodes again"
-MADE_BEFORE = "what was made of {} before, such as report.html, uses the old calibrator: make it again"
 
 
 def run(
@@ -48,15 +47,13 @@ def run(
         InputError: a file cannot be used, there are too few labels, or something must not be replaced.
     """
     _check(settings, graph, labels, out, overwrite)
-    saved, own = load(folder), None
+    saved = load(folder)
     with Reporter() as reporter:
-        if saved.settings.many:
-            own = _own(saved, graph if labels is not None else None, out, reporter)
         found = recalibrated(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
-        paths = found.replace(own) if out is None else found.save(out, graph=own, overwrite=overwrite)
+        paths = found.save(out, overwrite=overwrite)
     print(found.summary(), end="")
     if out is None:
-        print(f"note: {(MADE_BEFORE if saved.settings.many else TABLES_BEFORE).format(folder)}")
+        print(f"note: {TABLES_BEFORE.format(folder)}")
     for path in paths:
         print(path)
 
@@ -80,19 +77,6 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
         )
     if out is not None and out.exists() and not overwrite:
         raise InputError(f"recalibrate: {out} exists already: take another --out, or pass --overwrite to replace it")
-
-
-def _own(saved: SavedRun, graph: str | None, out: Path | None, reporter: Reporter) -> Graph | None:
-    """Returns the graph of a run of many classes, whose tables and pictures follow the maps; None where it is gone."""
-    own, why_not = saved.graph_if_there(graph)
-    if own is None and out is None:
-        raise InputError(
-            f"recalibrate: tables in {saved.folder} would use the old calibrator, as the run's own graph cannot be "
-            "read where it was: pass --out FOLDER for a run with only the calibrators, or put the graph back"
-        )
-    if own is None:
-        reporter.say(f"note: no tables and pictures are written: {one_line(why_not)}")
-    return own
 
 
 def _fresh(

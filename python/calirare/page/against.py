@@ -28,7 +28,6 @@ OF_CLASS = (
     ("precision", "precision"),
     ("mean_p_over_share", "mean P / share"),
 )
-OWN = {"own_graph": True}  # what a run that was not recalibrated has its calibrators of
 OTHER_NODES = "The runs are judged on different nodes: small differences of the measures mean nothing."
 
 
@@ -58,8 +57,10 @@ def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, 
         if here.settings.many:
             own = _of_classes(metrics, others, predictions, frame, here.class_names, same_tests)
         else:
-            fresh = _fresh(here), _fresh(there)
-            own = _of_alerts(metrics, others, predictions, frame, here.scorer.class_names, same_tests, fresh)
+            own = _of_alerts(metrics, others, predictions, frame, here.class_names, same_tests)
+        fresh = _fresh(here), _fresh(there)
+        own["measures"] += ((FRESH, *fresh),) if set(fresh) != {NO_FRESH} else ()
+        own["caveat"] = f"{own['caveat']} {_of_maps_before(fresh)}".strip()
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(there.folder, error) from error
     return {"name": there.folder.name, "settings": tuple(settings_that_differ(here, there))} | own
@@ -72,7 +73,6 @@ def _of_alerts(
     frame: pd.DataFrame,
     classes: tuple[str, ...],
     same_tests: bool,
-    fresh: tuple[str, str],
 ) -> dict[str, Any]:
     """Returns the comparison of two runs for a rare class."""
     both = _joined(predictions, frame)
@@ -86,11 +86,11 @@ def _of_alerts(
     }
     return {
         "same_nodes": len(both) == len(predictions) and bool(both["p_there"].notna().all()),
-        "measures": (*_measures(here, there), *([(FRESH, *fresh)] if set(fresh) != {NO_FRESH} else [])),
+        "measures": tuple(_measures(here, there)),
         "gained": tuple(_alerts(both[gained], "p_rare", classes)),
         "lost": tuple(_alerts(both[lost], "p_there", classes)),
         "counts": counts,
-        "caveat": f"{_caveat(here, there, same_tests)} {_of_maps_before(fresh)}".strip(),
+        "caveat": _caveat(here, there, same_tests),
     }
 
 
@@ -265,8 +265,6 @@ def _class_measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tup
     yield _row("labels trained on", [f"{run['graph']['labels_trained_on']:,}" for run in pair])
     yield _row("nodes judged on", [f"{run['n_judged']:,} {run['judged_on']}" for run in pair])
     yield _row("target", [_side(run) for run in pair])
-    if any("recalibrated" in run for run in pair):
-        yield _row(FRESH, [_fresh_of(run) for run in pair])
     reports = [run["report"][_side(run)] for run in pair]
     for key, label in TOGETHER:
         floor = f"{key}_noise_floor"
@@ -279,14 +277,6 @@ def _class_measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tup
 
 def _row(name: str, cells: list[str]) -> tuple[str, str, str]:
     return name, cells[0], cells[1]
-
-
-def _fresh_of(metrics: dict[str, Any]) -> str:
-    """Returns what fresh labels the maps of a run were fitted on (`calirare recalibrate`), or that they were not."""
-    facts = metrics.get("recalibrated")
-    if facts is None:
-        return NO_FRESH
-    return f"{amount(facts['labels'], 'label')} of {'its own graph' if facts['own_graph'] else facts['graph']}"
 
 
 def _side(metrics: dict[str, Any]) -> str:
@@ -333,11 +323,7 @@ def _class_caveat(here: dict[str, Any], there: dict[str, Any], same_tests: bool)
     told = list[str]()
     if _side(here) != _side(there):
         told.append("The runs have other targets, so that their probabilities are not of the same population.")
-    others = {facts["graph"] for run in (here, there) if not (facts := run.get("recalibrated", OWN))["own_graph"]}
-    if others and here.get("recalibrated") != there.get("recalibrated"):
-        told.append(f"Maps are of labels of {' and of '.join(sorted(others))}, where classes may be in other shares.")
     alike = all(here[key] == there[key] for key in ("judged_on", "n_judged"))
-    same = {"test": same_tests, "fresh": here.get("recalibrated") == there.get("recalibrated")}
-    if not alike or not same.get(here["judged_on"], True):
+    if not alike or (here["judged_on"] == "test" and not same_tests):
         told.append(OTHER_NODES)
     return " ".join(told)

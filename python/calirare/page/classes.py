@@ -9,8 +9,9 @@ import pandas as pd
 
 from calirare._util.amounts import amount, class_words
 from calirare._util.measure_tables import floor_of
+from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
-from calirare.page.content import sentence
+from calirare.page.content import EARLIER, sentence
 from calirare.page.picture import picture_of
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import variables_of
@@ -44,7 +45,7 @@ def class_values(saved: SavedRun, metrics: dict[str, Any], queue: pd.DataFrame) 
     return {
         "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
         **_verdict(metrics),
-        "lead": _lead(metrics, side),
+        "lead": _lead(metrics, side) + [EARLIER] * (saved.folder / RECALIBRATION).is_file(),
         "target": side,
         "together_head": head,
         "together": rows,
@@ -71,20 +72,7 @@ def _lead(metrics: dict[str, Any], side: str) -> list[str]:
     ]
     if metrics["choice"] is not None:
         lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
-    if "recalibrated" in metrics:
-        lines.append(_anew(metrics["recalibrated"]))
     return lines
-
-
-def _anew(facts: dict[str, Any]) -> str:
-    """Returns what a reader should know of a run whose maps were fitted on fresh labels."""
-    told = f"The calibrators were fitted again on {amount(facts['labels'], 'fresh label')}"
-    if facts["own_graph"]:
-        return f"{told} of the graph."
-    return (
-        f"{told} of {facts['graph']}: probabilities are right where classes are as common as there, and measures are "
-        "of these labels, cross-fitted."
-    )
 
 
 def _together(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -132,12 +120,6 @@ def _limits(metrics: dict[str, Any]) -> list[str]:
 
 def sliced_classes(graph: Graph, predictions: pd.DataFrame, metrics: dict[str, Any]) -> tuple[list[Slice], str]:
     """Returns the slices of the test nodes by their confidence, or why there are none."""
-    anew = metrics.get("recalibrated")
-    if anew is not None and not anew["own_graph"]:
-        return (
-            [],
-            f"the calibrators were fitted again on labels of {anew['graph']}, where classes may be in other shares",
-        )
     known = (predictions["split"] == "test") & (predictions["y"] != "")
     told = np.flatnonzero(known.to_numpy())
     if len(told) == 0:

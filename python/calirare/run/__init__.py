@@ -15,8 +15,7 @@ from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import PrevalenceRequest, Probabilities
-from calirare.run.recalibrating import recalibrated
-from calirare.run.recalibration import Recalibrated
+from calirare.run.recalibration import recalibrated
 from calirare.run.result import RareView
 from calirare.run.retrain import retrained
 from calirare.run.schema import Option, options_of, typed, words_for

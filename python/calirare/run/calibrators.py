@@ -41,97 +41,6 @@ from calirare.run.settings import Settings
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
 
 
-@dataclass(frozen=True, eq=False)
-class Calibrated:
-    """What calibration ends with.
-
-    Attributes:
-        calibrators: of each target; none without calibration.
-        notes: sentences a user should read.
-        check: predicted over observed rate, by calibrators without each label; None where labels cannot tell.
-        labelled: labels that represent the population, with P(rare) by such calibrators; None where there is none.
-        doubt: other doubts about P(rare) of unlabelled nodes, see `doubt_of`.
-    """
-
-    calibrators: dict[Target, Calibrator] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    check: PopulationCheck | None = None
-    labelled: Labelled | None = None
-    doubt: Doubt = NO_DOUBT
-
-
-def calibrate(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
-    """Returns the fitted calibrator of each target, and any doubt about P(rare)."""
-    if settings.method == "jackknife" and settings.calibration.map == "prior" and not settings.positive_only:
-        return _with_prior(data, settings, trained, out_of_fold)
-    if settings.positive_only:
-        found = _of_known(data, settings, trained.fitted, out_of_fold)
-    elif settings.method == "ts":
-        assert data.graph.y is not None
-        z, y = trained.logits[data.val], data.graph.y[data.val]
-        found = Calibrated({t: AffineCalibrator(with_bias=False, target=t).fit(z, y) for t in TARGETS})
-    else:
-        found = _free(data, settings, out_of_fold) if settings.method == "jackknife" else Calibrated()
-    return _with_leakage(data, settings, found)
-
-
-def _with_leakage(data: TrainingData, settings: Settings, found: Calibrated) -> Calibrated:
-    doubt = leakage(data, settings)
-    return replace(found, notes=(*found.notes, doubt.sentence), doubt=doubt)
-
-
-def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Calibrated:
-    """Returns Platt calibrators, or with few labels of the rarest class temperatures."""
-    calibrators: dict[Target, Calibrator] = {}
-    notes, chosen = list[str](), out_of_fold.usable(data.calibration_nodes)
-    assert out_of_fold.logits is not None
-    for target in TARGETS:
-        fitted = JackknifeCalibrator(target=target).fit(out_of_fold.logits[chosen], data.targets[chosen])
-        notes.append(fitted.note_)
-        calibrators[target] = fitted
-    if not data.val.numel():
-        notes.append(
-            "no validation nodes: the calibrator was fitted on the training nodes, which may be no random sample"
-        )
-    return Calibrated(calibrators, tuple(notes))
-
-
-def _with_prior(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
-    """Returns Platt calibrators with the prior that undoes what training did, and what labels say of their mean."""
-    fitted, k = trained.fitted, data.graph.n_classes
-    assert out_of_fold.logits is not None
-    known = torch.isfinite(out_of_fold.logits).all(1)
-    own, targets = out_of_fold.logits[known].double(), fitted.targets[known]
-    in_train = torch.arange(known.numel(), device=known.device) < known.numel() - data.val.numel()
-    on = resolved_calibrate_on(settings.calibration.calibrate_on, data.graph)
-    used, sampling = representative_labels(targets, in_train[known], k, calibrate_on=on)
-    shares = effective_shares(fitted.targets, fitted.sample_weights, k)
-    how = {"form_sd": FORM_SD}
-    if fitted.folded is None:  # intervals of one network are made under affine maps
-        how = {"slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD} if k == 2 else {}
-    of_target = {t: PriorPlattCalibrator(target=t, trained_shares=shares, **how) for t in TARGETS}
-    for one in of_target.values():
-        one.fit(own[used], targets[used], sampling=sampling)
-    calibrators: dict[Target, Calibrator] = {**of_target}
-    population, prevalence = of_target["population"], settings.calibration.prevalence
-    if prevalence is not None:
-        scored = trained.logits[data.user_graph.scored_nodes.to(trained.logits.device)]
-        calibrators["population"] = with_prevalence(population, scored.double(), prevalence)
-        note = f"mean P(rare) is {prevalence:g}, the prevalence that was said"
-        notes = (note, remaining_rare_note(data.graph, prevalence))
-        return _with_leakage(data, settings, Calibrated(calibrators, notes))
-    check, labelled, at = None, None, sampling.representative
-    if k == 2 and bool(at.any()) and len(targets[used]) > 1:
-        p = cross_fitted_probabilities(population, own[used], targets[used], sampling=sampling)
-        rare = targets[used][at] == 1
-        check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
-    drawn = at.to(own.device)
-    nodes = data.nodes.to(own.device)[known][used][drawn]
-    doubt = doubt_of(data, settings, fitted, population, own[used][drawn], nodes)
-    check = None if check is None else check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
-    return Calibrated(calibrators, (sampling.sentence, doubt.sentence), check, labelled, doubt)
-
-
 @dataclass(frozen=True)
 class Left:
     """What labels leave of the rare nodes that a prevalence stands for.
@@ -158,40 +67,133 @@ class Left:
         """Their share, of half a node at least."""
         return max(self.rare, 0.5) / self.without
 
+    @property
+    def sentence(self) -> str:
+        """What is left, for a user."""
+        return (
+            f"{self.labelled:,} of the {self.stands_for:,.0f} rare nodes that the prevalence stands for have a label: "
+            f"P(rare) is that of all nodes, and the odds of those without a label are {self.odds:.2g} times as high: "
+            f"expect {self.rare:,.0f} rare ones among these {self.without:,}, by which hits and misses are counted"
+        )
 
-def rare_left(graph: Graph, prevalence: float | None) -> Left | None:
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """What calibration ends with.
+
+    Attributes:
+        calibrators: of each target; none without calibration.
+        notes: sentences a user should read.
+        check: predicted over observed rate, by calibrators without each label; None where labels cannot tell.
+        labelled: labels that represent the population, with P(rare) by such calibrators; None where there is none.
+        doubt: other doubts about P(rare) of unlabelled nodes, see `leakage` and `doubt_of`.
+        left: what labels leave of the rare nodes of a given prevalence; None where it makes no difference.
+    """
+
+    calibrators: dict[Target, Calibrator] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    check: PopulationCheck | None = None
+    labelled: Labelled | None = None
+    doubt: Doubt = NO_DOUBT
+    left: Left | None = None
+
+
+def calibrate(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
+    """Returns the fitted calibrator of each target, and any doubt about P(rare)."""
+    leak = leakage(data, settings)
+    if settings.positive_only:
+        found = _of_known(data, settings, trained.fitted, out_of_fold)
+    elif settings.method == "ts":
+        assert data.graph.y is not None
+        assert data.graph.split is not None
+        val = data.graph.split.val
+        z, y = trained.logits[val], data.graph.y[val]
+        found = Calibrated({t: AffineCalibrator(with_bias=False, target=t).fit(z, y) for t in TARGETS})
+    elif settings.method != "jackknife":
+        found = Calibrated()
+    elif settings.calibration.map == "prior":
+        found = _with_prior(data, settings, trained, out_of_fold, checks=not leak.sentence)
+    else:
+        found = _free(data, settings, out_of_fold)
+    doubt = leak if leak.sentence else found.doubt
+    check = None if found.check is None else found.check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
+    return replace(found, notes=(*found.notes, doubt.sentence), check=check, doubt=doubt)
+
+
+def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Calibrated:
+    """Returns Platt calibrators, or with few labels of the rarest class temperatures."""
+    calibrators: dict[Target, Calibrator] = {}
+    notes, chosen = list[str](), out_of_fold.usable(data.calibration_nodes)
+    assert out_of_fold.logits is not None
+    for target in TARGETS:
+        fitted = JackknifeCalibrator(target=target).fit(out_of_fold.logits[chosen], data.targets[chosen])
+        notes.append(fitted.note_)
+        calibrators[target] = fitted
+    assert data.graph.split is not None
+    if not data.graph.split.val.numel():
+        notes.append(
+            "no validation nodes: the calibrator was fitted on the training nodes, which may be no random sample"
+        )
+    return Calibrated(calibrators, tuple(notes))
+
+
+def _with_prior(
+    data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold, *, checks: bool
+) -> Calibrated:
+    """Returns Platt calibrators with the prior that undoes what training did, and what labels say of their mean."""
+    fitted, k = trained.fitted, data.graph.n_classes
+    assert out_of_fold.logits is not None
+    known = torch.isfinite(out_of_fold.logits).all(1)
+    own, targets = out_of_fold.logits[known].double(), fitted.targets[known]
+    assert data.graph.split is not None
+    in_train = torch.arange(known.numel(), device=known.device) < data.graph.split.train.numel()
+    on = resolved_calibrate_on(settings.calibration.calibrate_on, data.graph)
+    used, sampling = representative_labels(targets, in_train[known], k, calibrate_on=on)
+    shares = effective_shares(fitted.targets, fitted.sample_weights, k)
+    how = {"form_sd": FORM_SD}
+    if fitted.folded is None:  # intervals of one network are made under affine maps
+        how = {"slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD} if k == 2 else {}
+    of_target = {t: PriorPlattCalibrator(target=t, trained_shares=shares, **how) for t in TARGETS}
+    for one in of_target.values():
+        one.fit(own[used], targets[used], sampling=sampling)
+    calibrators: dict[Target, Calibrator] = {**of_target}
+    population, prevalence = of_target["population"], settings.calibration.prevalence
+    if prevalence is not None:
+        scored = trained.logits[data.user_graph.scored_nodes.to(trained.logits.device)]
+        calibrators["population"] = with_prevalence(population, scored.double(), prevalence)
+        left, note = rare_left(data.graph, prevalence), f"mean P(rare) is {prevalence:g}, the given prevalence"
+        return Calibrated(calibrators, (note, "" if left is None else left.sentence), left=left)
+    check, labelled, at = None, None, sampling.representative
+    if k == 2 and bool(at.any()) and len(targets[used]) > 1:
+        p = cross_fitted_probabilities(population, own[used], targets[used], sampling=sampling)
+        rare = targets[used][at] == 1
+        check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
+    doubt, drawn = NO_DOUBT, at.to(own.device)
+    if checks and k == 2:
+        nodes = data.nodes.to(own.device)[known][used][drawn]
+        doubt = doubt_of(data, settings, fitted, population, own[used][drawn], nodes)
+    return Calibrated(calibrators, (sampling.sentence,), check, labelled, doubt)
+
+
+def rare_left(graph: Graph, prevalence: float) -> Left | None:
     """Returns what is left where many of the rare nodes that a prevalence stands for have a label, else None.
 
     P(rare) is that of the population, nodes with a label among it. If s_c of class c have one, the odds of a node
     without are (1 - s_1) / (1 - s_0) times those of all nodes with its logits.
 
     Args:
-        graph: the graph, its labels those of a rare class and the rest.
-        prevalence: share of the rare class among all scored nodes; None: it was not said.
+        graph: the graph, its labels those of a rare class and the other.
+        prevalence: proportion of the rare class among all scored nodes.
     """
-    if prevalence is None:
-        return None
     assert graph.y is not None
     labels = graph.y[graph.scored_nodes]
     n, rare, rest = len(labels), int((labels == 1).sum()), int((labels == 0).sum())
     without, stands_for = n - rare - rest, prevalence * n
     left, others = stands_for - rare, n - stands_for - rest
-    if 2 * without < n or others <= 0:  # what is left would be the error of the prevalence that was said
+    if 2 * without < n or others <= 0:  # what is left would be the error of the given prevalence
         return None
     odds = left / stands_for / (others / (n - stands_for))
     return None if odds > MOSTLY else Left(rare, stands_for, without, max(odds, 0.0))
-
-
-def remaining_rare_note(graph: Graph, prevalence: float) -> str:
-    """Returns a note on what is left, see `rare_left`, else ""."""
-    left = rare_left(graph, prevalence)
-    if left is None:
-        return ""
-    return (
-        f"{left.labelled:,} of the {left.stands_for:,.0f} rare nodes that the prevalence stands for have a label: "
-        f"P(rare) is that of all nodes, and the odds of those without a label are {left.odds:.2g} times as high: "
-        f"expect {left.rare:,.0f} rare ones among these {left.without:,}, by which hits and misses are counted"
-    )
 
 
 def _of_known(data: TrainingData, settings: Settings, fitted: Fitted, out_of_fold: OutOfFold) -> Calibrated:

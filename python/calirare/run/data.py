@@ -34,6 +34,7 @@ class TrainingData:
         raw_graph: the same with the columns as they were given, on the CPU.
         features: maps the columns of `raw_graph`.
         nodes: the labels that train, int64 [m]: the training nodes, with method "jackknife" the validation nodes too.
+        targets: their classes, int64 [m].
         calibration_nodes: which of them represent the population, drawn at random and not so many per class, bool [m].
         kind: with task "classes" the name of the second class, which tests of two classes name; else None.
     """
@@ -43,27 +44,16 @@ class TrainingData:
     raw_graph: Graph
     features: FeatureMap
     nodes: Tensor
+    targets: Tensor
     calibration_nodes: Tensor
     kind: str | None
-
-    @property
-    def targets(self) -> Tensor:
-        """Classes of the labels that train, int64 [m]."""
-        assert self.graph.y is not None
-        return self.graph.y[self.nodes]
-
-    @property
-    def val(self) -> Tensor:
-        """The validation nodes, int64."""
-        assert self.graph.split is not None
-        return self.graph.split.val
 
     def to(self, device: torch.device) -> TrainingData:
         """Returns the data on another device."""
         graph = self.graph.to(device)
         user_graph = graph if self.user_graph is self.graph else self.user_graph.to(device)
-        nodes, chosen = self.nodes.to(device), self.calibration_nodes.to(device)
-        return replace(self, graph=graph, user_graph=user_graph, nodes=nodes, calibration_nodes=chosen)
+        labels = {name: getattr(self, name).to(device) for name in ("nodes", "targets", "calibration_nodes")}
+        return replace(self, graph=graph, user_graph=user_graph, **labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,10 +131,11 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
     assert split is not None
     assert trained.y is not None
     nodes = torch.cat([split.train, split.val]) if settings.method == "jackknife" else split.train
+    targets = trained.y[nodes]
     _check_validation(graph, settings)
     if not settings.positive_only:
         check_prevalence(graph, settings.calibration.prevalence)
-    _check_provable(settings.decision, int((trained.y[nodes] == 1).sum()))
+    _check_provable(settings.decision, int((targets == 1).sum()))
     features = FeatureMap.fit(
         trained, data.scale, impute=data.impute, one_hot=data.one_hot, nodes=nodes, seed=settings.seed % 2**32
     )
@@ -154,7 +145,7 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
     if not bool(chosen.any()):
         chosen[:] = True
     kind = graph.class_names[1] if settings.many else None
-    return TrainingData(mapped, user_graph, graph, features, nodes, chosen, kind)
+    return TrainingData(mapped, user_graph, graph, features, nodes, targets, chosen, kind)
 
 
 def _with_negatives(graph: Graph, settings: Settings) -> Graph:

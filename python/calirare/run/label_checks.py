@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -29,39 +31,31 @@ MOST_COLUMNS = 1_000  # that are looked at
 def doubt_of(
     data: TrainingData, settings: Settings, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor
 ) -> Doubt:
-    """Returns any doubt about P(rare) of unlabelled nodes: target leakage, or labels that are no random sample.
+    """Returns any doubt that the labels are a random sample of the nodes.
 
     Args:
         data: the run's.
         settings: the run's.
         fitted: the detector.
         population: its calibrator.
-        own: out-of-fold logits of the labels that represent the population, [m, k].
+        own: out-of-fold logits of the labels that represent the population, [m, 2].
         nodes: that have them, int64 [m].
     """
-    doubt = leakage(data, settings)
-    if doubt.sentence or data.graph.n_classes > 2:
-        return doubt
-    others = _without_label(data, settings.seed, own.device)
-    if not others.numel():
-        return NO_DOUBT
-    if settings.calibration.calibrate_on == "all":
-        return _of_equal_numbers(torch.bincount(data.targets[torch.isin(data.nodes, nodes)], minlength=2))
-    if settings.calibration.calibrate_on != "auto" or not nodes.numel():
-        return NO_DOUBT
-    why = _why_no_sample(data, settings.seed, fitted, population, own, nodes, others)
+    on, others = settings.calibration.calibrate_on, _without_label(data, settings.seed, own.device)
+    why = ""
+    if others.numel() and on == "all":
+        why = _of_equal_numbers(torch.bincount(data.targets[torch.isin(data.nodes, nodes)], minlength=2))
+    elif others.numel() and on == "auto" and nodes.numel():
+        why = _why_no_sample(data, settings.seed, fitted, population, own, nodes, others)
     return Doubt(why, "caution") if why else NO_DOUBT
 
 
-def _of_equal_numbers(counts: Tensor) -> Doubt:
+def _of_equal_numbers(counts: Tensor) -> str:
     """Returns a doubt about labels that should be a random sample but have equal class counts."""
     number = int(counts[0])
     if number != int(counts[1]) or number < 2:
-        return NO_DOUBT
-    return Doubt(
-        f"both classes have the same number of labels, {number}: labels sampled per class are no random sample",
-        "caution",
-    )
+        return ""
+    return f"both classes have the same number of labels, {number}: labels sampled per class are no random sample"
 
 
 def _without_label(data: TrainingData, seed: int, device: torch.device) -> Tensor:
@@ -93,14 +87,13 @@ def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:
     """Returns what gives labels of a class away, in a sentence with its name; empty where nothing does."""
     graph, nodes = data.raw_graph, data.nodes
     rare = (data.targets == k).cpu().numpy()
-    for i in range(graph.n_features) if _looked_at(graph) else ():
-        names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
-        found = find_leakage(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
+    for name, own, rest, categories in _columns(graph, nodes, others):
+        found = find_leakage(own, rare, rest, categories or ())
         if found is not None:
-            return found.sentence(f"the column {_name(graph, i)!r}", "leave the column out (--leave-out)", kind)
-    own, rest = _neighbours(graph, nodes), _neighbours(graph, others)
-    for what, numbers in own.items():
-        found = find_leakage(numbers, rare, rest[what], ())
+            return found.sentence(f"the column {name!r}", "leave the column out (--leave-out)", kind)
+    numbers, those = _neighbours(graph, nodes), _neighbours(graph, others)
+    for what in numbers:
+        found = find_leakage(numbers[what], rare, those[what], ())
         if found is not None:
             return found.sentence(f"the {what}", "leave the edges out that came or went with it", kind)
     return ""
@@ -117,17 +110,18 @@ def _neighbours(graph: Graph, nodes: Tensor) -> dict[str, NumpyArray]:
     return found
 
 
-def _looked_at(graph: Graph) -> bool:
-    return isinstance(graph.x, Tensor) and 0 < graph.n_features <= MOST_COLUMNS
-
-
-def _column_at(graph: Graph, i: int, nodes: Tensor) -> NumpyArray:
-    assert isinstance(graph.x, Tensor)
-    return graph.x[:, i][nodes.to(graph.x.device)].double().cpu().numpy()
-
-
-def _name(graph: Graph, i: int) -> str:
-    return graph.feature_names[i] if graph.feature_names else str(i)
+def _columns(
+    graph: Graph, nodes: Tensor, others: Tensor
+) -> Iterator[tuple[str, NumpyArray, NumpyArray, tuple[str, ...] | None]]:
+    """Yields the name of each column, its values at nodes and at others, and its categories; None: numbers."""
+    if not isinstance(graph.x, Tensor) or graph.n_features > MOST_COLUMNS:
+        return
+    for i in range(graph.n_features):
+        values = graph.x[:, i]
+        own, rest = (values[some.to(values.device)].double().cpu().numpy() for some in (nodes, others))
+        categorical = bool(graph.columns) and graph.columns[i].kind == "categorical"
+        name = graph.feature_names[i] if graph.feature_names else str(i)
+        yield name, own, rest, graph.columns[i].categories if categorical else None
 
 
 def _why_no_sample(
@@ -192,10 +186,7 @@ def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> tuple[UnseenValues, 
     degrees = graph.adjacency.indptr.diff()
     own, rest = (degrees[some.to(degrees.device)].double().cpu().numpy() for some in (nodes, others))
     found = [(unseen_values(own, rest, named=False), DEGREE)]
-    for i in range(graph.n_features) if _looked_at(graph) else ():
-        named = bool(graph.columns) and graph.columns[i].kind == "categorical"
-        found.append(
-            (unseen_values(_column_at(graph, i, nodes), _column_at(graph, i, others), named=named), _name(graph, i))
-        )
+    for name, here, there, categories in _columns(graph, nodes, others):
+        found.append((unseen_values(here, there, named=categories is not None), name))
     doubtful = [pair for pair in found if pair[0].doubtful(len(found))]
     return max(doubtful, key=lambda pair: pair[0].beyond_chance, default=None)

@@ -1,47 +1,54 @@
-"""A saved run on fresh labels: what these say of its probabilities before and after, and the run with new maps."""
+"""A saved run's calibrators fitted again on fresh labels, and what these say of its probabilities before and after."""
 
 from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, listed
 from calirare._util.arrays import brief
-from calirare._util.errors import cut
-from calirare._util.files import parse_json, read_text
+from calirare._util.errors import InputError, cut
 from calirare._util.output import fresh_files, fresh_folder
-from calirare._util.run_files import RECALIBRATION, check_as_written, listed_files
+from calirare._util.run_files import RECALIBRATION
 from calirare._util.torch_state import plain_torch
-from calirare.calibration import Target
-from calirare.drift import Drift
-from calirare.graph import Graph
-from calirare.metrics import PopulationCheck, brier, nll
-from calirare.run.deciding import Decided
+from calirare.calibration import (
+    NO_DOUBT,
+    Calibrator,
+    JackknifeCalibrator,
+    PriorPlattCalibrator,
+    Target,
+    cross_fitted_probabilities,
+)
+from calirare.calibration.decisions import Labelled
+from calirare.drift import Drift, Reference
+from calirare.graph import Graph, find_name, same_but_labels
+from calirare.metrics import PopulationCheck, brier, nll, population_check
+from calirare.models import match_nodes
+from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
-from calirare.run.judging import RAW, Judged
 from calirare.run.model_file import write_model
-from calirare.run.outcome import Outcome
+from calirare.run.probabilities import p_rare
+from calirare.run.scoring import Say, to_stderr
 from calirare.run.summary import WIDTH
 
 LOG = "log.txt"
-OF_DETECTOR = ("graph", "agreement", "choice")  # of metrics.json: what a map does not change
 NAME = 24  # characters of a class in the summary
 
 
 @dataclass(frozen=True, eq=False)
 class RareRecalibrated:
-    """What fresh labels say of a rare class alone.
+    """What fresh labels show of a rare class.
 
     Attributes:
-        before: mean P(rare) over the share observed, by the maps as they were.
-        after: the same by maps fitted on fresh labels, each label by one without it.
+        before: predicted over observed rate, by the calibrators as they were.
+        after: the same by calibrators fitted on fresh labels, each label by one without it.
         thresholds: of the decision before and after.
         decision: what to expect in the fresh graph.
     """
@@ -54,28 +61,27 @@ class RareRecalibrated:
 
 @dataclass(frozen=True, eq=False)
 class Recalibrated:
-    """What fresh labels say of a run, and the run with maps fitted on them.
+    """What fresh labels show of a run, and the run with calibrators fitted on them.
 
     Attributes:
-        run: with new maps, and a new threshold where the decision's rule depends on them; graphs are held against the
-            fresh one from now on, since its probabilities are right there. The detector is the old one.
+        run: with new calibrators, and a new threshold where the decision's rule depends on them. Graphs are compared
+            with the fresh one from now on, since its probabilities are right there. The detector is the old one.
         graph: name of the fresh graph.
+        own_graph: whether it is the run's own.
         y: the fresh labels, int64 [m].
-        nodes: of the run's own graph, whose labels they are, int64 [m]; None: they are another graph's.
-        before: P of each fresh label by the population's map as it was, float64 [m, k].
-        after: by new maps without the label, for the population and with many classes for each target and before
-            calibration ("raw"), each float64 [m, k].
+        before: P of each fresh label by the population's calibrator as it was, float64 [m, k].
+        after: by a new one without the label, likewise.
         drift: how the fresh graph differs from the run's own.
         notes: sentences a user should read.
-        rare: what they say of a rare class; None where every class is taken as it is.
+        rare: what they show of a rare class; None where every class is taken as it is.
     """
 
     run: SavedRun
     graph: str
+    own_graph: bool
     y: Tensor
-    nodes: Tensor | None
     before: Tensor
-    after: dict[str, Tensor]
+    after: Tensor
     drift: Drift
     notes: tuple[str, ...] = ()
     rare: RareRecalibrated | None = None
@@ -90,37 +96,35 @@ class Recalibrated:
     @property
     def losses(self) -> tuple[float, float]:
         """Log loss of the fresh labels before and after."""
-        return float(nll(self.y, self.before)), float(nll(self.y, self.after["population"]))
+        return float(nll(self.y, self.before)), float(nll(self.y, self.after))
 
     def measures(self) -> dict[str, dict[str, Any]]:
         """Returns log loss, Brier score, accuracy and mean P of each class, of the fresh labels before and after."""
-        names, out = self.run.class_names, dict[str, dict[str, Any]]()
-        for side, p, loss in zip(
-            ("before", "after"), (self.before, self.after["population"]), self.losses, strict=True
-        ):
-            out[side] = {
-                "log_loss": loss,
+        return {
+            side: {
+                "log_loss": float(nll(self.y, p)),
                 "brier": float(brier(self.y, p)),
                 "accuracy": float((p.argmax(1) == self.y).double().mean()),
-                "mean_p": dict(zip(names, p.mean(0).tolist(), strict=True)),
+                "mean_p": dict(zip(self.run.class_names, p.mean(0).tolist(), strict=True)),
             }
-        return out
+            for side, p in (("before", self.before), ("after", self.after))
+        }
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns a few lines for a person."""
         if self.rare is not None:
             return "\n".join([*self._rare_lines(self.rare), *self._warnings()]) + "\n"
-        told, names = self.measures(), self.run.class_names
-        was, now = told["before"], told["after"]
+        was, now = self.measures().values()
+        counts = self._counts()
         head = f"{'class':<{NAME}} {'labels':>8} {'share':>8} {'P before':>9} {'P after':>9}"
-        lines = [f"{amount(len(self.y), 'fresh label')} of {amount(len(names), 'class', 'classes')}", head]
-        for name, n in zip(names, self._counts(), strict=True):
+        lines = [f"{amount(self.labels, 'fresh label')} of {amount(len(counts), 'class', 'classes')}", head]
+        for name, n in counts.items():
             means = f"{was['mean_p'][name]:>9.4f} {now['mean_p'][name]:>9.4f}"
-            lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / len(self.y):>8.4f} {means}")
+            lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / self.labels:>8.4f} {means}")
         for key, label in (("log_loss", "log loss"), ("brier", "Brier score"), ("accuracy", "accuracy")):
             lines.append(f"{label:<{NAME + 18}} {was[key]:>9.4f} {now[key]:>9.4f}")
-        said = ["P: its mean over the fresh labels; after: cross-fitted", *self._warnings()]
-        return "\n".join([*lines, *(row for each in said for row in textwrap.wrap(each, width))]) + "\n"
+        notes = ["P: its mean over the fresh labels; after: cross-fitted", *self._warnings()]
+        return "\n".join([*lines, *(row for each in notes for row in textwrap.wrap(each, width))]) + "\n"
 
     def _rare_lines(self, rare: RareRecalibrated) -> list[str]:
         (was, now), (old, new) = self.losses, rare.thresholds
@@ -142,121 +146,161 @@ class Recalibrated:
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
-        counts, sides = dict(zip(self.run.class_names, self._counts(), strict=True)), self.measures()
+        counts, sides = self._counts(), self.measures()
         facts = {
             "graph": self.graph,
             "labels": self.labels,
             "drift": self.drift.to_mapping(),
-            "own_graph": self.nodes is not None,
+            "own_graph": self.own_graph,
             "labels_of": counts,
             "shares": {name: n / self.labels for name, n in counts.items()},
         }
         if self.rare is None:
             return facts | {"task": "classes"} | sides
-        checks = zip(sides, (self.rare.before, self.rare.after), self.rare.thresholds, strict=True)
+        checks = zip(sides.values(), (self.rare.before, self.rare.after), self.rare.thresholds, strict=True)
         for side, check, threshold in checks:
-            said = {"verdict": check.verdict, "sentence": check.sentence, "threshold": threshold}
-            sides[side] |= check.numbers() | said
+            side |= check.numbers()
+            side |= {"verdict": check.verdict, "sentence": check.sentence, "threshold": threshold}
         return facts | sides | {"decision": self.rare.decision.to_mapping()}
 
-    def save(self, path: str | Path, *, graph: Graph | None = None, overwrite: bool = False) -> list[Path]:
-        """Writes the run into a folder of its own; returns its files.
+    def _counts(self) -> dict[str, int]:
+        names = self.run.class_names
+        return dict(zip(names, torch.bincount(self.y, minlength=len(names)).tolist(), strict=True))
+
+    @plain_torch()
+    def save(self, path: str | Path | None = None, *, overwrite: bool = False) -> list[Path]:
+        """Writes the run into a folder of its own, without tables and pictures; returns the files written.
 
         Args:
-            path: the folder.
-            graph: the run's own (`SavedRun.graph`), of many classes; None: there are no tables and pictures in the
-                folder, which scores graphs all the same.
-            overwrite: replace a run that is there.
+            path: the folder; None: the run's own, where the new calibrators replace the old ones and all else stays.
+            overwrite: replace a run that is in the folder.
 
         Raises:
             InputError: the folder exists and must not be replaced, or cannot be written.
         """
-        path, old = Path(path), self.run.folder
-        with fresh_folder(path, overwrite=overwrite) as folder:
-            for name in (CONFIG, LABELS, LOG):
-                if (old / name).is_file():
-                    (folder / name).write_bytes((old / name).read_bytes())
-            self._write(folder, graph)
+        run, own = self.run, self.run.folder
+        where = own if path is None else Path(path)
+        with (
+            fresh_files(own, f"recalibrate: {own}", own=True)
+            if path is None
+            else fresh_folder(where, overwrite=overwrite)
+        ) as folder:
+            for name in (CONFIG, LABELS, LOG) if path is not None else ():
+                if (own / name).is_file():
+                    (folder / name).write_bytes((own / name).read_bytes())
+            write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / MODEL)
+            write_json(self.to_mapping(), folder / RECALIBRATION)
             names = sorted(each.name for each in folder.iterdir())
-        return [path / name for name in names]
+        return [where / name for name in names]
 
-    def replace(self, graph: Graph | None = None) -> list[Path]:
-        """Puts the new maps into the run's own folder; returns the files written.
 
-        Args:
-            graph: the run's own (`SavedRun.graph`), of many classes, whose tables and pictures follow; None: all else
-                stays.
+@plain_torch()
+def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibrated:
+    """Returns a run with its calibrators fitted on the labels of a graph, and what these show before and after.
 
-        Raises:
-            InputError: a file cannot be written.
-        """
-        with fresh_files(self.run.folder, f"recalibrate: {self.run.folder}", own=True) as folder:
-            self._write(folder, graph)
-            names = sorted(each.name for each in folder.iterdir())
-        return [self.run.folder / name for name in names]
+    The new calibrators are of the kind that the training fitted, with the same priors; the detector stays as it is.
 
-    def outcome(self, graph: Graph) -> Outcome:
-        """Returns the run's own graph of many classes under the new maps.
+    Args:
+        saved: with calibrators; of a rare class with ones that have a prior.
+        graph: with labels drawn at random: they stand for its population. With many classes these go by their names,
+            and some may have no label. In the run's own graph, which may have got more labels, those that trained are
+            left out.
+        say: takes notes.
 
-        It is judged by its labelled test nodes that are not among the fresh labels; where there is none, or the labels
-        are another graph's, by the fresh labels, each by maps without it.
+    Raises:
+        InputError: the run has other calibrators or none, a label is none of its classes, or labels of two classes that
+            it has not seen are missing.
+    """
+    scorer, many, graph = saved.scorer, saved.settings.many, graph.to("cpu")
+    _check_calibrators(saved)
+    if many:
+        graph = _by_class_name(graph, saved.class_names)
+    prepared, own = scorer.prepared(graph, say), same_but_labels(graph, saved.fingerprint)
+    trained = scorer.fit.nodes.cpu()
+    nodes, y = _labelled(prepared, saved, trained if own else trained[:0])
+    if own:
+        n = amount(len(trained), "label")
+        say(f"note: this is the graph the run was trained on: the {n} that trained are left out")
+    logits = match_nodes(scorer.fit, prepared, say).logits_of(prepared).double()
+    fresh, old = logits[nodes], scorer.calibrators
+    maps: dict[Target, Calibrator] = {
+        t: (type(c) if many else PriorPlattCalibrator)(**c.get_params()).fit(fresh, y) for t, c in old.items()
+    }
+    before, after = old["population"].transform(fresh), cross_fitted_probabilities(old["population"], fresh, y)
+    rare, threshold, doubt, notes = None, scorer.threshold, scorer.doubt, tuple[str, ...]()
+    # Of a rare class a reference holds P(rare) of every node.
+    p, new_p, place = torch.zeros(len(logits)), torch.zeros(len(logits)), torch.arange(0)
+    if many:
+        notes = tuple(dict.fromkeys(_notes(maps, y, saved.class_names)))
+    else:
+        known = Labelled(after[:, 1].cpu().numpy(), y.cpu().numpy())
+        decision = decided(scorer.settings.decision, prepared, logits, maps, known, int(y.sum()))
+        checks = population_check(y, before[:, 1]), population_check(y, after[:, 1])
+        threshold, doubt = decision.threshold, NO_DOUBT
+        rare = RareRecalibrated(*checks, (scorer.threshold, threshold), decision)
+        p, new_p, place = p_rare(logits, old), p_rare(logits, maps), torch.arange(graph.n_nodes)
+    drift = scorer.reference.compare(graph, scorer.features, p)
+    reference = Reference.of(graph, scorer.features, new_p, place)
+    new = dataclasses.replace(scorer, calibrators=maps, reference=reference, threshold=threshold, doubt=doubt)
+    return Recalibrated(dataclasses.replace(saved, scorer=new), graph.name, own, y, before, after, drift, notes, rare)
 
-        Args:
-            graph: the run's own (`SavedRun.graph`).
-        """
-        run, own = self.run, self._with_labels(graph.to("cpu"))
-        mapped, scorer = run.mapped(own), run.scorer
-        logits = run.fit.logits_of(mapped)
-        found = Outcome(own, run.settings, run.fit, logits, None, scorer.calibrators, None, None, mapped=mapped)
-        found = dataclasses.replace(found, features=scorer.features, damping=scorer.damping)
-        split, y = own.split, own.y
-        assert split is not None
-        assert y is not None
-        if self.nodes is not None:
-            left = split.test[(y[split.test] >= 0) & ~torch.isin(split.test, self.nodes)]
-            if left.numel():
-                targets: dict[str, Target | None] = {RAW: None} | {str(t): t for t in scorer.calibrators}
-                p = {side: found.mapped_logits(logits[left], target) for side, target in targets.items()}
-                return dataclasses.replace(found, judge=Judged("test", y[left], p))
-        return dataclasses.replace(found, judge=Judged("fresh", self.y, self.after))
 
-    def _with_labels(self, graph: Graph) -> Graph:
-        """Returns the run's own graph with the fresh labels that are its own."""
-        if self.nodes is None:
-            return graph
-        assert graph.y is not None
-        return dataclasses.replace(graph, y=graph.y.index_copy(0, self.nodes, self.y), trusted=True)
-
-    def _counts(self) -> list[int]:
-        return [int(n) for n in torch.bincount(self.y, minlength=len(self.run.class_names))]
-
-    @plain_torch()
-    def _write(self, folder: Path, graph: Graph | None) -> None:
-        run = self.run
-        write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / MODEL)
-        write_json(self.to_mapping(), folder / RECALIBRATION)
-        if graph is not None:
-            outcome = self.outcome(graph)
-            outcome.write_tables(folder, self._metrics(outcome))
-
-    def _metrics(self, outcome: Outcome) -> dict[str, Any]:
-        """Returns metrics.json: what the old one says of the detector, and measures of the new maps."""
-        old = _metrics_of(self.run.folder)
-        m, whose = amount(len(self.y), "fresh label"), "its own graph" if self.nodes is not None else self.graph
-        anew = (
-            f"the calibrators were fitted again on {m} of {whose} (calirare recalibrate): other notes on calibration "
-            "labels are about the training"
+def _check_calibrators(saved: SavedRun) -> None:
+    """Raises an InputError where a run has no calibrator, or of a rare class none with a prior."""
+    maps = saved.scorer.calibrators
+    prior = isinstance(maps.get("population"), PriorPlattCalibrator) and len(saved.class_names) == 2
+    if not (bool(maps) if saved.settings.many else prior):
+        what = "calibrator" if saved.settings.many else "calibrator with a prior for two classes"
+        raise InputError(
+            f"recalibrate: run {saved.folder} has no {what}, its method is {saved.settings.method} and its map "
+            f"{saved.settings.calibration.map}: train with method jackknife and map prior"
         )
-        facts = {"graph": self.graph, "labels": len(self.y), "own_graph": self.nodes is not None}
-        kept = {name: old[name] for name in OF_DETECTOR if name in old}
-        notes = list(dict.fromkeys([anew, *self.notes, *old.get("notes", ())]))
-        return outcome.metrics | kept | {"notes": notes, "recalibrated": facts}
 
 
-def _metrics_of(folder: Path) -> dict[str, Any]:
-    """Returns metrics.json of a run; of one that was recalibrated where its graph was gone, which has none, nothing."""
-    listed = listed_files(folder) or {}
-    if RECALIBRATION in listed and "metrics.json" not in listed:
-        return {}
-    check_as_written(folder, ("metrics.json",))
-    return cast(dict[str, Any], parse_json(read_text(folder / "metrics.json")))
+def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:
+    """Returns a graph whose labels are numbers of a run's classes, which go by their names."""
+    if graph.y is None:
+        return graph
+    places = [find_name(name, names) for name in graph.class_names]
+    found = torch.bincount(graph.y[graph.y >= 0], minlength=graph.n_classes)
+    every = zip(graph.class_names, found.tolist(), places, strict=True)
+    strange = [name for name, n, place in every if n and place is None]
+    if strange:
+        shown = ", ".join(repr(name) for name in names[:6]) + (", .." if len(names) > 6 else "")
+        raise InputError(
+            f"recalibrate: graph {graph.name!r}: labels must be of the run's classes {shown}, got {strange[0]!r}: fix "
+            "or remove such labels"
+        )
+    numbers = torch.tensor([-1 if place is None else place for place in places] + [-1], dtype=torch.int64)
+    return dataclasses.replace(graph, y=numbers[graph.y], split=None, class_names=tuple(names), trusted=True)
+
+
+def _labelled(graph: Graph, saved: SavedRun, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the labelled nodes that have not been seen, and their labels, of two classes at least."""
+    nodes = torch.empty(0, dtype=torch.int64) if graph.y is None else (graph.y >= 0).nonzero().flatten()
+    nodes = nodes[~torch.isin(nodes, seen.to(nodes.device))]
+    y = nodes if graph.y is None else graph.y[nodes]
+    n = int(y.unique().numel())
+    if n >= 2:
+        return nodes, y
+    got = f"{amount(len(y), 'label')} of {amount(n, 'class', 'classes')}"
+    if seen.numel() and saved.settings.positive_only:
+        raise InputError(
+            f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but with labels "
+            f"positive-only those without one did too, drawn at random ({seen.numel():,} in all), which leaves "
+            f"{got}: give another graph's labels (--graph), or train with --labels all"
+        )
+    raise InputError(
+        f"recalibrate: graph {graph.name!r} must have labels of two classes at least that the run has not seen, got "
+        f"{got}: add labels"
+    )
+
+
+def _notes(maps: dict[Target, Calibrator], y: Tensor, names: Sequence[str]) -> Iterator[str]:
+    """Yields what fresh labels leave open of the calibrators."""
+    there = torch.bincount(y, minlength=len(names))
+    none = [name for name, n in zip(names, there.tolist(), strict=True) if not n]
+    if none and any(isinstance(each, PriorPlattCalibrator) for each in maps.values()):
+        shown = listed(none[:4]) + (", .." if len(none) > 4 else "")
+        yield f"no fresh label is of {shown}: only the prior says how common that is"
+    yield from (each.note_ for each in maps.values() if isinstance(each, JackknifeCalibrator) and each.note_)

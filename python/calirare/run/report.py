@@ -60,8 +60,6 @@ def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tenso
 
 def judge_of(outcome: RunResult) -> Judged:
     """Returns the nodes and probabilities that judge a run."""
-    if outcome.judge is not None:
-        return outcome.judge
     judged_on, nodes = evaluated_nodes(outcome)
     logits = evaluated_logits(outcome, judged_on, nodes)
     if outcome.rare is not None:

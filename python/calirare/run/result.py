@@ -21,7 +21,6 @@ from calirare.metrics import PopulationCheck
 from calirare.models import Fitted
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
-from calirare.run.judging import Judged
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.settings import Settings
 
@@ -70,7 +69,6 @@ class RunResult:
         mapped: the graph as the detector took it; None: as it is.
         held_out: each label's logits by the network without its fold, [m, k]; None where the detector has its folds, or
             there was no cross-validation.
-        judge: of many classes, what judges the run in the place of its own nodes; None: they do.
     """
 
     graph: Graph
@@ -88,7 +86,6 @@ class RunResult:
     features: FeatureMap | None = None
     mapped: Graph | None = None
     held_out: Tensor | None = None
-    judge: Judged | None = None
 
     __repr__ = brief
 

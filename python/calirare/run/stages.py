@@ -22,7 +22,7 @@ from calirare.graph.splits import split_note
 from calirare.leave_one_out import ALO, JackknifeResult, LogitMap, Streaming, jackknife, streams
 from calirare.models import DETECTORS, Given, NeighbourPool
 from calirare.run.auto import fit_auto, tree_weights
-from calirare.run.calibrators import Calibrated, calibrate, out_of_fold_logits, rare_left
+from calirare.run.calibrators import Calibrated, calibrate, out_of_fold_logits
 from calirare.run.data import OutOfFold, Report, Trained, TrainingData, prepare
 from calirare.run.deciding import Decided, decided
 from calirare.run.interval_nodes import known_logits
@@ -100,9 +100,13 @@ def train(
         trained = replace(trained, logits=out_of_fold_logits(trained, out_of_fold))
     rare = None
     if not settings.many:
-        decision = clock.time("decide", lambda: _decide(data.user_graph, settings, trained, calibrated))
-        work = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
-        rare = RareView(clock.time("jackknife", work), decision, calibrated.check, calibrated.doubt)
+        n_rare, left = int((trained.fitted.targets == 1).sum()), calibrated.left
+        proportion = None if left is None else left.share
+        of, maps = settings.decision, calibrated.calibrators
+        work = partial(decided, of, data.user_graph, trained.logits, maps, calibrated.labelled, n_rare, proportion)
+        decision = clock.time("decide", work)
+        make = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
+        rare = RareView(clock.time("jackknife", make), decision, calibrated.check, calibrated.doubt)
     outcome = Outcome(
         data.graph,
         settings,
@@ -205,15 +209,6 @@ def _detector(data: TrainingData, settings: Settings, given: Given | None, repor
     return Trained(detector.fit(data.graph, data.nodes, sample_weights=tree_weights(data, settings)))
 
 
-def _decide(graph: Graph, settings: Settings, trained: Trained, calibrated: Calibrated) -> Decided:
-    """Returns the threshold from which a node of the user's graph is an alert."""
-    n_rare, share = int((trained.fitted.targets == 1).sum()), None
-    if not settings.positive_only and (left := rare_left(graph, settings.calibration.prevalence)) is not None:
-        share = left.share
-    maps = calibrated.calibrators
-    return decided(settings.decision, graph, trained.logits, maps, calibrated.labelled, n_rare, share)
-
-
 def _intervals(
     data: TrainingData,
     settings: Settings,
@@ -255,9 +250,11 @@ def _notes(
     rare: RareView | None,
 ) -> list[str]:
     """Returns what a user should read, each sentence once."""
-    graph = data.user_graph
+    graph, split = data.user_graph, data.graph.split
+    assert data.graph.y is not None
+    assert split is not None
     notes = [
-        _untested(data.graph) if rare is None else _few_to_hold_out(data.graph),
+        _untested(data.graph) if rare is None else split_note(split, int((data.graph.y == 1).sum())),
         scale_note(data.graph),
         weights_note(graph),
         *ignored_settings(settings),
@@ -268,13 +265,6 @@ def _notes(
         rare.jackknife.note if rare and settings.method == "jackknife" else "",
     ]
     return list(dict.fromkeys(note for note in notes if note))
-
-
-def _few_to_hold_out(graph: Graph) -> str:
-    """Returns a sentence where too few labels are rare to hold any out."""
-    assert graph.y is not None
-    assert graph.split is not None
-    return split_note(graph.split, int((graph.y == 1).sum()))
 
 
 def _untested(graph: Graph) -> str:

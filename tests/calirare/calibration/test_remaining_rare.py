@@ -10,7 +10,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.run.calibrators import remaining_rare_note
+from calirare.run.calibrators import rare_left
 from calirare.run.data import check_prevalence
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -30,15 +30,15 @@ def with_labels(task: calirare.Graph, rare: int, rest: int) -> calirare.Graph:
 def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
     graph = with_labels(rare_task(1000), rare, rest)
     share = 100 / 1000
-    note = remaining_rare_note(graph, share)
-    assert bool(note) is said
+    left = rare_left(graph, share)
+    assert (left is not None) is said
     if said:
         odds = (1 - 40 / 100) / (1 - 40 / 900)
-        assert f"are {odds:.2g} times as high: expect 60 rare ones among these 920" in note
+        assert f"are {odds:.2g} times as high: expect 60 rare ones among these 920" in left.sentence
 
 
 def test_labels_that_are_more_than_the_prevalence_allows():
-    assert "0 times as high: expect 0 rare ones" in remaining_rare_note(with_labels(rare_task(1000), 40, 40), 0.03)
+    assert "0 times as high: expect 0 rare ones" in rare_left(with_labels(rare_task(1000), 40, 40), 0.03).sentence
 
 
 @pytest.mark.slow
