@@ -1,7 +1,6 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
 from calirare.curvature.exact_hessian import HessianRange, safe_damping, spectrum_ends
-from calirare.curvature.field_matching import match_rows
 from calirare.curvature.gcn import (
     GcnLinearisation,
     closed_form,
@@ -20,7 +19,7 @@ from calirare.curvature.ggn import (
     positive_inverse,
     symmetric_system,
 )
-from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
+from calirare.curvature.gram_form import gram, inputs_gram
 from calirare.curvature.linearisation import (
     Kernels,
     Linearisation,

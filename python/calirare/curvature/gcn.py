@@ -10,7 +10,6 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from calirare.curvature.field_matching import match_nodes
 from calirare.curvature.gram_form import gram
 from calirare.curvature.linearisation import Kernels, Linearisation, logit_differences
 from calirare_ext import (
@@ -53,10 +52,7 @@ class GcnLinearisation(GcnTape, Linearisation):
         """Returns `Kernels`, of up to two layers without a Jacobian."""
         if not closed_form(self):
             return Linearisation.kernels(self, field)
-        size = self.n_nodes * (self.n_classes - 1)
-        across = gram(self, field)
-        place = match_nodes(field, self.field)
-        return Kernels(self.kernel if place is None else across[place].reshape(size, size), across)
+        return Kernels(self.kernel, gram(self, field))
 
     def jvp(self, vectors: Tensor) -> Tensor:
         """See `Linearisation.jvp`."""

@@ -48,7 +48,7 @@ def jackknife(
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
     With two layers, two classes, linearised `ALO` and no map or an affine one, scores are made and reduced to interval
-    ends for a few nodes at a time (`intervals.ends.evaluate`): about a fifth of the time, and one number for each node
+    ends for a few nodes at a time (`streaming.Evaluation`): about a fifth of the time, and one number for each node
     and label instead of several. Anything else takes every leave-one-out logit first. Where there are more than 4,000
     labels, or than the method's `n_models`, the intervals of `ALO` rest on as many models drawn at random
     of more than 100,000 nodes on 4e8 models times nodes, at least 1,000; uncertainty and ICE rest on

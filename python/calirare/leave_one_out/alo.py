@@ -25,7 +25,6 @@ from calirare.leave_one_out.method import (
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
 from calirare.leave_one_out.retrain import retrain
 from calirare.models import FittedNetwork
-from calirare_ext import ReceptiveField
 
 Form = Literal["auto", "gram", "jacobian", "primal"]
 FORMS: tuple[Form, ...] = ("auto", "gram", "jacobian", "primal")
@@ -115,20 +114,17 @@ class ALO(LeaveOneOutMethod):
         """See `LeaveOneOutMethod.fuses`."""
         return fits(linearised) and not self.steps
 
-    def left_out(
-        self, linearised: Linearisation, damping: float, n_rows: int, at: ReceptiveField | None = None
-    ) -> LeftOut:
+    def left_out(self, linearised: Linearisation, damping: float, n_rows: int) -> LeftOut:
         """Returns the models as directions for the fused evaluation of intervals.
 
         Args:
             linearised: the network; two layers, two classes.
             damping: mu.
             n_rows: rows of the messages that will be evaluated.
-            at: the field that will be evaluated, where it is known.
         """
         assert fits(linearised)
         chosen = self._chosen(linearised)
-        return left_out(linearised, damping, form=self._fused_form, n_rows=n_rows, at=at, chosen=chosen)
+        return left_out(linearised, damping, form=self._fused_form, n_rows=n_rows, chosen=chosen)
 
     def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
         """Returns an upper estimate of the memory of `left_out`, in bytes."""

@@ -10,7 +10,7 @@ is one sparse product of the matrix q [rows, m], and nothing of the size nodes x
 
 1. `left_out`: what leaving a label out does to the parameters. Small: nothing of the size of the graph.
 2. `messages`: q of a block of rows.
-3. `intervals.ends.evaluate`: for a block of nodes the interval ends; the scores exist for a few nodes at a time.
+3. `Evaluation.ends`: for a block of nodes the interval ends; the scores exist for a few nodes at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
 from calirare._util.torch_state import threads_for
-from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, match_rows
+from calirare.curvature import GcnLinearisation, Linearisation, difference_seeds
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.result import LooResult, Size
 from calirare_ext import (
@@ -44,21 +44,6 @@ from calirare_ext import (
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What `left_out` met at the rows of a receptive field on its way.
-
-    Attributes:
-        field: the receptive field.
-        pre_activation: z_1 at its rows, [r, h].
-        along: change of the messages along the directions, before they are mixed, [r, s].
-    """
-
-    field: ReceptiveField
-    pre_activation: Tensor
-    along: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class LeftOut:
     """What leaving out labels, each of m or s of them, does to a two-layer network with two classes.
 
@@ -70,7 +55,6 @@ class LeftOut:
         damping: mu, added to the curvature.
         form: "primal", "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in
             factors, then alpha).
-        seen: what is known already at the rows to be evaluated, or None.
         places: of the labels that are left out, int64 [s]; None: all m.
     """
 
@@ -80,7 +64,6 @@ class LeftOut:
     leverage: Tensor
     damping: float
     form: str
-    seen: Seen | None = None
     places: Tensor | None = None
 
 
@@ -96,7 +79,6 @@ def left_out(
     form: str = "auto",
     n_rows: int | None = None,
     leverage_corrected: bool = True,
-    at: ReceptiveField | None = None,
     chosen: Tensor | None = None,
 ) -> LeftOut:
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
@@ -111,8 +93,6 @@ def left_out(
         form: "primal" (p x p, for more labels than parameters), "dual" or "auto".
         n_rows: rows of `messages` to come; None: those of the linearised.
         leverage_corrected: False gives the plain Gauss-Newton influence function.
-        at: the field that will be evaluated, where it is known: if the labelled nodes' rows are among its rows, the
-            messages are made once for the kernel and for the evaluation.
         chosen: places of the labels whose models are wanted, int64 [s]; None: all m.
 
     Returns:
@@ -134,14 +114,13 @@ def left_out(
         rows, own, leverage = primal_directions(linearised, damping, leverage_corrected, chosen)
         rows = rows.to(linearised.logits.dtype)
         along = _directions(linearised, rows, None)
-        return LeftOut(along, _shift(rows), own.to(rows.dtype), leverage, damping, "primal", None, chosen)
+        return LeftOut(along, _shift(rows), own.to(rows.dtype), leverage, damping, "primal", chosen)
     below = linearised.field.rows[0].numel() if n_rows is None else n_rows
-    seen = None
     multiplied = linearised.n_parameters < below
     if not multiplied and isinstance(linearised.field.inputs, Csr) and linearised.logits.device.type == "cpu":
         directions, shift = _factored(linearised)
-        kernel, seen = _kernel_of_messages(linearised, directions, shift, at)
-        form = "factors"
+        sent = _messages(directions, linearised.layers, linearised.field.features)
+        kernel, form = propagate(linearised.field.blocks[0], sent) + shift, "factors"
     else:
         rows = linearised.jacobian
         kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
@@ -155,7 +134,7 @@ def left_out(
         along, moved = _directions(linearised, rows, None), _shift(rows)
     else:
         along, moved = _directions(linearised, rows, mix), _shift(rows) @ mix
-    return LeftOut(along, moved, own, leverage, damping, form, seen, chosen)
+    return LeftOut(along, moved, own, leverage, damping, form, chosen)
 
 
 def left_out_bytes(linearised: GcnLinearisation, form: str, n_models: int, n_rows: int) -> int:
@@ -183,7 +162,13 @@ def messages(
     Returns:
         The changes.
     """
-    return loo_messages(readable(inputs, left.directions), pre_activation(layers, inputs), left.directions, out=out)
+    return _messages(left.directions, layers, inputs, out)
+
+
+def _messages(
+    directions: LooDirections, layers: Sequence[tuple[Tensor, Tensor]], inputs: Inputs, out: Tensor | None = None
+) -> Tensor:
+    return loo_messages(readable(inputs, directions), pre_activation(layers, inputs), directions, out=out)
 
 
 def readable(inputs: Inputs, directions: LooDirections) -> Tensor | Csr:
@@ -241,21 +226,3 @@ def _factored(linearised: GcnLinearisation) -> tuple[LooDirections, Tensor]:
     first = node_gradients(linearised, difference_seeds(linearised)).layers[0]
     second = 2 * linearised.aggregated[0].T  # the seed is -1 for class 0 and 1 for class 1
     return LooDirections(first, second.contiguous(), top[:, 1] - top[:, 0]), top.new_full((linearised.n_nodes,), 2.0)
-
-
-def _kernel_of_messages(
-    linearised: GcnLinearisation, directions: LooDirections, shift: Tensor, at: ReceptiveField | None
-) -> tuple[Tensor, Seen | None]:
-    """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
-    own = linearised.field
-    place = None if at is None or _too_large(at, directions) else match_rows(at, own)
-    field = own if place is None or at is None else at
-    z = pre_activation(linearised.layers, field.features)
-    sent = loo_messages(readable(field.features, directions), z, directions)
-    kernel = propagate(own.blocks[0], sent if place is None else sent[place]) + shift
-    return kernel, None if place is None else Seen(field, z, sent)
-
-
-def _too_large(at: ReceptiveField, directions: LooDirections) -> bool:
-    size = directions.second.element_size()
-    return at.rows[0].numel() * directions.second.shape[1] * size > KEPT_BYTES

@@ -9,20 +9,19 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import check_memory
-from calirare._util.torch_state import threads_for
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator, PositiveOnlyCalibrator, PriorPlattCalibrator
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.comparison import leave_one_out
-from calirare.leave_one_out.directions import LeftOut, fits, pre_activation, readable
+from calirare.leave_one_out.directions import fits
 from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.shared_models import pays, shared_interval
-from calirare.leave_one_out.streaming import Streaming, streams
+from calirare.leave_one_out.streaming import Evaluation, Streaming, streams
 from calirare.leave_one_out.trust import from_folds
 from calirare.models import GCN, Fitted, FittedNetwork
-from calirare_ext import ReceptiveField, jackknife_interval, loo_messages, message_interval, propagate
+from calirare_ext import jackknife_interval
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
 
@@ -178,56 +177,20 @@ def _fused(
         remedy = "evaluate fewer nodes at a time"
     check_memory(needed, method.memory_limit, linearised.logits.device, remedy)
     damping, reason = method.damping_for(fitted)
-    left = method.left_out(linearised, damping, n_rows, field)
+    left = method.left_out(linearised, damping, n_rows)
     own = with_class_zero(linearised.differences + left.own)
     scale, bias = affine
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
     residuals = (fitted.targets.to(probability.dtype) - probability).abs()
     residuals = residuals if left.places is None else residuals[left.places]
+    evaluation = Evaluation(linearised.layers, left, residuals, request.levels, scale, bias)
     if field is not None:
-        logits, lower, upper = evaluate(left, linearised, field, residuals, request.levels, scale=scale, bias=bias)
+        logits, lower, upper = evaluation.of_field(field)
     else:
         assert evaluator is not None
-        logits, lower, upper = evaluator(left, cast(GCN, fitted.model), residuals, request.levels, scale, bias)
+        logits, lower, upper = evaluator(evaluation, cast(GCN, fitted.model).hops)
     facts = Diagnostics(method.name, left.form, left.damping, reason, estimated_bytes=needed)
     return IntervalEnds(nodes, logits, lower, upper, own, residuals, left.leverage, facts)
-
-
-def evaluate(
-    left: LeftOut,
-    linearised: GcnLinearisation,
-    field: ReceptiveField,
-    residuals: Tensor,
-    levels: tuple[float, float],
-    *,
-    scale: float = 1.0,
-    bias: float = 0.0,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns logits [n, 2], lower and upper interval ends [n] of the nodes of a receptive field.
-
-    Args:
-        left: the models.
-        linearised: the network.
-        field: receptive field of the nodes.
-        residuals: r_i, [m].
-        levels: of the lower and the upper quantile.
-        scale: of a map scale z + bias on every logit difference before f is taken.
-        bias: of the map.
-
-    Returns:
-        The network's own logits before the map, lower ends, upper ends.
-    """
-    known = left.seen if left.seen is not None and left.seen.field is field else None
-    z = pre_activation(linearised.layers, field.features) if known is None else known.pre_activation
-    a, (weight, shift) = field.blocks[0], linearised.layers[1]
-    with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
-        logits = torch.addmm(shift, propagate(a, z.relu()), weight)
-    if known is None or left.directions.mix is None:
-        sent = loo_messages(readable(field.features, left.directions), z, left.directions)
-    else:
-        sent = known.along @ left.directions.mix
-    difference = logits[:, 1] - logits[:, 0]
-    return logits, *message_interval(a, sent, difference, left.shift, residuals, *levels, scale=scale, bias=bias)
 
 
 def _streaming(graph: Graph, linearised: GcnLinearisation, memory_limit: int | None) -> Streaming | None:

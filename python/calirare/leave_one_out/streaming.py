@@ -22,12 +22,11 @@ from calirare._util.array_files import IN_MEMORY, release
 from calirare._util.blocks import BlockFiles
 from calirare._util.memory import check_memory, free_bytes
 from calirare._util.store import key_of
-from calirare._util.torch_state import named
+from calirare._util.torch_state import named, threads_for
 from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
 from calirare.graph.arrays import rows_of
-from calirare.leave_one_out.directions import LeftOut, messages, pre_activation
-from calirare.models import GCN
-from calirare_ext import Csr, message_interval, propagate
+from calirare.leave_one_out.directions import LeftOut, pre_activation, readable
+from calirare_ext import Csr, Inputs, ReceptiveField, loo_messages, message_interval, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them
 BLOCKS = 16
@@ -35,24 +34,44 @@ Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
-    """What blocks of nodes are evaluated by, other than the graph.
+class Evaluation:
+    """How nodes are evaluated from their inputs: logits, and both ends of their intervals.
 
     Attributes:
         layers: weights and biases of the two layers.
         left: the left-out models.
         residuals: r_i, [m].
         levels: of the lower and the upper quantile.
-        scale: of the map on logit differences.
-        bias: of the map.
+        scale: of a calibrator scale z + bias on every logit difference before f is taken.
+        bias: of the calibrator.
     """
 
     layers: tuple[tuple[Tensor, Tensor], ...]
     left: LeftOut
     residuals: Tensor
     levels: tuple[float, float]
-    scale: float
-    bias: float
+    scale: float = 1.0
+    bias: float = 0.0
+
+    def messages(self, inputs: Inputs, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the network's messages of rows by A_hat X there, [r, 2], and their changes in each model, [r, s]."""
+        with named("messages"):
+            z, directions = pre_activation(self.layers, inputs), self.left.directions
+            sent = loo_messages(readable(inputs, directions), z, directions, out=out)
+            return z.relu_() @ self.layers[1][0], sent
+
+    def ends(self, a: Csr, base: Tensor, sent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns logits [r, 2] before the calibrator, and interval ends [r] of A's rows by messages of its columns."""
+        with named("propagate messages"), threads_for(base.shape[1] * a.nnz):
+            logits = propagate(a, base) + self.layers[1][1]
+        with named("intervals"):
+            difference, how = logits[:, 1] - logits[:, 0], {"scale": self.scale, "bias": self.bias}
+            ends = message_interval(a, sent, difference, self.left.shift, self.residuals, *self.levels, **how)
+        return logits, *ends
+
+    def of_field(self, field: ReceptiveField) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the same of the nodes of a receptive field."""
+        return self.ends(field.blocks[0], *self.messages(field.features))
 
     def tensors(self) -> list[Tensor]:
         """Returns every tensor, for a checksum."""
@@ -99,34 +118,12 @@ class Streaming:
         self.report: Report = report or (lambda stage, done, total: None)
         self.resumed = False
 
-    def __call__(
-        self,
-        left: LeftOut,
-        model: GCN,
-        residuals: Tensor,
-        levels: tuple[float, float],
-        scale: float,
-        bias: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits [n, 2], lower and upper interval ends [n] of every node.
-
-        Args:
-            left: the left-out models.
-            model: the network.
-            residuals: r_i, [m].
-            levels: of the quantiles.
-            scale: of a map on logit differences.
-            bias: of the map.
-
-        Returns:
-            Logits before the map, lower ends, upper ends.
-        """
-        layers = tuple((weight.detach(), bias.detach()) for weight, bias in model.layers())
-        job = _Job(layers, left, residuals, levels, scale, bias)
+    def __call__(self, job: Evaluation, hops: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns what `Evaluation.ends` does of every node, by features propagated so often."""
         if self.files is not None:
-            key = key_of(*job.tensors(), fingerprint(self.graph), self.block, levels, scale, bias, model.hops)
-            self.resumed = self.files.start(key)
-        kept = propagation(self.graph, model.hops)
+            settings = (self.block, job.levels, job.scale, job.bias, hops)
+            self.resumed = self.files.start(key_of(*job.tensors(), fingerprint(self.graph), *settings))
+        kept = propagation(self.graph, hops)
         assert isinstance(kept, LazyPropagation)
         self.kept = kept
         out = self._evaluated(job)
@@ -137,7 +134,7 @@ class Streaming:
         if self.files is not None:
             self.files.remove()
 
-    def _evaluated(self, job: _Job) -> Tensor:
+    def _evaluated(self, job: Evaluation) -> Tensor:
         """Returns logits and ends of every node, [n, 4]."""
         files = self.files if self.resumed or not self._fits(job) else None
         n, m, new = self.kept.n_nodes, job.left.directions.n_models, self.kept.a_hat.values.new_empty
@@ -173,23 +170,20 @@ class Streaming:
             yield number, rows
             self.report(stage, done, len(blocks))
 
-    def _fits(self, job: _Job) -> bool:
+    def _fits(self, job: Evaluation) -> bool:
         """Returns whether the messages may be kept in memory."""
         return self._bytes(job) < IN_MEMORY * free_bytes(self.kept.a_hat.device)
 
-    def _bytes(self, job: _Job) -> int:
+    def _bytes(self, job: Evaluation) -> int:
         return 4 * self.kept.n_nodes * job.left.directions.n_models
 
-    def _messages(self, job: _Job, rows: slice, out: Tensor) -> Tensor:
+    def _messages(self, job: Evaluation, rows: slice, out: Tensor) -> Tensor:
         """Returns the network's messages of a block of rows, [r, 2], and writes their changes, [r, m]."""
         with named("propagate features"):
             inputs = propagate(rows_of(self.kept.a_hat, rows), self.kept.x)
-        with named("messages"):
-            hidden = pre_activation(job.layers, inputs).relu_()
-            messages(job.left, job.layers, inputs, out=out)
-            return hidden @ job.layers[1][0]
+        return job.messages(inputs, out)[0]
 
-    def _intervals(self, job: _Job, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
+    def _intervals(self, job: Evaluation, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
         """Returns logits and interval ends of a block of nodes, [r, 4].
 
         Messages that lie elsewhere, in a file while a GPU computes, come by the rows that the block's nodes touch.
@@ -209,14 +203,9 @@ class Streaming:
         """Returns whether messages lie on another device than the graph."""
         return sent.device != self.kept.a_hat.device
 
-    def _ends(self, job: _Job, a: Csr, sent: Tensor, base: Tensor) -> Tensor:
+    def _ends(self, job: Evaluation, a: Csr, sent: Tensor, base: Tensor) -> Tensor:
         """Returns logits and interval ends of the rows of A, [r, 4], from the messages of its columns."""
-        with named("propagate messages"):
-            logits = propagate(a, base) + job.layers[1][1]
-        with named("intervals"):
-            difference = logits[:, 1] - logits[:, 0]
-            how = {"scale": job.scale, "bias": job.bias}
-            ends = message_interval(a, sent, difference, job.left.shift, job.residuals, *job.levels, **how)
+        logits, *ends = job.ends(a, base, sent)
         return torch.cat([logits, torch.stack(ends, 1)], 1)
 
 
