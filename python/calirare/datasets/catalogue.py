@@ -32,11 +32,6 @@ class Layout:
     files: tuple[str, ...]
     read: Callable[[Path], Graph]
 
-    @classmethod
-    def of(cls, reader: str, files: list[str]) -> Layout:
-        """Returns a layout whose reader is one of `READERS`."""
-        return cls(tuple(files), READERS[reader])
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -53,6 +48,7 @@ class Entry:
         public: whether a split is published.
         layouts: where it is looked for, in order.
         by_hand: how to get it where nothing can be downloaded.
+        sources: where the files come from, each pinned to a commit and a checksum; none where no download is known.
     """
 
     n_nodes: int
@@ -65,10 +61,11 @@ class Entry:
     public: bool
     layouts: tuple[Layout, ...]
     by_hand: str
+    sources: tuple[RemoteFile, ...]
 
     @property
     def minority_share(self) -> float:
-        """Share of the rare class among all nodes, as published (CiteSeer: 15 nodes have no label)."""
+        """Proportion of the rare class among all nodes, as published (CiteSeer: 15 nodes have no label)."""
         return self.class_sizes[self.minority] / self.n_nodes
 
     @property
@@ -79,13 +76,10 @@ class Entry:
 
 def _entry(facts: dict[str, Any]) -> Entry:
     lists = {name: tuple(facts[name]) for name in ("class_sizes", "class_names")}
-    lists["layouts"] = tuple(Layout.of(**layout) for layout in facts["layouts"])
-    return Entry(**{name: value for name, value in (facts | lists).items() if name != "sources"})
+    layouts = tuple(Layout(tuple(each["files"]), READERS[each["reader"]]) for each in facts["layouts"])
+    sources = tuple(RemoteFile(**each) for each in facts["sources"])
+    return Entry(**facts | lists | {"layouts": layouts, "sources": sources})
 
 
 _FACTS = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
-# Where the files come from, each pinned to a commit and a checksum; of those that can be fetched.
-SOURCES = {
-    name: tuple(RemoteFile(**each) for each in files) for name, facts in _FACTS.items() if (files := facts["sources"])
-}
 CATALOGUE: dict[str, Entry] = {name: _entry(facts) for name, facts in _FACTS.items()}

@@ -39,8 +39,7 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
     read = labels_of(table, label, unknown)
     table.check()
     assert read.y is not None
-    classes = read.names
-    names = as_names(table.cells[node])
+    classes, names = read.names, as_names(table.cells[node])
     known = [str(i) for i in range(graph.n_nodes)] if graph.node_names is None else map(str, graph.node_names)
     number = {name: i for i, name in enumerate(known)}
     out = [-1] * graph.n_nodes
@@ -48,14 +47,11 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
         at = number.get(name)
         if at is None:
             mend = why_unknown(str(name), number) or "remove the row, or name the node as the node table does"
-            raise InputError(
-                f"{path}: graph {graph.name!r} has no node {name!r}, in {row_in_words(row, table.path)}: {mend}"
-            )
+            fault = f"graph {graph.name!r} has no node {name!r}, in {row_in_words(row, table.path)}: {mend}"
+            raise InputError(f"{path}: {fault}")
         if k >= 0 and out[at] not in (-1, k):
-            both = f"{classes[out[at]]!r} and {classes[k]!r}"
-            raise InputError(
-                f"{path}: node {name!r} must have one label, got {both} in {row_in_words(row, table.path)}: keep one"
-            )
+            both = f"{classes[out[at]]!r} and {classes[k]!r} in {row_in_words(row, table.path)}"
+            raise InputError(f"{path}: node {name!r} must have one label, got {both}: keep one")
         out[at] = max(out[at], k)
     labels = torch.tensor(out, dtype=torch.int64)
     notes = (*graph.notes, *read._replace(y=labels).notes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal, Unpack, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
 from calirare.datasets.locations import locate
 from calirare.graph import (
+    COLUMN_OPTIONS,
     EdgeOptions,
-    FileOptions,
     Graph,
     Normalisation,
     check_trainable,
@@ -37,25 +37,7 @@ LabelKind = Literal["all", "positive-only"]
 LABEL_KINDS: tuple[LabelKind, ...] = ("all", "positive-only")
 
 
-class LoadOptions(FileOptions, total=False):
-    """Further keywords of `load_dataset`.
-
-    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `leave_out`, `relation`,
-    `edge_columns` and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends`, `scored`, `kinds`,
-    `unweighted` and `unknown` (values of labels, of a table of labels too) belong to edge tables, see
-    `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see
-    `calirare.graph.EdgeRules`.
-    `progress` is called during a download with the bytes so far and in all.
-    """
-
-    features: str | Path
-    label: str
-    weight: str
-    progress: Progress
-
-
 EDGE_OPTIONS = tuple(EdgeOptions.__annotations__)
-COLUMN_OPTIONS = tuple(name for name in FileOptions.__annotations__ if name not in EDGE_OPTIONS)
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
 
 
@@ -72,7 +54,7 @@ def load_dataset(
     scale: Normalisation | Literal["stored"] | None = None,
     seed: int = 0,
     download: bool = False,
-    **options: Unpack[LoadOptions],
+    **options: Any,
 ) -> Graph:
     """Returns a data set as a rare-class task, or with all its classes, with a split, ready for training.
 
@@ -96,7 +78,10 @@ def load_dataset(
             "none", see `calirare.features.FeatureMap`; None or "stored" for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
         download: fetch a data set that is not there, into `root` or the user's cache.
-        **options: see `LoadOptions`.
+        **options: of edge tables `features` (path), `label`, `weight` (columns) and those of
+            `calirare.graph.options.TableOptions`; of all of the user's own graphs `symmetrize`, `duplicates` and
+            `self_loops`, see `calirare.graph.EdgeRules`; `progress` is called during a download with the bytes so far
+            and in all.
 
     Returns:
         The graph.
@@ -129,13 +114,16 @@ random(label_rate=20, seed=0) 200/500/1000)
             raise InputError(f"load_dataset: {what} must be one of {known}, got {value!r}")
     if task == "classes" and minority is not None:
         raise InputError(f"load_dataset: minority must be left out with task 'classes', got {minority!r}")
-    published = str(name) in CATALOGUE
-    if labels == "positive-only":
-        graph = _known_rare(graph, minority, stored, split, label_rate, seed, published=published)
-    else:
-        if task == "rare":
-            graph = graph.rare(_choose_minority(graph, minority, stored))
+    published, only_rare = str(name) in CATALOGUE, labels == "positive-only"
+    one_class = only_rare and (graph.y is None or torch.unique(graph.y[graph.y >= 0]).numel() < 2)
+    if not one_class and (task == "rare" or only_rare):
+        graph = graph.rare(_choose_minority(graph, minority, stored))
+    held_out = published or split in ("random", "share", "all") or label_rate is not None
+    if not only_rare or (held_out and not one_class):
         graph = _choose_split(graph, split, label_rate, seed, published=published)
+    if only_rare:
+        graph = known_rare(graph, minority if one_class else None)
+    else:
         check_trainable(graph)
     if scale is not None and scale != "stored":
         graph = dataclasses.replace(graph, feature_normalisation=scale, trusted=True)
@@ -143,7 +131,7 @@ random(label_rate=20, seed=0) 200/500/1000)
 
 
 def read_graph(
-    name: str | Path, root: str | Path | None = None, *, download: bool = False, **options: Unpack[LoadOptions]
+    name: str | Path, root: str | Path | None = None, *, download: bool = False, **options: Any
 ) -> tuple[Graph, int | None]:
     """Returns a data set with its classes before merging, and the number of the rare class stored with it, or None.
 
@@ -176,14 +164,12 @@ def read_graph(
     return loaded
 
 
-def _from_path(name: str | Path, options: LoadOptions) -> tuple[Graph, int | None]:
+def _from_path(name: str | Path, options: dict[str, Any]) -> tuple[Graph, int | None]:
     """Returns the graph of a file or folder of the user's and the rare class stored in it."""
     path = Path(name)
-    rules = cast(EdgeOptions, {name: options[name] for name in EDGE_OPTIONS if name in options})  # type: ignore[literal-required]
     if is_table(name):
-        features, label, weight = (options.get(name) for name in ("features", "label", "weight"))
-        more = {name: options[name] for name in COLUMN_OPTIONS if name in options}  # type: ignore[literal-required]
-        return Graph.from_edges(name, features, label, weight=weight, **rules, **more), None
+        return Graph.from_edges(name, options.pop("features", None), options.pop("label", None), **options), None
+    rules = EdgeOptions(**{name: options[name] for name in EDGE_OPTIONS if name in options})  # type: ignore[typeddict-item]
     if path.is_dir() or path.suffix.lower() == ".npz":
         _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
         return Graph.read(path, **rules)
@@ -196,31 +182,11 @@ def _from_path(name: str | Path, options: LoadOptions) -> tuple[Graph, int | Non
     )
 
 
-def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str, meant_for: str) -> None:
+def _refuse(options: dict[str, Any], names: tuple[str, ...], kind: str, meant_for: str) -> None:
     """Checks that options which mean nothing to a kind of data set have their defaults."""
     given = [name for name in names if options.get(name) not in (None, False, "error", ()) and name != "need_label"]
     if given:
         raise InputError(f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for {meant_for}")
-
-
-def _known_rare(
-    graph: Graph,
-    minority: int | str | None,
-    stored: int | None,
-    split: str | None,
-    label_rate: int | None,
-    seed: int,
-    *,
-    published: bool,
-) -> Graph:
-    """Returns a graph of which only rare nodes have labels; a split that is drawn or stored holds out test nodes."""
-    y = graph.y
-    if y is not None and torch.unique(y[y >= 0]).numel() > 1:
-        graph = graph.rare(_choose_minority(graph, minority, stored))
-        if published or split in ("random", "share", "all") or label_rate is not None:
-            graph = _choose_split(graph, split, label_rate, seed, published=published)
-        return known_rare(graph)
-    return known_rare(graph, minority)
 
 
 def with_task(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calirare._util.errors import InputError
-from calirare.datasets.catalogue import CATALOGUE, SOURCES, Entry, Layout
+from calirare.datasets.catalogue import CATALOGUE, Entry, Layout
 from calirare.datasets.download import Progress, download
 
 ENVIRONMENT = "CALIRARE_DATA"
@@ -84,10 +84,10 @@ def locate(
     entry = CATALOGUE[name]
     found = find(entry, data_roots(root))
     if found is None and fetch:
-        if name not in SOURCES:
+        if not entry.sources:
             raise InputError(f"{name}: no download is known; searched {_shown(root)}: {entry.by_hand}")
         folder = cache_folder() if root is None else _folder(root, "root")
-        for remote in SOURCES[name]:
+        for remote in entry.sources:
             download(remote, folder, progress)
         found = find(entry, (folder,))
     if found is None:
@@ -97,7 +97,7 @@ def locate(
 
 def _not_found(name: str, entry: Entry, root: str | Path | None) -> str:
     """Returns what a user needs to know about a data set that is not there."""
-    fetched = f", or {DOWNLOAD}" if name in SOURCES else ""
+    fetched = f", or {DOWNLOAD}" if entry.sources else ""
     for folder in data_roots(root):
         for layout in entry.layouts:
             missing = [file for file in layout.files if not (folder / file).is_file()]
@@ -132,7 +132,7 @@ class DatasetRow:
     def how(self) -> str:
         """How to get it where it is not found."""
         by_hand = self.entry.by_hand
-        return f"{DOWNLOAD}, or {by_hand}" if self.name in SOURCES else by_hand
+        return f"{DOWNLOAD}, or {by_hand}" if self.entry.sources else by_hand
 
     @property
     def available(self) -> bool:

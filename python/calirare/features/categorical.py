@@ -29,7 +29,7 @@ class OneHot(ColumnMap):
 
     def write(self, table: RawTable, out: NumpyArray) -> None:
         """Fills `out`; see `ColumnMap.write`."""
-        place = self.place[_codes(table, self.inputs[0])]
+        place = self.place[codes_of(table, self.inputs[0])]
         rows = np.flatnonzero(place >= 0)
         out[:] = 0
         out[rows, place[rows]] = 1
@@ -55,7 +55,7 @@ class TargetEncoded(ColumnMap):
 
     def write(self, table: RawTable, out: NumpyArray) -> None:
         """Fills `out`; see `ColumnMap.write`."""
-        codes = _codes(table, self.inputs[0])
+        codes = codes_of(table, self.inputs[0])
         out[:] = self.value[codes]
         if table.labelled is not None:
             rows = np.flatnonzero(table.labelled >= 0)
@@ -76,7 +76,7 @@ def fit_one_hot(table: RawTable, i: int, most: int | None = FEW) -> OneHot | Non
         most: how many categories, the commonest, get a column each; None: all but rare ones.
     """
     column = table.columns[i]
-    counts = np.bincount(_codes(table, i), minlength=len(column.categories) + 2)
+    counts = np.bincount(codes_of(table, i), minlength=len(column.categories) + 2)
     order = np.argsort(-counts, kind="stable")
     own = sorted([int(c) for c in order if counts[c] >= rare_below(table.n_nodes)][:most])
     rest = [c for c in range(len(counts)) if counts[c] and c not in own]
@@ -106,7 +106,7 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
     from sklearn.model_selection import StratifiedKFold
     from sklearn.preprocessing import TargetEncoder
 
-    name, codes = table.columns[i].name, _codes(table, i)
+    name, codes = table.columns[i].name, codes_of(table, i)
     classes = np.unique(y)
     kind, given = "binary" if len(classes) == 2 else "multiclass", codes[nodes, None]
     value = (
@@ -126,22 +126,12 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
     return TargetEncoded((i,), tuple(names), (value - mean) / spread, (own - mean) / spread, codes[nodes])
 
 
-def n_common(table: RawTable, i: int) -> int:
-    """Returns how many categories, "missing" among them, are not rare."""
-    return int((np.bincount(_codes(table, i)) >= rare_below(table.n_nodes)).sum())
-
-
-def n_different(table: RawTable, i: int) -> int:
-    """Returns how many categories there are among the nodes, "missing" among them."""
-    return len(np.unique(_codes(table, i)))
-
-
 def rare_below(n_nodes: int) -> int:
     """Returns how many nodes a category must have for a column of its own: 1 in 100, from 2 up to `RARE`."""
     return min(RARE, max(2, n_nodes // 100))
 
 
-def _codes(table: RawTable, i: int) -> NumpyArray:
+def codes_of(table: RawTable, i: int) -> NumpyArray:
     """Returns the categories of a column, int64 [n]: c for an unknown one, c + 1 for a missing one."""
     codes = table.column(i)
     return np.where(np.isnan(codes), len(table.columns[i].categories) + 1, codes).astype(np.int64)

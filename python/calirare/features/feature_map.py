@@ -244,6 +244,8 @@ class FeatureMap:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""
         tensors: dict[str, Tensor] = {}
         states = {str(i): each.state() for i, each in enumerate(self.maps)}
+        for i, each in enumerate(self.maps):
+            states[str(i)][1]["kind"] = each.kind
         if self.whole is not None:
             states["whole"] = self.whole.state()
         if self.labelled is not None:
@@ -275,7 +277,8 @@ class FeatureMap:
         columns = {kind.kind: kind for kind in COLUMN_MAPS}
         stored = dict(facts["maps"])
         whole, labelled = stored.pop("whole", None), stored.pop("labelled", None)
-        maps = (columns[stored[str(i)]["kind"]].from_state(of(str(i)), stored[str(i)]) for i in range(len(stored)))
+        given = {i: dict(stored[i]) for i in map(str, range(len(stored)))}
+        maps = (columns[each.pop("kind")].from_state(of(i), each) for i, each in given.items())
         raw = columns_of_text(facts["columns"], "features")
         return cls(
             str(facts["how"]),

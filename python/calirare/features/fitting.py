@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common, n_different
+from calirare.features.categorical import FEW, codes_of, fit_one_hot, fit_target, rare_below
 from calirare.features.column_summary import ColumnSummary
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
 from calirare.features.raw_table import ColumnMap, RawTable, written
@@ -22,6 +23,7 @@ from calirare.graph.features import column_statistics
 
 Impute = Literal["median", "zero", "error"]
 UNCOMMON = "dropped, no category is common"
+Log = defaultdict[str, list[str]]  # names of columns by what became of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,22 +49,6 @@ class Options:
     seed: int
 
 
-@dataclass
-class Log:
-    """What became of the columns, a line per kind of map."""
-
-    names: dict[str, list[str]]
-
-    def add(self, became: str, names: Sequence[str]) -> None:
-        """Notes that columns became something."""
-        if len(names):
-            self.names.setdefault(became, []).extend(names)
-
-    def lines(self) -> tuple[str, ...]:
-        """Returns the lines."""
-        return tuple(f"{names_in_words(names)}: {became}" for became, names in self.names.items())
-
-
 def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[ColumnMap, ...], tuple[str, ...]]:
     """Returns the maps of raw columns and the lines that say what became of each.
 
@@ -74,7 +60,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     Raises:
         InputError: values are missing and must not be, or every column is constant.
     """
-    log = Log({})
+    log: Log = defaultdict(list)
     numbers = [i for i, column in enumerate(table.columns) if column.kind != "categorical"]
     of_scored, others = _of_scored(table, graph.scored, numbers)
     summary = ColumnSummary.of(of_scored, numbers)
@@ -86,7 +72,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
             cycles = fit_cyclic(table, i)
             if cycles is not None:
                 maps.append(cycles)
-                log.add(f"{', '.join(cycles.cycles)} as sine and cosine", [column.name])
+                log[f"{', '.join(cycles.cycles)} as sine and cosine"].append(column.name)
         elif column.kind == "categorical":
             maps += _categorical(table, i, options, log)
     gone = [i for i, n in zip(numbers, summary.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
@@ -94,16 +80,17 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
         maps.append(gaps := fit_missing(of_scored, gone))
         filled = "0" if options.impute == "zero" else "the median"
         groups = f", {len(gaps.names)} columns say where" if len(gaps.names) > 1 else ", a column says where"
-        log.add(f"missing values become {filled}{groups if gaps.names else ''}", [table.columns[i].name for i in gone])
+        became = f"missing values become {filled}{groups if gaps.names else ''}"
+        log[became] += [table.columns[i].name for i in gone]
     maps = [each for each in maps if each.names]
     if not maps:
-        rare = log.names.get(UNCOMMON)
+        rare = log.get(UNCOMMON)
         why = f"of {names_in_words(rare)} no text is common" if rare else "all are constant"
         raise InputError(
             f"features: graph {graph.name!r} must have a column that varies, but {why}: "
             "give columns that vary, or none for the number of neighbours"
         )
-    return tuple(maps), log.lines()
+    return tuple(maps), tuple(f"{names_in_words(names)}: {became}" for became, names in log.items() if names)
 
 
 def _of_scored(table: RawTable, scored: Tensor | None, numbers: list[int]) -> tuple[RawTable, NumpyArray]:
@@ -151,10 +138,11 @@ def _numeric(
         at = np.flatnonzero(kinds == kind.kind)
         inputs = _at(numbers, at)
         names = [table.columns[i].name + " age" * (table.columns[i].kind == "date") for i in inputs]
-        log.add(said, names)
         if len(at):
+            log[said] += names
             maps.append(kind(inputs=inputs, names=tuple(names), fill=fill[at], **arrays(at)))
-    log.add("dropped, constant", [table.columns[i].name for i in _at(numbers, np.flatnonzero(kinds == ""))])
+    if dropped := [table.columns[i].name for i in _at(numbers, np.flatnonzero(kinds == ""))]:
+        log["dropped, constant"] += dropped
     return maps
 
 
@@ -193,18 +181,20 @@ def _moments(
 def _categorical(table: RawTable, i: int, options: Options, log: Log) -> list[ColumnMap]:
     """Returns the map of a column of categories."""
     name = table.columns[i].name
-    many = name not in options.one_hot and n_common(table, i) > FEW
+    many = (
+        name not in options.one_hot and int((np.bincount(codes_of(table, i)) >= rare_below(table.n_nodes)).sum()) > FEW
+    )
     if many and options.nodes is not None and options.y is not None:
         counts = np.bincount(options.y)
         if len(counts[counts > 0]) > 1 and counts[counts > 0].min() > 1:
-            log.add("mean label of the category, out of fold", [name])
+            log["mean label of the category, out of fold"].append(name)
             return [fit_target(table, i, options.nodes, options.y, options.seed)]
     one_hot = fit_one_hot(table, i, None if name in options.one_hot else FEW)
     if one_hot is None:
-        alike = n_different(table, i) == 1
-        log.add("dropped, constant" if alike else UNCOMMON, [name])
+        alike = len(np.unique(codes_of(table, i))) == 1
+        log["dropped, constant" if alike else UNCOMMON].append(name)
         return []
-    log.add(f"a column for each of the {FEW} commonest categories" if many else "a column per category", [name])
+    log[f"a column for each of the {FEW} commonest categories" if many else "a column per category"].append(name)
     return [one_hot]
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
+from calirare.features.raw_table import Stored
 from calirare.graph import Graph, fingerprint, same_but_labels
 
 BLOCK = 1 << 18  # names that are hashed together
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledNodes:
+class LabelledNodes(Stored):
     """Labelled nodes of a map's own graph.
 
     A node is known by its name, whatever else is in a graph and in which order. Nodes without names are known by their
@@ -51,15 +50,6 @@ class LabelledNodes:
         places = np.full(graph.n_nodes, -1, dtype=np.int64)
         places[self.nodes] = np.arange(len(self.nodes))
         return places
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Returns the arrays as tensors and everything else as what JSON holds."""
-        return {"nodes": torch.from_numpy(self.nodes), "keys": torch.from_numpy(self.keys)}, {"graph": self.graph}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what a `state` was made of."""
-        return cls(tensors["nodes"].numpy(), tensors["keys"].numpy(), str(facts["graph"]))
 
 
 def hashed_names(names: NumpyArray) -> NumpyArray:

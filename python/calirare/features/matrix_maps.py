@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph import Graph, csr_of_scipy, normalize_features
+from calirare.features.raw_table import Stored
+from calirare.graph import Graph, csr_of_scipy, normalize_features, scipy_of_csr
 from calirare_ext import Csr
 
 DIRECTIONS = 128  # of a singular value decomposition
@@ -19,7 +20,7 @@ SIZE = "log number of features"  # the column of how many features of a node are
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixMap:
+class MatrixMap(Stored):
     """What a matrix of features becomes; fitted, it knows no graph.
 
     Attributes:
@@ -54,16 +55,6 @@ class MatrixMap:
         if self.directions is None:
             return given
         return (*(f"direction {i + 1}" for i in range(len(self.directions))), SIZE)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Returns the arrays by name, and the kind."""
-        arrays = {"idf": self.idf, "directions": self.directions}
-        return {name: torch.from_numpy(v) for name, v in arrays.items() if v is not None}, {"kind": self.kind}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns the map of a `state`."""
-        return cls(facts["kind"], **{name: tensor.numpy() for name, tensor in tensors.items()})
 
 
 def weighted(graph: Graph, idf: NumpyArray | None) -> Any:
@@ -134,5 +125,4 @@ def _scipy_of(graph: Graph) -> Any:
     x = graph.x
     if not isinstance(x, Csr):
         return sp.csr_array(x.cpu().numpy().astype(np.float64))
-    parts = (x.values.cpu().numpy().astype(np.float64), x.indices.cpu().numpy(), x.indptr.cpu().numpy())
-    return sp.csr_array(parts, shape=x.shape)
+    return scipy_of_csr(x.to(torch.float64))

@@ -42,17 +42,14 @@ class Kept(ColumnMap):
                 doubt = np.isnan(block.sum())  # a gap, or infinities of both signs
             if doubt:
                 block = np.where(np.isnan(block), self.fill[at], block)
-                self._check(table, at, block)
+                left = np.flatnonzero(np.isnan(block).any(0))
+                names = [table.columns[self.inputs[at][int(j)]].name for j in left]
+                if names:
+                    raise InputError(
+                        f"features: {names_in_words(names)} must have a value for every node, as in the run's graph: "
+                        "fill the empty cells, or train with --impute median"
+                    )
             out[:, at] = self.scaled(block, at)
-
-    def _check(self, table: RawTable, at: slice, block: NumpyArray) -> None:
-        left = np.flatnonzero(np.isnan(block).any(0))
-        if len(left):
-            names = [table.columns[self.inputs[at][int(j)]].name for j in left]
-            raise InputError(
-                f"features: {names_in_words(names)} must have a value for every node, as in the run's graph: fill the "
-                "empty cells, or train with --impute median"
-            )
 
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
         """Returns the columns `at` of the inputs, float64 [n, b] without gaps, as the map makes them."""

@@ -202,10 +202,25 @@ def written(value: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnMap(ABC):
-    """What some raw columns become; fitted, it knows no graph.
+class Stored:
+    """What is kept with a run: a dataclass whose fields are arrays of numbers, or what JSON holds."""
 
-    A subclass is a frozen dataclass whose fields are arrays of numbers, or what JSON holds.
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns the arrays as tensors and everything else as what JSON holds."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        tensors = {name: torch.from_numpy(v) for name, v in values.items() if isinstance(v, np.ndarray)}
+        return tensors, {name: v for name, v in values.items() if name not in tensors}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what a `state` was made of, from JSON or not."""
+        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+        return cls(**{name: tensor.numpy() for name, tensor in tensors.items()}, **plain)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnMap(Stored, ABC):
+    """What some raw columns become; fitted, it knows no graph.
 
     Attributes:
         kind: by which a stored map is found again.
@@ -220,16 +235,3 @@ class ColumnMap(ABC):
     @abstractmethod
     def write(self, table: RawTable, out: NumpyArray) -> None:
         """Fills float32 [n, len(names)] with what the map makes of a table."""
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Returns the arrays as tensors and everything else as what JSON holds."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        tensors = {name: torch.from_numpy(v) for name, v in values.items() if isinstance(v, np.ndarray)}
-        return tensors, {"kind": self.kind} | {name: v for name, v in values.items() if name not in tensors}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns the map of a `state`, from JSON or not."""
-        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items() if name != "kind"}
-        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
-        return cls(**arrays, **plain)

@@ -44,16 +44,13 @@ def as_features(x: Any, where: str) -> Tensor | Csr:
             "values), or take Graph.from_tables, which reads categories and dates"
         )
     with np.errstate(over="ignore"):
-        return _summed_csr(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
-
-
-def _summed_csr(x: Any, where: str) -> Csr:
-    """Returns a scipy matrix with repeated entries added."""
-    if len(x.shape) != 2:
-        raise InputError(f"{where}: features must be a sparse matrix, got shape {x.shape}: reshape them to (n, d)")
-    sparse = x.tocsr().astype(np.float32)
-    sparse.sum_duplicates()
-    return csr_of_scipy(sparse)
+        if not sparse:
+            return _writable(np.atleast_1d(array), np.float32)
+        if len(x.shape) != 2:
+            raise InputError(f"{where}: features must be a sparse matrix, got shape {x.shape}: reshape them to (n, d)")
+        summed = x.tocsr().astype(np.float32)
+    summed.sum_duplicates()
+    return csr_of_scipy(summed)
 
 
 def csr_of_scipy(matrix: Any) -> Csr:

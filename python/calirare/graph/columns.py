@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError, cut
-from calirare.graph.arrays import Parts, dtype_of
+from calirare.graph.arrays import Parts
 from calirare_ext import Csr
 
 Kind = Literal["numeric", "categorical", "date"]
@@ -98,8 +98,7 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
     """Checks that raw columns describe the features: one each, dense, every number of a category there, none infinite.
 
     Raises:
-        TypeError: the features are not float32.
-        InputError: anything else does not fit.
+        InputError: anything does not fit.
     """
     if not columns:
         return
@@ -107,27 +106,16 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
         raise InputError(f"{where}: columns with kinds need dense features, got sparse ones: leave columns out")
     if len(columns) != x.shape[1]:
         raise InputError(f"{where}: columns must be one per feature, got {len(columns)} for {x.shape[1]} features")
-    if x.dtype != torch.float32:
-        raise TypeError(f"{where}: x must be float32, got {dtype_of(x)}")
     for i, column in enumerate(columns):
+        what, n, values = f"{where}: column {column.name!r} must", len(column.categories), x[:, i]
         if column.kind not in get_args(Kind):
-            raise InputError(
-                f"{where}: column {column.name!r} must be {', '.join(get_args(Kind))}, got {column.kind!r}"
-            )
-        _check_values(column, x[:, i], where)
-
-
-def _check_values(column: Column, values: Tensor, where: str) -> None:
-    """Checks the values of one column."""
-    wrong = torch.isinf(values)
-    if column.kind == "categorical":
-        wrong |= (values < 0) | (values >= len(column.categories)) | (values.floor() != values) & ~values.isnan()
-        must = f"hold numbers of its {len(column.categories)} categories"
-    else:
-        must = "be finite or missing, within float32's 3.4e38"
-    if bool(wrong.any()):
-        node = int(wrong.nonzero()[0])
-        raise InputError(f"{where}: column {column.name!r} must {must}, got {float(values[node])} at node {node}")
+            raise InputError(f"{what} be {', '.join(get_args(Kind))}, got {column.kind!r}")
+        if column.kind != "categorical":  # finite, as all features are
+            continue
+        wrong = (values < 0) | (values >= n) | (values.floor() != values) & ~values.isnan()
+        if bool(wrong.any()):
+            node = int(wrong.nonzero()[0])
+            raise InputError(f"{what} hold numbers of its {n} categories, got {float(values[node])} at node {node}")
 
 
 def unmapped(columns: tuple[Column, ...], x: Tensor, node_name: Callable[[int], str]) -> str:

@@ -137,24 +137,19 @@ def split_of_masks(data: Any, n_nodes: int, where: str) -> Split | None:
 
     Without masks the numbers of nodes are taken that `train_idx`, `val_idx` and `test_idx` hold.
     """
-    masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
-    if all(mask is None for mask in masks):
-        return _split_of_numbers(data, where)
-    train, val, test = (np.zeros(n_nodes, dtype=bool) if mask is None else mask for mask in masks)
+    masks, numbers = ([getattr(data, f"{part}_{kind}", None) for part in PARTS] for kind in ("mask", "idx"))
     with located(where):
-        return Split.from_masks(train, val, test, "public", n_nodes=n_nodes).to("cpu")
-
-
-def _split_of_numbers(data: Any, where: str) -> Split | None:
-    given = [getattr(data, f"{part}_idx", None) for part in PARTS]
-    if all(numbers is None for numbers in given):
+        if any(mask is not None for mask in masks):
+            train, val, test = (np.zeros(n_nodes, dtype=bool) if mask is None else mask for mask in masks)
+            return Split.from_masks(train, val, test, "public", n_nodes=n_nodes).to("cpu")
+    if all(each is None for each in numbers):
         return None
-    nodes = [np.zeros(0, np.int64) if each is None else as_array(each, "nodes", where) for each in given]
-    train, val, test = (
+    nodes = [np.zeros(0, np.int64) if each is None else as_array(each, "nodes", where) for each in numbers]
+    parts = [
         torch.from_numpy(integers(each, f"data.{part}_idx", where)) for part, each in zip(PARTS, nodes, strict=True)
-    )
+    ]
     with located(where):
-        return Split(train, val, test, "public")
+        return Split(parts[0], parts[1], parts[2], "public")
 
 
 def edges_of_store(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -78,27 +78,7 @@ class Propagation:
         return self if dtype == self.a_hat.dtype else Propagation(self.a_hat.to(dtype), self.inputs.to(dtype))
 
 
-class _Lazy(Propagation, abc.ABC):
-    """A propagation whose `inputs` are made when they are first asked for, and kept."""
-
-    def __getattr__(self, name: str) -> Tensor | Csr:
-        """Makes `inputs` on first use."""
-        if name != "inputs":
-            raise AttributeError(name)
-        object.__setattr__(self, "inputs", self._make())
-        return self.__dict__["inputs"]
-
-    @abc.abstractmethod
-    def _make(self) -> Tensor | Csr:
-        """Returns the inputs."""
-
-    def _bare(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
-        """Returns a receptive field without inputs."""
-        nothing = self.a_hat.values.new_empty(self.n_nodes, 0)
-        return receptive_field(self.a_hat, nothing, nodes, n_layers)
-
-
-class LazyPropagation(_Lazy):
+class LazyPropagation(Propagation):
     """The same for a large graph with dense features: A_hat X is made at the rows that are asked for.
 
     Training touches the receptive field of the labelled nodes only, and `leave_one_out.streaming` makes the rest a
@@ -120,14 +100,16 @@ class LazyPropagation(_Lazy):
         """Number of features."""
         return self.x.shape[1]
 
-    def _make(self) -> Tensor:
+    @cached_property
+    def inputs(self) -> Tensor:
+        """A_hat X, made when it is first needed."""
         return propagate(self.a_hat, self.x)
 
     def field(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
         """Returns the receptive field of `nodes` (int64 [m]) under an `n_layers` network."""
         if "inputs" in self.__dict__ or nodes.numel() > WHOLE * self.n_nodes:
             return super().field(nodes, n_layers)
-        bare = self._bare(nodes, n_layers)
+        bare = _without_inputs(self.a_hat, nodes, n_layers)
         rows = bare.rows[0]
         inputs = torch.cat([propagate(self.a_hat.select_rows(part), self.x) for part in rows.split(BLOCK)])
         return ReceptiveField(bare.rows, inputs, bare.blocks)
@@ -137,7 +119,7 @@ class LazyPropagation(_Lazy):
         return self if dtype == self.a_hat.dtype else LazyPropagation(self.a_hat.to(dtype), self.x.to(dtype))
 
 
-class FactoredPropagation(_Lazy):
+class FactoredPropagation(Propagation):
     """The same for sparse features: multiplied out, or left as two factors, whichever an epoch reads faster.
 
     A_hat X has several times the entries of sparse X, so that A_hat (X W) mostly beats (A_hat X) W; where rows of it
@@ -160,13 +142,16 @@ class FactoredPropagation(_Lazy):
         """Number of features."""
         return self.below.n_features if isinstance(self.below, Propagation) else self.below.n_cols
 
-    @property
+    @cached_property
     def features(self) -> Inputs:
         """The inputs of all nodes as a network reads them fastest, [n, d]."""
-        if "whole" not in self.__dict__:
-            x = self.below.features if isinstance(self.below, Propagation) else self.below
-            object.__setattr__(self, "whole", cheapest(Factored(self.a_hat, x)))
-        return self.__dict__["whole"]
+        x = self.below.features if isinstance(self.below, Propagation) else self.below
+        return cheapest(Factored(self.a_hat, x))
+
+    @cached_property
+    def inputs(self) -> Tensor | Csr:
+        """The inputs as one matrix, made when they are first needed."""
+        return as_matrix(self.features)
 
     def features_at(self, rows: Tensor) -> Inputs:
         """Returns the inputs of some nodes (int64 [r]) as a network reads them fastest, [r, d]."""
@@ -175,12 +160,9 @@ class FactoredPropagation(_Lazy):
         x = below.features_at(columns) if isinstance(below, Propagation) else below.select_rows(columns)
         return cheapest(Factored(block, x))
 
-    def _make(self) -> Tensor | Csr:
-        return as_matrix(self.features)
-
     def field(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
         """Returns the receptive field of `nodes` (int64 [m]) under an `n_layers` network."""
-        bare = self._bare(nodes, n_layers)
+        bare = _without_inputs(self.a_hat, nodes, n_layers)
         rows = bare.rows[0]
         everything = rows.numel() == self.n_nodes and bool(
             (rows == torch.arange(rows.numel(), device=rows.device)).all()
@@ -195,6 +177,11 @@ class FactoredPropagation(_Lazy):
         if "other" not in self.__dict__:  # there are two types
             object.__setattr__(self, "other", FactoredPropagation(self.a_hat.to(dtype), self.below.to(dtype)))
         return self.__dict__["other"]
+
+
+def _without_inputs(a_hat: Csr, nodes: Tensor, n_layers: int) -> ReceptiveField:
+    """Returns a receptive field without inputs."""
+    return receptive_field(a_hat, a_hat.values.new_empty(a_hat.n_rows, 0), nodes, n_layers)
 
 
 def cheapest(product: Factored) -> Inputs:

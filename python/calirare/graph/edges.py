@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,6 @@ from calirare_ext import Csr
 STRICT = ("error", None)  # what refuses
 
 
-def _edge(number: int) -> str:
-    return f"edge {number}"
-
-
 @dataclass(frozen=True)
 class Naming:
     """What a message calls nodes and edges.
@@ -31,7 +27,7 @@ class Naming:
     """
 
     node: Callable[[int], str] = str
-    edge: Callable[[int], str] = _edge
+    edge: Callable[[int], str] = "edge {}".format
 
 
 NUMBERS = Naming()
@@ -64,16 +60,12 @@ def build_adjacency(
     edges = _check_edges(edges, n_nodes, where)
     if weights is not None:
         weights = _as_weights(weights, edges, where)
-    rows, cols = edges[:, 0], edges[:, 1]
-    loops = rows == cols
-    wrong = _wrong(weights) if weights is not None else None
-    if (wrong is not None and wrong.any()) or (rules.self_loops in STRICT and loops.any()):
-        raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
-    del rows, cols, loops  # as long as the edges
-    matrix = directed(edges, weights, n_nodes, rules)
+    wrong = weights is not None and _wrong(weights).any()
+    wrong = wrong or (rules.self_loops in STRICT and (edges[:, 0] == edges[:, 1]).any())
+    matrix = None if wrong else directed(edges, weights, n_nodes, rules)
     if matrix is None:
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
-    return _as_csr(_symmetrize(matrix) if rules.symmetrize else matrix)
+    return as_csr(_symmetrize(matrix) if rules.symmetrize else matrix)
 
 
 def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
@@ -138,13 +130,8 @@ def _symmetrize(matrix: Any) -> Any:
     return both
 
 
-def csr_of_edges(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Csr:
-    """Returns the matrix of a list of directed edges, repeated ones summed or dropped; see `relations_of`."""
-    duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
-    return _as_csr(directed(edges, weights, n_nodes, replace(rules, duplicates=duplicates)))
-
-
-def _as_csr(matrix: Any) -> Csr:
+def as_csr(matrix: Any) -> Csr:
+    """Returns a matrix of scipy as ours, with float32 weights."""
     matrix.sort_indices()
     matrix.data = matrix.data.astype(np.float32, copy=False)  # `astype` of the matrix copies its indices
     return csr_of_scipy(matrix)

@@ -95,9 +95,7 @@ def scale_note(graph: Graph) -> str:
         for part in x.split(CHUNK):
             largest = torch.maximum(largest, torch.maximum(part.amax(0), -part.amin(0)))
             release(x)
-        mend = (
-            "load the graph with scale='standardize' (command line: --scale standardize), or scale the columns before"
-        )
+        mend = "load the graph with scale='standardize' (command line: --scale standardize)"
     top, low = int(largest.argmax()), int(torch.where(largest > 0, largest, torch.inf).argmin())
     if float(largest[top]) <= MAX_SCALE_RATIO * min(float(largest[low]), 1.0):
         return ""

@@ -19,7 +19,7 @@ from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, part
 from calirare.graph.folder import Packing, read_folder, write_folder
 from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
-from calirare.graph.options import EdgeOptions, EdgeRules, FileOptions
+from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.reading import TableColumns, TableOptions, read_tables
@@ -289,7 +289,7 @@ class Graph:
         weight: Any = None,
         name: str | None = None,
         where: str = "",
-        **options: Unpack[FileOptions],
+        **options: Any,
     ) -> Graph:
         """Returns the graph of an edge list, from arrays or from files.
 

@@ -88,16 +88,19 @@ def note_weights(weighted: bool | None, here: bool, say: Callable[[str], None]) 
         here: whether these have.
         say: takes the note.
     """
-    if weighted and not here:
-        say(
-            "no edge has a weight, but those of the run's graph have, so that P is of another graph: name the column "
-            "of weights (--weight COLUMN, edge_weight of a Data)"
-        )
-    if weighted is False and here:
-        say(
-            "edges have weights, but those of the run's graph have none, so that P is of another graph: leave them out "
-            "(of a table: --unweighted)"
-        )
+    if weighted is None or weighted == here:
+        return
+    what = (
+        "edges have weights, but those of the run's graph have none"
+        if here
+        else "no edge has a weight, but those of the run's graph have"
+    )
+    mend = (
+        "leave them out (of a table: --unweighted)"
+        if here
+        else "name the column of weights (--weight COLUMN, edge_weight of a Data)"
+    )
+    say(f"{what}, so that P is of another graph: {mend}")
 
 
 SHOWN = 10  # names of columns in a message

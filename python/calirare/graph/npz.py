@@ -63,9 +63,7 @@ def read_npz(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     elif "target" in arrays and "edges" in arrays:
         read = _page_page
     parts = {"class_names": (), "name": path.stem, "where": str(path)} | read(arrays, rules, path)
-    stored = arrays.get("minority")
-    if stored is None:
-        return parts, None
+    stored = arrays.get("minority", np.array(None))
     return parts, stored_minority(stored.item() if stored.size == 1 else stored.tolist(), parts, path)
 
 
@@ -99,7 +97,7 @@ def stored_parts(
         "split": stored_split(arrays, facts.get("split_name"), path, ".npy" if path.is_dir() else ""),
         "name": str(facts["name"]),
         "feature_normalisation": facts.get("feature_normalisation", "none"),
-        "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
+        "posterior": _posterior(arrays.get("posterior"), path),
         "scored": as_scored(arrays.get("scored"), path),
         "node_names": arrays.get("node_names"),
         "relations": relations,
@@ -158,12 +156,11 @@ def _features(arrays: dict[str, NumpyArray], prefix: str, path: Path) -> torch.T
     n, d = (int(size) for size in shape)
     values = as_features(arrays[keys[2]], str(path))
     assert isinstance(values, torch.Tensor)
-    with located(str(path)):
-        try:
-            rows, cols = (torch.from_numpy(np.ascontiguousarray(places[:, i])) for i in (0, 1))
-            return Csr.from_coo(rows, cols, values, (n, d))
-        except ValueError as error:
-            raise InputError(f"features do not fit together ({error})") from error
+    try:
+        rows, cols = (torch.from_numpy(np.ascontiguousarray(places[:, i])) for i in (0, 1))
+        return Csr.from_coo(rows, cols, values, (n, d))
+    except ValueError as error:
+        raise InputError(f"{path}: features do not fit together ({error})") from error
 
 
 def _citation_full(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
@@ -250,8 +247,10 @@ def stored_split(arrays: Mapping[str, NumpyArray], name: object, path: Path, suf
         return Split(train, val, test, "public" if name is None else str(name))
 
 
-def as_posterior(values: NumpyArray, path: Path) -> Tensor:
+def _posterior(values: NumpyArray | None, path: Path) -> Tensor | None:
     """Returns a stored posterior, of any real dtype, as float64, not copied where it is that already."""
+    if values is None:
+        return None
     if values.dtype.kind not in "iuf":
         raise InputError(f"{path}: posterior must hold real numbers, got {values.dtype}: write it as float64")
     if not ((values >= 0) & (values <= 1)).all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
@@ -19,28 +19,6 @@ class EdgeOptions(TypedDict, total=False):
     symmetrize: bool
     duplicates: Literal["error", "drop", "sum"]
     self_loops: Literal["error", "drop", "keep"]
-
-
-class FileOptions(EdgeOptions, total=False):
-    """Further keywords for tables in files, see `calirare.graph.options.TableOptions`."""
-
-    id: str | None
-    source_column: str | None
-    target_column: str | None
-    one_hot: tuple[str, ...]
-    leave_out: tuple[str, ...]
-    impute: Literal["median", "zero", "error"] | None
-    need_label: bool
-    relation: str | None
-    directed: bool
-    time: str | None
-    as_of: str | None
-    edge_columns: tuple[str, ...]
-    unknown_ends: UnknownEnds | None
-    scored: str | None
-    kinds: Mapping[str, str] | None
-    unweighted: bool
-    unknown: Sequence[str | int]
 
 
 @dataclass(frozen=True)
@@ -81,12 +59,12 @@ class EdgeRules:
         return EdgeRules(symmetrize, self.duplicates or ("sum" if weighted else "drop"), self.self_loops or "drop")
 
     @classmethod
-    def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
+    def split(cls, options: Mapping[str, Any]) -> tuple[EdgeRules, dict[str, Any]]:
         """Returns the rules among options, and the others; TypeError names one that there is not."""
-        known = FileOptions.__annotations__
+        known = [*EdgeOptions.__annotations__, *COLUMN_OPTIONS]
         near = [*known, "labels", "weight"]
         _check_known(options, known, near, "from_edges: options must be those of calirare.graph.tables")
-        own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}  # type: ignore[literal-required]
+        own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
     def __post_init__(self) -> None:
@@ -196,3 +174,6 @@ class TableOptions:
     def ends(self) -> tuple[str | None, str | None]:
         """Columns of the edge table that hold the ends, None for one that is not named."""
         return self.source_column, self.target_column
+
+
+COLUMN_OPTIONS = tuple(each.name for each in fields(TableOptions) if each.name not in ("label", "weight"))

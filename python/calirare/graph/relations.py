@@ -13,7 +13,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
-from calirare.graph.edges import STRICT, Naming, build_adjacency, csr_of_edges
+from calirare.graph.edges import STRICT, Naming, as_csr, build_adjacency, directed
 from calirare.graph.options import EdgeRules
 from calirare_ext import Csr
 
@@ -57,12 +57,13 @@ def relations_of(
         rules: self loops are kept only where they say so; of edges repeated within a type weights are added where
             they say so, else the first counts.
     """
+    rules = replace(rules, duplicates="sum" if rules.duplicates == "sum" else "drop")
     names = ["edges"] if types is None else sorted(set(types.tolist()))
     found = []
     for name in names:
         chosen = slice(None) if types is None else types == name
         some = None if weights is None else weights[chosen]
-        found.append(Relation.of(str(name), csr_of_edges(edges[chosen], some, n_nodes, rules)))
+        found.append(Relation.of(str(name), as_csr(directed(edges[chosen], some, n_nodes, rules))))
     return tuple(found)
 
 

@@ -128,16 +128,13 @@ def check_features(
 
     def fault(node: int, column: int, value: float) -> InputError:
         of = repr(cut(feature_names[column], 60)) if column < len(feature_names) else str(column)
-        cell = f"node {node_name(node)}, column {of}"
+        must = f"be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}"
+        mend = "correct the cell, or scale the column before (a sum of squares would leave float32)"
         if not math.isfinite(value):
-            return InputError(
-                f"{where}: features must be finite, got {value} at {cell}: fill it in or remove the node; numbers are "
-                "kept in float32, up to 3.4e38"
-            )
-        return InputError(
-            f"{where}: features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, got {value:g} at {cell}: correct the "
-            "cell, or scale the column before (a sum of squares would leave float32)"
-        )
+            must = "be finite"
+            mend = "fill it in or remove the node; numbers are kept in float32, up to 3.4e38"
+        got = f"got {value:g} at node {node_name(node)}, column {of}"
+        return InputError(f"{where}: features must {must}, {got}: {mend}")
 
     _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
     if x.dtype != torch.float32:

@@ -1,5 +1,6 @@
 """Downloads from a server on this machine: whole, broken off, and not what was promised."""
 
+import dataclasses
 import hashlib
 import http.server
 import threading
@@ -126,7 +127,8 @@ def test_load_dataset_downloads_into_the_cache(server, tmp_path, monkeypatch):
         node_label=np.arange(400, dtype=np.int32) % 4,
     )
     server.content = (tmp_path / "remote.npz").read_bytes()
-    monkeypatch.setattr(locations, "SOURCES", {"dblp": (remote(server, "whole", "graphdata/dblp.npz"),)})
+    sources = (remote(server, "whole", "graphdata/dblp.npz"),)
+    monkeypatch.setitem(locations.CATALOGUE, "dblp", dataclasses.replace(locations.CATALOGUE["dblp"], sources=sources))
     cache = tmp_path / "cache"
     monkeypatch.setattr(locations, "data_roots", lambda root: (cache,))
     monkeypatch.setattr(locations, "cache_folder", lambda: cache)

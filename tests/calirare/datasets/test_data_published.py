@@ -9,7 +9,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.datasets import data_root, dataset_table, load_dataset
-from calirare.datasets.catalogue import CATALOGUE, SOURCES
+from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.locations import cache_folder, data_roots, find
 from calirare_ext import Csr
 
@@ -145,7 +145,7 @@ def test_the_table_lists_every_data_set(tmp_path, monkeypatch):
     assert not any(row.available for row in rows[1:])
     for row in rows[1:]:
         assert row.looked_for[0] == tmp_path / f"{row.name}.npz"
-        assert ("download=True" in row.how) == (row.name in SOURCES)
+        assert ("download=True" in row.how) == bool(CATALOGUE[row.name].sources)
         assert "put" in row.how
     (tmp_path / "facebook.npz").touch()
     assert dataset_table(tmp_path)[5].found == tmp_path / "facebook.npz"
@@ -158,7 +158,7 @@ def test_a_data_set_that_is_not_there_says_what_to_put_where(name, tmp_path):
 
 
 def test_sources_are_pinned_and_checked():
-    for files in SOURCES.values():
+    for files in (entry.sources for entry in CATALOGUE.values()):
         for file in files:
             assert file.url.startswith("https://")
             assert len([part for part in file.url.split("/") if len(part) == 40]) == 1, "the commit"
@@ -167,9 +167,9 @@ def test_sources_are_pinned_and_checked():
             assert not Path(file.target).is_absolute()
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.sources])
 def test_downloads_land_where_they_are_looked_for(name):
-    targets = {file.target for file in SOURCES[name]}
+    targets = {file.target for file in CATALOGUE[name].sources}
     assert any(set(layout.files) == targets for layout in CATALOGUE[name].layouts)
 
 

@@ -71,30 +71,24 @@ class DuckTable:
         with self._opened() as engine:
             query = self._query(engine, columns)
             few = columns is not None and len(columns) <= FEW  # a block of each column is in memory for each thread
-            if few and not self._is_view(engine):  # which may sort or join more than that
+            found = self._found(engine)
+            if few and found and not found[3]:  # a view may sort or join more than that
                 engine.execute(f"SET memory_limit = '{CACHED}'")
             yield from _reader(engine, query)
-
-    def _is_view(self, engine: Any) -> bool:
-        views = "SELECT count(*) FROM duckdb_views() WHERE (database_name, schema_name, view_name) = (?, ?, ?)"
-        return engine.execute(views, self._found(engine)).fetchall() != [(0,)]
 
     def _query(self, engine: Any, columns: Sequence[str] | None) -> str:
         found = self._found(engine)
         if not found:
-            names = [name if schema == "main" else f"{schema}.{name}" for _, schema, name in _tables(engine)]
+            names = [name if schema == "main" else f"{schema}.{name}" for _, schema, name, _ in _tables(engine)]
             raise InputError(f"{self}: there is no such table; the tables are {listed(sorted(names)) or 'none'}")
         wanted = "*" if columns is None else ", ".join(map(_quoted, columns))
-        return f"SELECT {wanted} FROM {'.'.join(map(_quoted, found))}"
+        return f"SELECT {wanted} FROM {'.'.join(map(_quoted, found[:3]))}"
 
-    def _found(self, engine: Any) -> tuple[str, str, str] | None:
-        """Returns database, schema and name of the table: one of the schema main goes before others."""
-        tables = _tables(engine)
-        for wanted in (f"main.{self.table}", self.table):
-            for found in tables:
-                if f"{found[1]}.{found[2]}" == wanted:
-                    return found
-        return next((found for found in tables if found[2] == self.table), None)
+    def _found(self, engine: Any) -> tuple[str, str, str, bool] | None:
+        """Returns the table as `_tables` has it: one of the schema main goes before others."""
+        ways = {f"main.{self.table}": 0, self.table: 1}
+        found = [each for each in _tables(engine) if f"{each[1]}.{each[2]}" in ways or each[2] == self.table]
+        return min(found, key=lambda each: ways.get(f"{each[1]}.{each[2]}", 2), default=None)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -124,7 +118,7 @@ def unnamed_table(path: Path) -> str:
     if path.suffix.lower() != ".duckdb" or not path.is_file():
         return ""
     with DuckTable(path, "")._opened() as engine:
-        names = [name for _, _, name in _tables(engine)]
+        names = [name for _, _, name, _ in _tables(engine)]
     example = f"{path.name}::{names[0] if names else 'TABLE'}"
     return f"say which table of the database, such as {example}; there are {listed(names[:10]) or 'none'}"
 
@@ -273,10 +267,10 @@ def parquet_batches(path: Path, columns: Sequence[str] | None) -> tuple[Any, Ite
         check_names(each.names, str(path))
         odd = sorted(set(each.names) ^ set(schemas[0].names))
         if odd:
+            with_it, without = (file, files[0]) if odd[0] in each.names else (files[0], file)
             raise InputError(
                 f"{path}: all part files must have the same columns, but {odd[0]!r} is in "
-                f"{(file if odd[0] in each.names else files[0]).relative_to(path)} and not in "
-                f"{(files[0] if odd[0] in each.names else file).relative_to(path)}: write them again"
+                f"{with_it.relative_to(path)} and not in {without.relative_to(path)}: write them again"
             )
         if _folder_keys(file, path) != keys or set(keys) & set(each.names):
             raise InputError(
@@ -312,9 +306,7 @@ def _folder_keys(file: Path, base: Path) -> list[str]:
 
 def batches_of(source: Source, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
     """Returns the Arrow schema and the rows in batches of a table that is no text; None: all columns."""
-    if isinstance(source, Path):
-        return parquet_batches(source, columns)
-    return source.batches(columns)
+    return parquet_batches(source, columns) if isinstance(source, Path) else source.batches(columns)
 
 
 def _united(schemas: list[Any], folder: Path) -> Any:
@@ -330,11 +322,11 @@ def _united(schemas: list[Any], folder: Path) -> Any:
         ) from error
 
 
-def _tables(engine: Any) -> list[tuple[str, str, str]]:
-    """Returns database, schema and name of every table and view."""
+def _tables(engine: Any) -> list[tuple[str, str, str, bool]]:
+    """Returns database, schema and name of every table and view, and whether it is a view."""
     return engine.execute(
-        "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
-        "SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+        "SELECT database_name, schema_name, table_name, false FROM duckdb_tables() WHERE NOT internal UNION ALL "
+        "SELECT database_name, schema_name, view_name, true FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
     ).fetchall()
 
 
