@@ -117,15 +117,10 @@ def test_the_rare_class_is_given_stored_or_one_of_two(save):
     assert Graph.from_npz(named).minority is None
     assert Graph.from_npz(named, "bad").y.tolist() == [1, 0, 0, 1, -1]
 
-
-def test_a_stored_class_number_is_not_taken_for_a_name(save):
-    path = save(class_names=np.array(["2", "0", "1"]), minority=np.array(1))
-    assert Graph.from_npz(path).class_names == ("rest", "0")
-
-
-def test_unlabelled_nodes_lose_their_class(save):
-    graph = Graph.from_npz(save(y=np.array([0, 1, 2, 0, 0]), unlabelled_idx=np.array([3, 4])))
-    assert graph.y.tolist() == [0, 1, 2, -1, -1]
+    numbers = save(class_names=np.array(["2", "0", "1"]), minority=np.array(1))
+    assert Graph.from_npz(numbers).class_names == ("rest", "0"), "a stored number is no name"
+    unlabelled = save(y=np.array([0, 1, 2, 0, 0]), unlabelled_idx=np.array([3, 4]))
+    assert Graph.from_npz(unlabelled).y.tolist() == [0, 1, 2, -1, -1]
 
 
 def test_unsorted_columns_are_sorted(save):
@@ -144,6 +139,13 @@ def edges_as_csr(edges):
 ONE_WAY = edges_as_csr(EDGES[1:])
 TWICE = edges_as_csr(np.concatenate([EDGES, EDGES[:2]]))
 LOOP = edges_as_csr(np.concatenate([EDGES, [[4, 4]]]))
+SPARSE = {
+    "x": None,
+    "x_indptr": np.array([0, 1, 2, 3, 4, 4]),
+    "x_indices": np.array([0, 1, 2, 0]),
+    "x_data": np.ones(4, dtype=np.float32),
+    "x_shape": np.array([5, 3]),
+}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,10 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
             {"indptr": np.array([0]), "indices": np.array([], dtype=int), "x": np.ones((0, 1)), "y": None},
             "at least one node",
         ),
+        (SPARSE | {"x_indices": np.array([0, 1, 2, 9])}, "features do not fit together"),
+        (SPARSE | {"x_data": np.array([1, np.nan, 1, 1])}, "features: values must be finite, got nan in row 1"),
+        (SPARSE | {"x_shape": np.array([4, 3])}, "x_shape must be the rows and columns"),
+        (SPARSE | {"x_indptr": np.array([0, 1, 2, 3])}, "x_indptr must rise"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(save, changes, message):
@@ -194,49 +200,15 @@ def test_a_file_that_does_not_fit_is_refused(save, changes, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("part", "value", "message"),
-    [
-        ("x_indices", np.array([0, 1, 2, 9]), "features do not fit together"),
-        ("x_data", np.array([1, np.nan, 1, 1]), "features: values must be finite, got nan in row 1"),
-        ("x_shape", np.array([4, 3]), "x_shape must be the rows and columns"),
-        ("x_indptr", np.array([0, 1, 2, 3]), "x_indptr must rise"),
-    ],
-)
-def test_sparse_features_that_do_not_fit_are_refused(save, part, value, message):
-    parts = {
-        "x": None,
-        "x_indptr": np.array([0, 1, 2, 3, 4, 4]),
-        "x_indices": np.array([0, 1, 2, 0]),
-        "x_data": np.ones(4, dtype=np.float32),
-        "x_shape": np.array([5, 3]),
-    }
-    assert Graph.from_npz(save(**parts)).n_features == 3
-    with pytest.raises(InputError, match=message):
-        Graph.from_npz(save(**(parts | {part: value})))
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="there is no such file: check the path"):
-        Graph.from_npz(tmp_path / "none.npz")
-    with pytest.raises(InputError, match="there is no such file"):
-        Graph.from_npz(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"node,label\n", b"PK\x03\x04 and then nothing of an archive"])
-def test_what_is_no_archive_is_refused(tmp_path, content):
-    path = tmp_path / "g.npz"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged, cut off or not an .npz archive"):
-        Graph.from_npz(path)
-
-
-def test_a_file_cut_off_anywhere_is_refused(save):
+def test_a_missing_file_and_one_cut_off_anywhere_are_refused(tmp_path, save):
+    for none in (tmp_path / "none.npz", tmp_path):
+        with pytest.raises(InputError, match="there is no such file"):
+            Graph.from_npz(none)
     path = save()
     whole = path.read_bytes()
-    for length in range(0, len(whole), 37):
-        path.write_bytes(whole[:length])
-        with pytest.raises(InputError, match="get it again"):
+    for content in (b"node,label\n", *(whole[:length] for length in range(0, len(whole), 37))):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"damaged, cut off or not an .npz archive.*get it again"):
             Graph.from_npz(path)
 
 

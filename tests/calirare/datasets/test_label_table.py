@@ -42,7 +42,7 @@ def test_labels_of_another_table_are_those_of_the_nodes(tables):
         tables / "r",
     )
     assert said.code == 0, said.err
-    assert call("eice", "--run", tables / "r").code == 0  # reads the data again
+    assert call("audit", "--run", tables / "r", "--next", 3).code == 0  # reads the data again
 
 
 @pytest.mark.parametrize("text", ["customer,label\na3,fraud\na20,fine\n", "id,status\na3,fraud\na20,fine\na3,fraud\n"])

@@ -131,6 +131,11 @@ def changed_csr(**changes) -> Csr:
         ),
         (lambda: {"x": with_feature(-math.inf)}, "features must be finite, got -inf at node 3, column 2"),
         (lambda: {"x": Csr.from_dense(with_feature(math.nan))}, "features: values must be finite, got nan in row 3"),
+        (lambda: {"x": with_feature(-1e20)}, r"features must be from .* got -1e.20 at node 3, column 2"),
+        (
+            lambda: {"x": Csr.from_dense(with_feature(-1e20))},
+            r"features must be from .* got -1e.20 at node 3, column 2",
+        ),
         (lambda: {"x": small_features()[:4]}, "one row per node, got 4 rows for 5 nodes"),
         (lambda: {"x": torch.ones(5)}, r"features must be a table with at least one column, got shape \(5,\)"),
         (lambda: {"x": small_features()[:, :0]}, "at least one column"),

@@ -47,9 +47,6 @@ def test_data_in_and_out_is_the_same_graph(data_class):
     assert torch.equal(back.y, graph.y)
     assert torch.equal(back.split.train, graph.split.train)
     assert back.split.name == "public"
-
-
-def test_unweighted_data_has_no_weights(data_class):
     assert "edge_weight" not in small_graph().to_data()
     assert "y" not in small_graph(y=None, split=None).to_data()
 
@@ -143,20 +140,14 @@ def test_data_that_does_not_fit_is_refused(data_class, changes, message):
         Graph.from_data(plain(data_class, **changes))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_labels_may_be_floats_of_any_shape_and_nan_where_unknown(data_class, dtype):
-    y = torch.tensor([0, 1, 2, 0, torch.nan], dtype=dtype)[:, None]
-    assert Graph.from_data(plain(data_class, y=y)).y.tolist() == [0, 1, 2, 0, -1]
+GAP = float("nan")
+LABELS = [[0, 1, 2, None, True], pd.array([0, 1, 2, None, 1], dtype="Int64")]
+LABELS += [torch.tensor([0, 1, 2, GAP, 1], dtype=dtype)[:, None] for dtype in (torch.float64, torch.bfloat16)]
 
 
-def test_labels_of_a_list_may_be_none_where_unknown(data_class):
-    assert Graph.from_data(plain(data_class, y=[0, 1, 2, None, True])).y.tolist() == [0, 1, 2, -1, 1]
-
-
-@pytest.mark.parametrize("dtype", ["boolean", "Int64"])
-def test_labels_may_be_columns_of_pandas_with_gaps(data_class, dtype):
-    y = pd.array([True, False, None, False, True], dtype=dtype)
-    assert Graph.from_data(plain(data_class, y=y)).y.tolist() == [1, 0, -1, 0, 1]
+@pytest.mark.parametrize("y", LABELS, ids=["list", "pandas", "float64", "bfloat16"])
+def test_labels_may_have_gaps_and_be_numbers_of_any_kind(data_class, y):
+    assert Graph.from_data(plain(data_class, y=y)).y.tolist() == [0, 1, 2, -1, 1]
 
 
 @pytest.mark.parametrize(
@@ -286,11 +277,8 @@ def test_sparse_features_of_every_kind_are_the_same(data_class):
         assert isinstance(got, Csr)
         assert torch.equal(got.to_dense(), x)
     assert torch.equal(small_graph(x=Csr.from_dense(x)).to_data().x, x)
-
-
-def test_repeated_entries_of_sparse_features_are_added():
-    x = sp.coo_matrix((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
-    assert as_features(x, "here").to_dense().tolist() == [[0, 2], [1, 0]]
+    twice = sp.coo_matrix((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    assert as_features(twice, "here").to_dense().tolist() == [[0, 2], [1, 0]]
 
 
 def networkx_graph(kind):
@@ -385,23 +373,19 @@ def test_numbers_of_nodes_are_a_split(data_class):
         Graph.from_data(data, symmetrize=True)
 
 
+def test_what_is_not_read_is_noted(data_class):
+    ends = torch.tensor([[0, 1], [1, 0]])
+    data = data_class(x=torch.ones(3, 2), edge_index=ends, y=torch.tensor([0, 1, -1]))
+    assert Graph.from_data(data).notes == ()
+    data.edge_type = torch.tensor([0, 1])
+    assert any("attributes not read: edge_type" in note for note in Graph.from_data(data).notes)
+    temporal = pytest.importorskip("torch_geometric.data").TemporalData
+    notes = Graph.from_data(temporal(src=ends[0], dst=ends[1], t=torch.tensor([5, 6]), msg=torch.randn(2, 3))).notes
+    assert "a TemporalData has no labels; its times t and messages msg are left out" in notes
+
+
 @pytest.mark.parametrize("mask", [[0, 1, 0], [0.0, 1.0, 0.0], [[False], [True], [False]]])
 def test_masks_may_be_floats_or_a_column(data_class, mask):
     data = data_class(x=torch.randn(3, 2), y=torch.tensor([1, 0, 1]), edge_index=torch.tensor([[0], [1]]))
     data.train_mask = torch.tensor(mask)
     assert Graph.from_data(data, symmetrize=True).split.train.tolist() == [1]
-
-
-def test_what_a_temporal_data_loses_is_noted():
-    TemporalData = pytest.importorskip("torch_geometric.data").TemporalData
-    ends = torch.tensor([[0, 1], [1, 2]])
-    data = TemporalData(src=ends[0], dst=ends[1], t=torch.tensor([5, 6]), msg=torch.randn(2, 3))
-    notes = Graph.from_data(data, symmetrize=True).notes
-    assert "a TemporalData has no labels; its times t and messages msg are left out" in notes
-
-
-def test_what_a_data_tells_and_is_not_read_is_said(data_class):
-    data = data_class(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0, 1, -1]))
-    assert Graph.from_data(data).notes == ()
-    data.edge_type = torch.tensor([0, 1])
-    assert any("attributes not read: edge_type" in note for note in Graph.from_data(data).notes)
