@@ -20,7 +20,6 @@ from calirare._util.errors import printable
 from calirare.calibration import (
     CALIBRATORS,
     PriorPlattCalibrator,
-    class_conditional_sharpness,
     cross_fitted_probabilities,
     decisions,
     expected_count,
@@ -92,7 +91,6 @@ class Values:
             lambda: expected_count(self.fitted, z).expected,
             lambda: probability_interval(self.fitted, z),
             lambda: prevalence_by_map(self.fitted, z).share,
-            lambda: class_conditional_sharpness(z, self.labels),
             lambda: cross_fitted_probabilities(self.fitted, z, self.labels),
         )
         way = some(rng, ways)

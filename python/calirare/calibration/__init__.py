@@ -3,9 +3,7 @@
 from calirare.calibration.affine import (
     AffineCalibrator,
     JackknifeCalibrator,
-    class_conditional_sharpness,
     platt_scaling,
-    sharpened,
     temperature_scaling,
 )
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calirare.calibration import AffineCalibrator, Target, sharpened
+from calirare.calibration import AffineCalibrator, Target
 from calirare.calibration.affine import FALLBACK_PRIOR, MIN_RARE
 from calirare.models import HOPS, WEIGHT_DECAYS, GcnTraining
 from calirare_lab.paper.context import Context
+from calirare_lab.paper.sharpness import sharpened
 
 TRAINING = GcnTraining(learning_rate=0.03, epochs=400, order="propagated")
 N_NETWORKS = 3
