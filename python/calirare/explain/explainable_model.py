@@ -94,14 +94,6 @@ class ExplainableModel(abc.ABC):
         The first index is the new label; it weighs what labels of its class weigh on average.
         """
 
-    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """Returns the logits of nodes if c nodes without a label all had one, y int64 [c], float64 [n, k].
-
-        Where a detector does not know better, the changes by single labels are added up.
-        """
-        base, each = self.logits(nodes), self.with_each_label(nodes, more)
-        return base + (each[y, torch.arange(len(y))] - base).sum(0)
-
 
 def difference(logits: Tensor) -> Tensor:
     """Returns the log-odds of class 1 of logits [.., 2], float64 [..]."""

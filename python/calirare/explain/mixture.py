@@ -74,10 +74,6 @@ class ExplainableMixture(ExplainableModel):
         """See `ExplainableModel.with_each_label`."""
         return self._pooled(lambda model: model.with_each_label(nodes, more))
 
-    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `ExplainableModel.with_labels`."""
-        return self._pooled(lambda model: model.with_labels(nodes, more, y))
-
     def _pooled(self, logits: Callable[[ExplainableModel], Tensor]) -> Tensor:
         """Returns the logarithms of the members' mean probabilities."""
         return self.mixture.pooled([logits(model) for model in self.models])

@@ -90,11 +90,6 @@ class ExplainableNetwork(ExplainableModel):
         own, other = self._field(nodes), self._field(more)
         return self.logits(nodes) + self.labels.change_with(own, other, self.logits(more))
 
-    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `ExplainableModel.with_labels`: labels of like nodes do not count twice."""
-        own, other = self._field(nodes), self._field(more)
-        return self.logits(nodes) + self.labels.change_with_all(own, other, self.logits(more), y)
-
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `ExplainableModel.shares`: integrated gradients."""
         if not closed_form_shares(self.fitted):

@@ -92,20 +92,11 @@ class NetworkLabels(abc.ABC):
             solved = self.inverse_rows(own)
             leverages = solved.view(-1, width, own.shape[1]) @ own.double().view(-1, width, own.shape[1]).mT
             across = self._on(solved, field).view(len(z), width, -1, width)
-            labels = torch.arange(n_classes).repeat_interleave(len(z))[:, None]
-            every = (z.repeat(n_classes, 1)[:, None], leverages.repeat(n_classes, 1, 1))
-            pull = resting_gradients(*every, self._worth[labels], labels).view(n_classes, *z.shape)
+            labels = torch.arange(n_classes).repeat_interleave(len(z))
+            every = z.repeat(n_classes, 1), leverages.repeat(n_classes, 1, 1), self._worth[labels], labels
+            pull = resting_gradients(*every).view(n_classes, *z.shape)
             parts.append(-torch.einsum("yci,cinj->ycnj", pull, across))
         return pad(torch.cat(parts, 1), (1, 0))
-
-    def change_with_all(self, field: ReceptiveField, more: ReceptiveField, logits: Tensor, y: Tensor) -> Tensor:
-        """Returns how they change if other nodes all have a label, y int64 [c]; float64 [n, k]."""
-        own = torch.cat(list(self._jacobians(more)))
-        solved = torch.cat([self.inverse_rows(some) for some in own.split(self._step)])
-        leverages = (solved @ own.double().T)[None]
-        pull = resting_gradients(logit_differences(logits)[None], leverages, self._worth[y][None], y[None])
-        moved = -self._on((pull.view(1, -1) @ solved), field)[0]
-        return pad(moved.view(-1, self.error.shape[1]), (1, 0))
 
     @abc.abstractmethod
     def _without_each(self, field: ReceptiveField) -> Tensor:

@@ -85,7 +85,3 @@ class OutOfFold(ExplainableModel):
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `ExplainableModel.with_each_label`."""
         return self.model.with_each_label(nodes, more) + self._shift(nodes)
-
-    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `ExplainableModel.with_labels`."""
-        return self.model.with_labels(nodes, more, y) + self._shift(nodes)

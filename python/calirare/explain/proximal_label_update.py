@@ -1,4 +1,4 @@
-"""The gradients of new labels' losses at the minimum of these losses and a quadratic model of the old ones."""
+"""The gradient of a new label's loss at the minimum of this loss and a quadratic model of the old ones."""
 
 from __future__ import annotations
 
@@ -11,44 +11,42 @@ ARMIJO, HALVINGS = 1e-4, 40  # part of the promised fall that a step must keep, 
 
 
 def resting_gradients(differences: Tensor, leverages: Tensor, weights: Tensor, labels: Tensor) -> Tensor:
-    """Returns the gradients a_c (p(z_c) - e_y) of each set of labels where its losses rest, float64 [b, c, k - 1].
+    """Returns the gradient a (p(z) - e_y) of each label by itself where its loss rests, float64 [b, k - 1].
 
-    The moves z - z_0 = K u minimise u^T K u / 2 + sum_c a_c loss(z_c), which is convex; Newton steps, each as short as
-    it must be to lower it. At the minimum u is minus the gradients.
+    The move z - z_0 = K u minimises u^T K u / 2 + a loss(z), which is convex; Newton steps, each as short as it must be
+    to lower it. At the minimum u is minus the gradient.
 
     Args:
-        differences: z_0, logits less that of class 0 before the labels were there, float64 [b, c, k - 1].
-        leverages: K = J_c H^-1 J_c^T, float64 [b, c (k - 1), c (k - 1)].
-        weights: a of each label's loss, > 0, float64 [b, c].
-        labels: y, int64 [b, c].
+        differences: z_0, logits less that of class 0 before the label was there, float64 [b, k - 1].
+        leverages: K = J_c H^-1 J_c^T, float64 [b, k - 1, k - 1].
+        weights: a of each label's loss, > 0, float64 [b].
+        labels: y, int64 [b].
     """
-    shape, a = differences.shape, weights[..., None]
-    target = one_hot(labels, shape[-1] + 1)[..., 1:].double()
+    a, target = weights[:, None], one_hot(labels, differences.shape[1] + 1)[:, 1:].double()
 
     def moved(u: Tensor) -> Tensor:
-        return differences + (leverages @ u.flatten(1)[..., None]).view(shape)
+        return differences + (leverages @ u[..., None])[..., 0]
 
     def value(u: Tensor) -> Tensor:
         z = moved(u)
-        loss = torch.logsumexp(pad(z, (1, 0)), -1) - (target * z).sum(-1)
-        return (u * (z - differences)).flatten(1).sum(1) / 2 + (weights * loss).sum(1)
+        loss = torch.logsumexp(pad(z, (1, 0)), 1) - (target * z).sum(1)
+        return (u * (z - differences)).sum(1) / 2 + weights * loss
 
-    u, open_ = torch.zeros_like(differences), torch.ones(shape[0], dtype=torch.bool)
+    u, open_ = torch.zeros_like(differences), torch.ones(len(differences), dtype=torch.bool)
     for _ in range(NEWTON_STEPS):
-        p = pad(moved(u), (1, 0)).softmax(-1)[..., 1:]
+        p = pad(moved(u), (1, 0)).softmax(1)[:, 1:]
         off = u + a * (p - target)
-        bent = a[..., None] * (torch.diag_embed(p) - p[..., :, None] * p[..., None, :])  # [b, c, k - 1, k - 1]
-        system = (bent @ leverages.unflatten(1, shape[1:])).flatten(1, 2)
+        system = a[..., None] * (torch.diag_embed(p) - p[:, :, None] * p[:, None]) @ leverages
         system.diagonal(dim1=1, dim2=2).add_(1.0)
-        step = -torch.linalg.solve(system, off.flatten(1)).view(shape)
-        slope = (step.flatten(1) * (leverages @ off.flatten(1)[..., None])[..., 0]).sum(1)
+        step = -torch.linalg.solve(system, off)
+        slope = (step * (leverages @ off[..., None])[..., 0]).sum(1)
         size, now = torch.ones_like(slope), value(u)
         for _ in range(HALVINGS):
-            short = (slope < -ARRIVED) & ~(value(u + size[:, None, None] * step) <= now + ARMIJO * size * slope)
+            short = (slope < -ARRIVED) & ~(value(u + size[:, None] * step) <= now + ARMIJO * size * slope)
             if not bool(short.any()):
                 break
             size = torch.where(short, size / 2, size)
-        u = u + torch.where(open_, size, 0.0)[:, None, None] * step
+        u = u + torch.where(open_, size, 0.0)[:, None] * step
         open_ &= slope < -ARRIVED
         if not bool(open_.any()):
             break

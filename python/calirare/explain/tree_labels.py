@@ -54,13 +54,6 @@ class TreeLabels(abc.ABC):
         leaf values move by that part of what the label would move them.
         """
 
-    @abc.abstractmethod
-    def change_with_all(self, more: NumpyArray, y: NumpyArray, rows: NumpyArray) -> NumpyArray:
-        """Returns how they change if other nodes all have a label, y int64 [c]; float64 [n, k].
-
-        A leaf is recomputed with the part of the labels in it that a bag sees; what other labels get moves with it.
-        """
-
 
 class BoostedLabels(TreeLabels):
     """Effects of labels on gradient boosting, whose trees are grown round by round."""
@@ -162,13 +155,9 @@ class BoostedLabels(TreeLabels):
             terms = [leaves.weights[:, None] * part for part in leaves.terms(scores)]
             for c in range(q):
                 tree, own = first + c, [part[:, c] for part in terms]
-                yield tree, own, self._sums(tree, own)
+                places, bag = leaves.of_labels[tree], leaves.bags[tree]
+                yield tree, own, [np.bincount(places[bag], part[bag], leaves.values[tree].size) for part in own]
                 scores[:, c] += self.whole[tree][0, leaves.of_labels[tree]]
-
-    def _sums(self, tree: int, terms: list[NumpyArray]) -> list[NumpyArray]:
-        """Returns sums over the labels of each leaf that a tree saw."""
-        places, bag = self.leaves.of_labels[tree], self.leaves.bags[tree]
-        return [np.bincount(places[bag], part[bag], self.leaves.values[tree].size) for part in terms]
 
     def change_with(self, more: NumpyArray, rows: NumpyArray) -> NumpyArray:
         """See `TreeLabels.change_with`."""
@@ -192,27 +181,6 @@ class BoostedLabels(TreeLabels):
                 out[tree] = leaves.bags[tree].mean() * (value - whole[0, at])
             scores[:, c] += whole[0, at] + out[tree]
         return out
-
-    def change_with_all(self, more: NumpyArray, y: NumpyArray, rows: NumpyArray) -> NumpyArray:
-        """See `TreeLabels.change_with_all`."""
-        leaves, q, weights = self.leaves, self.leaves.per_round, mean_weights(self.leaves)[y][:, None]
-        start, out = leaves.start(leaves.weights)[None], np.zeros((rows.shape[1], q))
-        of_labels, scores = np.repeat(start, leaves.weights.size, 0), np.repeat(start, len(y), 0)
-        for first in range(0, leaves.n_trees, q):
-            old = [leaves.weights[:, None] * part for part in leaves.terms(of_labels)]
-            fresh = [weights * part for part in leaves.terms(scores, y)]
-            for c in range(q):
-                tree = first + c
-                whole, at, part = self.whole[tree][0], more[tree], leaves.bags[tree].mean()
-                value = whole
-                if whole.size > 1:
-                    sums = self._sums(tree, [a[:, c] for a in old])
-                    added = [part * np.bincount(at, b[:, c], whole.size) for b in fresh]
-                    value = self._value(*(a + b for a, b in zip(sums, added, strict=True)))
-                out[:, c] += (value - whole)[rows[tree]]
-                of_labels[:, c] += value[leaves.of_labels[tree]]
-                scores[:, c] += value[at]
-        return _as_logits(out)
 
 
 class ForestLabels(TreeLabels):
@@ -248,10 +216,6 @@ class ForestLabels(TreeLabels):
             partial(_Forest.change_with, more=more, rows=rows, label=y) for y in range(self.each[0].leaves.n_classes)
         ]
         return np.stack([self._logits(change) for change in each])
-
-    def change_with_all(self, more: NumpyArray, y: NumpyArray, rows: NumpyArray) -> NumpyArray:
-        """See `TreeLabels.change_with_all`."""
-        return self._logits(lambda forest: forest.change_with_all(more, y, rows))
 
 
 class _Forest:
@@ -320,33 +284,15 @@ class _Forest:
         total, rare = self.total[at], self.rare[at]
         after = self._value(total + weight, rare + weight * (label == leaves.of), self.prior)
         moved = np.where(self.split, after - self._value(total, rare, self.prior), 0.0)
-        return self._moved_by(_shared_leaves(leaves, more, moved, rows), rows)
-
-    def change_with_all(self, more: NumpyArray, y: NumpyArray, rows: NumpyArray) -> NumpyArray:
-        """Returns how it changes if other nodes all have a label, y int64 [c]; [n]."""
-        leaves, weights = self.leaves, mean_weights(self.leaves)[y]
-        total, rare = (
-            old + np.bincount((more + self.first).ravel(), np.tile(part, leaves.n_trees), old.size)
-            for old, part in ((self.total, weights), (self.rare, weights * (y == leaves.of)))
-        )
-        moved = self._value(total, rare, self.prior) - self._value(self.total, self.rare, self.prior)
-        return self._moved_by(_in_leaves(leaves, rows) @ np.where(self.moves, moved, 0.0), rows)
-
-    def _moved_by(self, moved: NumpyArray, rows: NumpyArray) -> NumpyArray:
-        """Returns the change of the score of nodes by moves of their leaf values, summed over trees [.., n]."""
-        whole = self.prior + (_in_leaves(self.leaves, rows) @ self.stored) / self.leaves.n_trees
-        return self._score(whole + moved / self.leaves.n_trees, self.prior) - self._score(whole, self.prior)
+        whole = self.prior + (_in_leaves(leaves, rows) @ self.stored) / leaves.n_trees
+        after = whole + _shared_leaves(leaves, more, moved, rows) / leaves.n_trees
+        return self._score(after, self.prior) - self._score(whole, self.prior)
 
 
 def mean_weight(leaves: Leaves, label: int) -> float:
     """Returns the mean weight of the labels of a class; without any, of all."""
     mine = leaves.classes == label
     return float(leaves.weights[mine if mine.any() else slice(None)].mean())
-
-
-def mean_weights(leaves: Leaves) -> NumpyArray:
-    """Returns `mean_weight` of every class, [k]."""
-    return np.array([mean_weight(leaves, label) for label in range(leaves.n_classes)])
 
 
 def without_sets(leaves: Leaves, sets: Sequence[NumpyArray], width: int = 1) -> Iterator[NumpyArray]:

@@ -68,11 +68,6 @@ class ExplainableTrees(ExplainableColumns):
         """See `ExplainableModel.with_each_label`: splits stay, and a label moves only the leaves it lies in."""
         return self._after(nodes, self.labels.change_with(self._leaves(more), self._leaves(nodes)))
 
-    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
-        """See `ExplainableModel.with_labels`: splits stay, and leaves are made again with all of them."""
-        change = self.labels.change_with_all(self._leaves(more), y.cpu().numpy(), self._leaves(nodes))
-        return self._after(nodes, change)
-
     def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
         return self.logits(nodes) + torch.from_numpy(change).to(nodes.device)
 

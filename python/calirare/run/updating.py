@@ -73,7 +73,7 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
 
 
 def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the change of the log-odds of nodes by each label, [b, n], and by all together, [n]."""
+    """Returns the change of the log-odds of nodes by each label, [b, n], and by all, [n]: new ones are added up."""
     model = explainer.model
     base = difference(model.logits(nodes))
     each = base.new_zeros(changed.nodes.numel(), nodes.numel())
@@ -88,6 +88,7 @@ def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tens
     come = changed.y >= 0
     if bool(come.any()):
         fresh, y = changed.nodes[come], changed.y[come]
-        each[come] += difference(model.with_each_label(nodes, fresh)[y, torch.arange(len(y))]) - base
-        together += difference(model.with_labels(nodes, fresh, y)) - base
+        added = difference(model.with_each_label(nodes, fresh)[y, torch.arange(len(y))]) - base
+        each[come] += added
+        together += added.sum(0)
     return each, together

@@ -117,21 +117,11 @@ def test_a_label_more_is_what_training_with_it_gives(model, everyone):
     assert bool((drawn > 0).all()), "a label draws its own node to its class"
 
 
-def test_labels_more_are_the_same_in_every_form_and_one_is_itself(model, everyone):
+def test_labels_more_are_the_same_in_every_form(model, everyone):
     fields = [model.fitted.evaluation_field(model.graph, some) for some in (everyone, MORE)]
-    z, y = model.logits(MORE), torch.tensor([1, 0])
-    each, together = (
-        [method(labels) for labels in forms(model)]
-        for method in (
-            lambda labels: labels.change_with(*fields, z),
-            lambda labels: labels.change_with_all(*fields, z, y),
-        )
-    )
-    for dual, *others in (each, together):
-        for found in others:
-            assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
-    alone = model.with_labels(everyone, MORE[:1], y[:1])
-    assert_within(alone, model.with_each_label(everyone, MORE[:1])[1, 0], 1e-6)
+    dual, *others = [labels.change_with(*fields, model.logits(MORE)) for labels in forms(model)]
+    for found in others:
+        assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("nodes_at_once", [1, 7])
@@ -140,8 +130,8 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, ever
     """In the order of the nodes, whichever it is."""
     some = torch.arange(90, 100)
     fields = [model.fitted.evaluation_field(model.graph, nodes) for nodes in (everyone[::6].flip(0), some)]
-    labels, z, y = kind(model.fitted, model.fitted.weight_decay), model.logits(some), torch.arange(10) % 2
-    known, together = labels.change_with(*fields, z), labels.change_with_all(*fields, z, y)
+    labels, z = kind(model.fitted, model.fitted.weight_decay), model.logits(some)
+    known = labels.change_with(*fields, z)
     made, numbers = [], labels.linearised.n_parameters * labels.error.shape[1]
     monkeypatch.setattr(network_labels, "PASS", nodes_at_once * numbers)
     monkeypatch.setattr(
@@ -149,42 +139,20 @@ def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, ever
         "jacobian_at",
         lambda fitted, field: made.append(field.nodes.numel()) or jacobian_at(fitted, field),
     )
-    for found, wanted in (
-        (labels.change_with(*fields, z), known),
-        (labels.change_with_all(*fields, z, y), together),
-    ):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+    found = labels.change_with(*fields, z)
+    torch.testing.assert_close(found, known, rtol=1e-5, atol=1e-5 * float(known.abs().max()))
     assert max(made) == nodes_at_once
-
-
-def gradient(z: torch.Tensor, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """a (p - e_y) at differences z [b, c, k - 1]."""
-    p = torch.nn.functional.pad(z, (1, 0)).softmax(-1)
-    return (a[..., None] * (p - torch.nn.functional.one_hot(y, p.shape[-1])))[..., 1:]
 
 
 @pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("leverage", [0.0, 3.0, 8474.9088, 1e7])
-def test_a_label_rests_where_its_own_gradient_is(label, leverage):
-    """A node that is like no label has k a in the thousands, where full steps of Newton's go to and fro."""
-    z = torch.tensor([-30.0, -2.8659, -0.5, 0.0, 4.0, 30.0]).double()[:, None, None]
-    a, y = torch.ones(6, 1).double(), torch.full((6, 1), label)
-    pull = resting_gradients(z, torch.full((6, 1, 1), leverage).double(), a, y)
-    assert_within(gradient(z - leverage * pull, a, y), pull, 1e-6)
-    assert bool(((z - leverage * pull).abs() < 31).all()), "it moves no further than its own loss needs"
-
-
 @pytest.mark.parametrize("width", [1, 2])
-def test_labels_that_come_together_rest_together(width):
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(12 * width, 5, generator=generator).double()
-    leverages = 300 * rows @ rows.T
-    z = torch.randn(1, 12, width, generator=generator).double() - 2
-    y = torch.randint(width + 1, (1, 12), generator=generator)
-    a = torch.rand(1, 12, generator=generator).double() + 0.1
-    pull = resting_gradients(z, leverages[None], a, y)
-    assert_within(gradient(z - (leverages @ pull.flatten()).view(z.shape), a, y), pull, 1e-7)
-    own = leverages[None, :width, :width]
-    one = resting_gradients(z[:, :1], own, a[:, :1], y[:, :1])
-    twice = resting_gradients(z[:, [0, 0]], own.repeat(1, 2, 2), a[:, [0, 0]], y[:, [0, 0]])
-    assert float(twice.sum(1).norm()) < 1.3 * float(one.norm()), "the same label twice does not tell twice as much"
+def test_a_label_rests_where_its_own_gradient_is(label, leverage, width):
+    """A node that is like no label has k a in the thousands, where full steps of Newton's go to and fro."""
+    z = torch.tensor([-30.0, -2.8659, -0.5, 0.0, 4.0, 30.0]).double()[:, None].repeat(1, width)
+    y, k = torch.full((6,), label), leverage * torch.eye(width).double().repeat(6, 1, 1)
+    pull = resting_gradients(z, k, torch.ones(6).double(), y)
+    moved = z - leverage * pull
+    p = torch.nn.functional.pad(moved, (1, 0)).softmax(-1)
+    assert_within((p - torch.nn.functional.one_hot(y, width + 1))[:, 1:], pull, 1e-6)
+    assert bool((moved.abs() < 31 * width).all()), "it moves no further than its own loss needs"

@@ -156,20 +156,6 @@ def test_a_label_more_moves_its_own_leaves_as_by_hand(model):
     assert float(found.abs().max()) > 0.01
 
 
-def test_labels_together_make_their_leaves_once(model):
-    """One label is what it is by itself, nearly; the same look-alikes again and again move a leaf less and less."""
-    more, base = torch.tensor([45, 200]), model.logits(NODES)
-    one = model.with_labels(NODES, more[:1], torch.tensor([1])) - base
-    alone = model.with_each_label(NODES, more)
-    assert float((one - alone[1, 0] + base).abs().max()) < 0.2 * float((alone[1, 0] - base).abs().max())
-    rows, others = (leaves_of(model.fitted, model._columns(some)) for some in (more[:1], NODES))
-    many = model.labels.change_with_all(np.repeat(rows, 40, 1), np.ones(40, dtype=np.int64), others)
-    assert float(one.max()) < many.max() < 20 * float(one.max()), "40 times the same is not 40 times as much"
-    both = model.with_labels(NODES, more, torch.tensor([1, 0])) - base
-    added = one + alone[0, 1] - base
-    assert float((both - added).abs().max()) < 0.4 * float(added.abs().max())
-
-
 def test_labels_of_boosting_weigh_alike_and_a_label_left_out_moves_the_share_it_starts_from():
     graph = rare_task()
     train = graph.split.train
