@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from calirare.graph import (
     known_rare,
     random_split,
     share_split,
+    time_split,
 )
 from calirare.graph.labelled import check_labelled
 from calirare.graph.spelling import words_of
@@ -71,9 +72,11 @@ def load_dataset(
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
-            quarters of every class (`share_split`), "all" for every label; None for "public" where there is one, else
+            quarters of every class (`share_split`), "all" for every label, "time" for the newest
+            (`time_split`); None for "public" where there is one, else
             for "random" of a data set by name and where a label rate is given. Of the user's own graph None stands for
-            "share", or for "all" where fewer than `FEWEST_TESTED` nodes of the rare class would test.
+            "time" where nodes have a time, else for "share", or for "all" where fewer than `FEWEST_TESTED` nodes of the
+            rare class would test.
         scale: how the features are mapped before they are used: "auto", "rank", "standardize", "row", "tfidf", "svd" or
             "none", see `calirare.features.FeatureMap`; None or "stored" for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
@@ -106,7 +109,7 @@ random(label_rate=20, seed=0) 200/500/1000)
     for what, value, words in (
         ("task", task, TASKS),
         ("labels", labels, LABEL_KINDS),
-        ("split", split, (None, "public", "random", "share", "all")),
+        ("split", split, (None, "public", "random", "share", "all", "time")),
         ("scale", scale, (None, "stored", *get_args(Normalisation))),
     ):
         if value not in words:
@@ -233,7 +236,8 @@ def with_task(
         )
         graph = graph.rare(1)
     if graph.split is None:
-        if split is None and label_rate is None and task == "rare" and _few_would_test(graph):
+        untimed = split is None and graph.time is None
+        if untimed and label_rate is None and task == "rare" and _few_would_test(graph):
             split = "all"
         graph = _choose_split(graph, split, label_rate, seed, published=False)
         assert graph.split is not None
@@ -288,6 +292,13 @@ def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed:
         raise InputError(
             f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"
         )
+    if split == "time" or (split is None and graph.split is None and label_rate is None and graph.time is not None):
+        if graph.time is None:
+            raise InputError(
+                f"load_dataset: split='time' needs a time of each node, graph {graph.name!r} has none: name the "
+                "column of the node table (command line: --time COLUMN), or set Graph.time"
+            )
+        return graph.with_split(time_split(cast(Tensor, graph.y), graph.time))
     if split in ("share", "all") or (split is None and graph.split is None and label_rate is None and not published):
         if label_rate is not None:
             raise InputError("load_dataset: label_rate is for split='random' (command line: --split random)")

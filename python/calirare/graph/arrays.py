@@ -112,6 +112,20 @@ def as_vector(array: NumpyArray) -> NumpyArray:
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
+def as_time(values: Any, where: str) -> Tensor:
+    """Returns times of nodes, numbers or dates of numpy, as float64 [n]: dates as days since 1970, NaN without one.
+
+    Raises:
+        InputError: they are neither.
+    """
+    array = as_vector(as_array(values, "time", where))
+    if array.dtype.kind == "M":
+        array = np.where(np.isnat(array), np.nan, array.astype("datetime64[us]").astype(np.int64) / 86_400e6)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise InputError(f"{where}: time must be one number or date per node, got {array.dtype} {array.shape}")
+    return torch.from_numpy(array.astype(np.float64))
+
+
 def _whole_labels(array: NumpyArray, where: str) -> NumpyArray:
     """Returns labels that are floats as whole numbers, -1 where they are NaN."""
     array = np.where(np.isnan(array), -1, array)

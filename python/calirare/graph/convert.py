@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_vector
+from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_time, as_vector
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import Naming, build_adjacency
 from calirare.graph.options import EdgeOptions, EdgeRules
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-UNREAD = ("edge_type", "node_type", "edge_time", "node_time", "time")  # of a `Data`, though they matter
+TIMES = ("time", "node_time")  # of the nodes of a `Data`
+UNREAD = ("edge_type", "node_type", "edge_time")  # of a `Data`, though they matter
 
 
 def parts_of_arrays(
@@ -92,7 +93,8 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
         data: with `x` (dense or sparse; without it the number of neighbours is the feature) and `edge_index` [2, m], or
             `adj_t` (torch sparse, or `SparseTensor` of torch_sparse) in its place; optionally `edge_weight` or a
             one-column `edge_attr`, `y` (numbers or names of classes), and `train_mask`, `val_mask`, `test_mask`, or
-            numbers of nodes as `train_idx`, `val_idx`, `test_idx`. Each may be a tensor, an array or a list; the graph
+            numbers of nodes as `train_idx`, `val_idx`, `test_idx`, and `time` (or
+            `node_time`) of each node. Each may be a tensor, an array or a list; the graph
             copies features and labels.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
@@ -120,6 +122,8 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
             *notes,
             f"attributes not read: {', '.join(left)} (use a HeteroData or an edge table for types and times)",
         )
+    times = [each for name in TIMES if (each := getattr(data, name, None)) is not None and len(each) == n]
+    parts["time"] = as_time(times[0], where) if times else None
     return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name, "notes": notes}
 
 

@@ -83,8 +83,21 @@ def unpacked(x: NumpyArray, scale: NumpyArray | None, shift: NumpyArray | None) 
     return out
 
 
+OF_NODES = ("node_names", "scored", "time")
 FACTS, FORMAT = "graph.json", "calirare graph 1"
-ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *SCALES, "node_names", "scored")
+ARRAYS = (
+    "indptr",
+    "indices",
+    "weights",
+    "x",
+    "x_indptr",
+    "x_indices",
+    "x_data",
+    *SCALES,
+    "node_names",
+    "scored",
+    "time",
+)
 DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
 
 
@@ -114,7 +127,7 @@ def array_files(path: Path) -> dict[str, ArrayFile]:
             )
     n = files["indptr"].shape[0] - 1
     entries = {"weights": "indices", "x_data": "x_indices"}
-    lengths = {"x": n, "node_names": n, "scored": n, "x_indptr": n + 1}
+    lengths = {"x": n, "x_indptr": n + 1} | dict.fromkeys(OF_NODES, n)
     lengths |= {name: files[of].shape[0] for name, of in entries.items() if name in files}
     for name in lengths.keys() & files.keys():
         if files[name].shape[:1] != (lengths[name],):

@@ -33,6 +33,7 @@ from calirare.graph.validation import (
     check_per_node,
     check_scored,
     check_split,
+    check_times,
     find_class,
     located,
     name_of_rest,
@@ -73,6 +74,8 @@ class Graph:
         columns: what each raw column of `x` holds, d of them, or none where all are numbers without gaps (NaN).
         scored: which nodes are scored, bool [n]; the others (devices, merchants, accounts at other banks) carry
             edges alone and have no label. None: every node.
+        time: when each node came to be, float64 [n], in any unit (dates of tables: days since 2000), NaN where it is
+            not known, which no labelled node may be; None: of no node.
         relations: the edges by type and direction, or none where nothing is known of either.
         notes: what was done to tables that nobody asked for, a sentence each; not stored.
         tables: columns of the tables it was read from, none of another kind of data; not stored.
@@ -106,6 +109,7 @@ class Graph:
     feature_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     scored: Tensor | None = None
+    time: Tensor | None = None
     relations: tuple[Relation, ...] = ()
     notes: tuple[str, ...] = ()
     tables: TableColumns | None = None
@@ -146,8 +150,9 @@ class Graph:
             raise InputError(
                 f"{where}: feature_normalisation must be one of {words}, got {self.feature_normalisation!r}"
             )
-        for field in ("posterior", "node_names"):
+        for field in ("posterior", "node_names", "time"):
             check_per_node(getattr(self, field), n, field, where)
+        check_times(self.time, self.y, where, self.node_name)
         if not trusted:
             check_names(self.feature_names, "feature_names", where)
             check_names(() if self.node_names is None else self.node_names, "node_names", where)
@@ -274,7 +279,7 @@ class Graph:
         device = usable(device)
         moved: dict[str, Any] = {
             name: None if (value := getattr(self, name)) is None else value.to(device)
-            for name in ("adjacency", "x", "y", "original_y", "split", "posterior", "scored")
+            for name in ("adjacency", "x", "y", "original_y", "split", "posterior", "scored", "time")
         }
         moved["relations"] = tuple(relation.to(device) for relation in self.relations)
         return dataclasses.replace(self, **moved, trusted=True)

@@ -18,6 +18,7 @@ Our layout (every array plain, nothing pickled):
 | `relations` | optional strings; the edges of the i-th leave in `relation<i>_indptr`, `_indices` (int32), `_values` |
 | `posterior` | optional float [n], P(y = 1) of simulated nodes |
 | `scored` | optional bool [n], the nodes that are scored |
+| `time` | optional float64 [n], when each node came to be |
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
 from calirare._util.errors import InputError, cut
 from calirare._util.file_locks import part_file
-from calirare.graph.arrays import Parts, as_features, as_labels
+from calirare.graph.arrays import Parts, as_features, as_labels, as_time
 from calirare.graph.columns import columns_of_text, columns_to_text
 from calirare.graph.edges import STRICT, build_adjacency
 from calirare.graph.options import EdgeRules
@@ -99,6 +100,7 @@ def stored_parts(
         "feature_normalisation": facts.get("feature_normalisation", "none"),
         "posterior": _posterior(arrays.get("posterior"), path),
         "scored": as_scored(arrays.get("scored"), path),
+        "time": as_time(arrays["time"], str(path)) if "time" in arrays else None,
         "node_names": arrays.get("node_names"),
         "relations": relations,
         "columns": columns_of_text(facts.get("columns", "[]"), str(path)),
@@ -304,6 +306,8 @@ def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
         facts["relations"] = [relation.name for relation in graph["relations"]]
     if graph["scored"] is not None:
         arrays["scored"] = graph["scored"].cpu().numpy()
+    if graph["time"] is not None:
+        arrays["time"] = graph["time"].cpu().numpy()
     if graph["posterior"] is not None:
         arrays["posterior"] = graph["posterior"].cpu().numpy()
     if graph["node_names"] is not None:

@@ -218,6 +218,39 @@ def share_split(original_y: Tensor, seed: int = 0, *, test_share: float = TEST_S
     return Split(chosen, chosen.new_empty(0), left, name)
 
 
+def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
+    """Returns a split by time: the newest labels test, the newest of the others calibrate, the older ones train.
+
+    What labels of the past show of scores of the future: models are compared, calibrated and tested on what is later
+    than what they learned from. A quarter tests where that holds `FEWEST_TESTED` nodes of both classes (of more, in
+    the mean), else none does. A fifth of the others calibrates, or more, up to a half, until these hold as many.
+
+    Args:
+        y: int64 [n], classes of the task, -1 for a node without a label.
+        time: of each node, float64 [n].
+        n_train: the most labels that train and calibrate; the newest are taken.
+
+    Returns:
+        The split, on the CPU.
+    """
+    labels = y.cpu().numpy()
+    known = np.flatnonzero(labels >= 0)
+    order = known[np.argsort(time.cpu().numpy()[known], kind="stable")]
+
+    def fewest(nodes: np.ndarray) -> int:
+        counts = np.bincount(labels[nodes], minlength=2)
+        return int(counts.min() if len(counts) == 2 else counts.mean())
+
+    n_test = int(len(order) * TEST_SHARE)
+    n_test = n_test if fewest(order[len(order) - n_test :]) >= FEWEST_TESTED else 0
+    rest, test = order[: len(order) - n_test][-n_train:], order[len(order) - n_test :]
+    cut = len(rest) - len(rest) // 5
+    while cut > len(rest) // 2 and fewest(rest[cut:]) < FEWEST_TESTED:
+        cut -= 1
+    train, val, last = (torch.from_numpy(part) for part in (rest[:cut], rest[cut:], test))
+    return Split(train, val, last, f"time(test={TEST_SHARE if n_test else 0:g})")
+
+
 def split_note(split: Split, n_rare: int) -> str:
     """Returns a sentence for the user where so few nodes are rare that no label tests; else empty.
 

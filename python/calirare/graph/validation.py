@@ -203,6 +203,23 @@ def check_per_node(values: Any, n_nodes: int, what: str, where: str) -> None:
         raise InputError(f"{where}: {what} must have one entry per node, got {tuple(values.shape)} for {n_nodes} nodes")
 
 
+def check_times(time: Tensor | None, y: Tensor | None, where: str, name: Callable[[int], str]) -> None:
+    """Checks that times of nodes are float64 and known of every labelled node; arguments as of `check_scored`.
+
+    Raises:
+        TypeError: they are not float64.
+        InputError: a labelled node has none.
+    """
+    if time is None:
+        return
+    if time.dtype != torch.float64:
+        raise TypeError(f"{where}: time must be float64, got {dtype_of(time)}")
+    lacking = time.isinf() if y is None else ~time.isfinite() & (y >= 0)
+    if bool(lacking.any()):
+        node = name(int(lacking.nonzero()[0]))
+        raise InputError(f"{where}: the labelled node {node} must have a finite time: fill it in or drop its label")
+
+
 def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: str, name: Callable[[int], str]) -> None:
     """Checks which nodes are scored, where not all are: some node, and every one with a label.
 

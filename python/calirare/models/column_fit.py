@@ -21,7 +21,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.steps import progress
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.models.crossfit import class_weights, fold_of
+from calirare.models.crossfit import class_weights, time_folds
 from calirare.models.fitted import FoldFitted, State
 
 Scores = Callable[[NumpyArray], NumpyArray]  # of rows float32 [n, d]: logits [n, k]
@@ -152,7 +152,7 @@ class ColumnDetector(abc.ABC):
         columns, rows, targets = labelled_rows(graph, nodes, None, self.hops, self.seed)
         if sample_weights is None:
             sample_weights = class_weights(targets, graph.n_classes)[targets]
-        fold = fold_of(targets, min(self.folds, nodes.numel()), self.seed)
+        fold = time_folds(graph, nodes, min(self.folds, nodes.numel()), self.seed)
         return LearnedColumns(columns, nodes, targets, sample_weights, fold, rows, graph.n_classes, self)
 
 

@@ -27,6 +27,26 @@ def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
     return fold.to(targets.device)
 
 
+def time_folds(graph: Graph, nodes: Tensor, n_folds: int, seed: int) -> Tensor:
+    """Returns a fold in [0, n_folds) for each labelled node, int64 [m]: spans of time where nodes have a time.
+
+    The last fold holds the newest labels, so that its models have seen the past only. A class that one fold holds all
+    of is spread over the folds, as all are where there is no time.
+    """
+    assert graph.y is not None
+    targets = graph.y[nodes]
+    if graph.time is None:
+        return fold_of(targets, n_folds, seed)
+    order = torch.argsort(graph.time[nodes], stable=True)
+    fold = torch.empty_like(targets)
+    fold[order] = torch.arange(len(order), device=fold.device) * n_folds // len(order)
+    spread = fold_of(targets, n_folds, seed)
+    for k in torch.unique(targets).tolist():
+        if len(torch.unique(fold[targets == k])) == 1:
+            fold[targets == k] = spread[targets == k]
+    return fold
+
+
 def folds_for(targets: Tensor, n_folds: int, labels: int, of_each_class: int) -> int:
     """Returns how many of the folds hold so many labels, and so many of each class; all where there are too few.
 
@@ -73,7 +93,7 @@ def cross_fitted_logits(
     if not 2 <= n_folds <= nodes.numel():
         raise ValueError(f"cross_fitted_logits: n_folds must be in [2, {nodes.numel()}], got {n_folds}")
     targets = graph.y[nodes]
-    fold = fold_of(targets, n_folds, detector.seed)
+    fold = time_folds(graph, nodes, n_folds, detector.seed)
     n_folds = n_folds if left_out is None else min(left_out, n_folds)
     fold = torch.where(fold < n_folds, fold, -1)
     # The class weights of all labels: leaving a fold out must not change what the loss means.

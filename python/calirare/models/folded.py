@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.steps import report_step
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.models.crossfit import fold_of
+from calirare.models.crossfit import fold_of, time_folds
 from calirare.models.fitted import Wrapper
 from calirare.models.gcn_fit import GcnFit, unflatten
 from calirare.models.gcn_training import GcnTraining
@@ -81,8 +81,7 @@ def train_folds(
         sample_weights: weight of each one's loss, [m].
         n_folds: K >= 2, at most as many as labels.
     """
-    assert graph.y is not None
-    fold = fold_of(graph.y[nodes], n_folds, detector.seed)
+    fold = time_folds(graph, nodes, n_folds, detector.seed)
     report_step("folds", 0, n_folds)
     theta, own = detector.without_folds(
         graph, nodes, fold, sample_weights, progress=lambda done: report_step("folds", done, n_folds)
@@ -111,7 +110,7 @@ def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds
         network: on all labels, converged.
         n_folds: K.
     """
-    fold, theta = fold_of(network.targets, n_folds, detector.seed), list[Tensor]()
+    fold, theta = time_folds(graph, network.nodes, n_folds, detector.seed), list[Tensor]()
     own = torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device)
     space = RowSpace.of(network)
     for k in range(n_folds):

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph import Graph
-from calirare.models.crossfit import class_weights, fold_of
+from calirare.models.crossfit import class_weights, time_folds
 from calirare.models.fitted import FoldFitted
 from calirare.models.known_nodes import KnownNodes
 from calirare_ext import Csr, propagate, row_parts, row_sums
@@ -158,7 +158,7 @@ class LabelPropagation:
         assert graph.y is not None
         targets, k = graph.y[nodes], graph.n_classes
         weights = class_weights(targets, k)[targets] if sample_weights is None else sample_weights
-        fold = fold_of(targets, min(self.folds, nodes.numel()), self.seed)
+        fold = time_folds(graph, nodes, min(self.folds, nodes.numel()), self.seed)
         spread = _Spread(graph, nodes, labels_of(graph.n_nodes, nodes, targets, weights, fold, k))
         n_sets, place = int(fold.max()) + 2, torch.arange(nodes.numel(), device=nodes.device)
         reached = {reach: each.double().unflatten(1, (n_sets, k)) for reach, each in spread.reached.items()}

@@ -42,8 +42,10 @@ class Data:
         minority: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
         split: "public", "random" (so many labels per class), "share" (three quarters of the labels train, the others
-            test) or "all" (every label trains); none: public where there is one, else random of a data set by name, and
-            of your own graph share, or all where fewer than ten rare nodes would test.
+            test), "all" (every label trains) or "time" (the oldest labels train, newer ones calibrate, the newest
+            test); none: public where there is one, else random of a data set by name, and
+            of your own graph time where nodes have a time, else share, or all where fewer than ten rare nodes would
+            test.
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
         label_table: table of its own of the labels, where the data have none, with columns node (or id) and label.
@@ -55,7 +57,7 @@ class Data:
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
         relation: column of the edge table with the types of the edges, each a relation of its own.
         directed: also use the directions of the edges, in addition to the undirected graph.
-        time: column of the edge table: when an edge came to be, a number or a date.
+        time: column of the edge table (when an edge came to be) or the node table (when a node did), numbers or dates.
         as_of: edges after this time are left out; a date without a time means the end of that day.
         edge_columns: columns of the edge table, numbers or times, that become features of the nodes: of a number mean,
             sum, min and max over the edges of a node, of a time its first and last in days before the newest edge.

@@ -248,6 +248,8 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
     """Returns how `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
     assert graph.split is not None
     kind = graph.split.name.split("(")[0]
+    if kind == "time":
+        return kind
     labels = graph.y if graph.original_y is None else graph.original_y
     if labels is None or kind not in ("random", "share"):
         return "public"

@@ -64,7 +64,7 @@ def test_another_digit_and_label_rate():
         load_dataset("digits", minority=10)
     with pytest.raises(InputError, match="digits has no public split"):
         load_dataset("digits", split="public")
-    with pytest.raises(InputError, match="split must be one of public, random, share, all, got 'half'"):
+    with pytest.raises(InputError, match="split must be one of public, random, share, all, time, got 'half'"):
         load_dataset("digits", split="half")
     with pytest.raises(
         InputError, match="symmetrize must be left out for the data set digits, it is for the user's own"

@@ -48,12 +48,12 @@ class Table:
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def fault(self, what: str, wrong: NumpyArray, mend: str) -> None:
-        """Adds a fault of rows, bool [n]: `what` comes before the first of them, `mend` behind."""
+    def fault(self, what: str, wrong: NumpyArray, fix: str) -> None:
+        """Adds a fault of rows, bool [n]: `what` comes before the first of them, `fix` behind."""
         at, more = int(np.argmax(wrong)), int(wrong.sum()) - 1
         node = "" if self.ids is None else f" (node {self.ids.iloc[at]})"
         also = f" and {more:,} more" if more else ""
-        self.faults.append(f"{self.path}: {what} {row_in_words(at, self.path)}{node}{also}: {mend}")
+        self.faults.append(f"{self.path}: {what} {row_in_words(at, self.path)}{node}{also}: {fix}")
 
     def check(self) -> None:
         """Raises a `FaultsError` where there are faults."""
@@ -184,6 +184,12 @@ def days_of(cells: Any) -> NumpyArray:
 
     times = pd.to_datetime(pd.Series(cells), format="ISO8601", utc=True, errors="coerce")
     return np.asarray(((times - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64))
+
+
+def times_of(column: Any) -> NumpyArray:
+    """Returns a column of numbers, or of dates as days since `EPOCH`, float64; NaN where a cell is neither."""
+    numbers = as_float(column)
+    return np.array(days_of(column.astype(str)) if np.isnan(numbers).all() else numbers)
 
 
 def last_day(as_of: str) -> float:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
@@ -33,6 +34,7 @@ from calirare.graph.tables.files import (
     header_of,
     read_arrow,
     read_table,
+    times_of,
 )
 from calirare.graph.tables.labels import ReadLabels, check_parts, labels_of, split_of
 from calirare.graph.tables.name_faults import names_of_nodes
@@ -101,6 +103,8 @@ def read_tables(
 def _read_both(edges: Source, nodes: Source, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts:
     """Returns the parts of the graph of two tables, not all of them where there are faults."""
     found = _read_nodes(nodes, options, faults)
+    if found.parts["time"] is not None and options.time not in column_names(edges):
+        options = replace(options, time=None)
     if options.unknown_ends == "add" and found.ids is not None:
         names = column_names(edges)
         columns, wrong = ends_of(names, options.ends, edges)
@@ -178,6 +182,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes
         "class_names": read.names,
         "feature_names": tuple(features),
         "scored": scored,
+        "time": None if roles.time is None else torch.from_numpy(times_of(table.cells[roles.time])),
     }
     parts["notes"] = tuple(filter(None, (*notes, *read.notes(), never_labelled(parts))))
     return Nodes(parts, table.ids)

@@ -178,6 +178,7 @@ class NodeRoles(NamedTuple):
     ids: str | None
     label: str | None
     split: str | None
+    time: str | None
 
 
 def are_usual_ends(columns: tuple[str, str]) -> bool:
@@ -197,7 +198,8 @@ def node_roles(names: list[str], options: TableOptions, path: Source, faults: li
     ids = column_with_role(names, options.id, () if options.id else ID_COLUMNS, "names of the nodes", path, faults)
     label = options.label if options.need_label or options.label in names else None
     split = column_with_role(names, None, SPLIT_COLUMNS, "split", path, faults)
-    return NodeRoles(ids, column_with_role(names, label, LABEL_COLUMNS, "labels", path, faults), split)
+    time = options.time if options.time in names else None
+    return NodeRoles(ids, column_with_role(names, label, LABEL_COLUMNS, "labels", path, faults), split, time)
 
 
 def column_with_role(

@@ -106,6 +106,7 @@ def with_edge_only_nodes(
         "feature_names": (*parts["feature_names"], LISTED),
         "y": None if parts["y"] is None else torch.cat([parts["y"], torch.full((m,), -1)]),
         "scored": torch.cat([scored, torch.zeros(m, dtype=torch.bool)]),
+        "time": None if parts["time"] is None else torch.cat([parts["time"], torch.full((m,), torch.nan).double()]),
     }
     if m:
         note = f"nodes: joined, nodes of the edges without a row in the node table: {m:,}; they have no features and "
