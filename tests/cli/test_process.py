@@ -260,7 +260,7 @@ def test_a_run_whose_signal_was_dropped_leaves_nothing_either(number, code, grap
         with pytest.raises((SystemExit, KeyboardInterrupt)):
             (app._interrupt if number == signal.SIGINT else app._stop)(number, None)
 
-    monkeypatch.setattr("calirare.run.outcome.write_queue", callback)
+    monkeypatch.setattr("calirare.run.outcome.write_csv", callback)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a")
     assert said.code == code
     assert list(tmp_path.iterdir()) == []

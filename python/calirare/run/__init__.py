@@ -6,9 +6,8 @@ from calirare.run.columns import COLUMNS, predictions
 from calirare.run.data import Report
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, decided
-from calirare.run.explaining import resolved_calibrate_on
+from calirare.run.explaining import read_groups, resolved_calibrate_on
 from calirare.run.folder import LABELS, SavedRun, load, write_json
-from calirare.run.groups import read_groups
 from calirare.run.interval_nodes import known_logits
 from calirare.run.judging import TOGETHER
 from calirare.run.new_nodes import NodeScorer
@@ -17,7 +16,6 @@ from calirare.run.outcome import Outcome
 from calirare.run.probabilities import PrevalenceRequest, Probabilities
 from calirare.run.recalibration import recalibrated
 from calirare.run.result import RareView
-from calirare.run.retrain import retrained
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
 from calirare.run.scored import Scored
@@ -26,5 +24,5 @@ from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings
 from calirare.run.stages import train
 from calirare.run.tables import inert, write_predictions
 from calirare.run.unused import ignored_settings
-from calirare.run.updating import update
+from calirare.run.updating import retrained, update
 from calirare.run.yaml_files import read_yaml

@@ -258,25 +258,20 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
         deciding: by what.
         graph: the graph.
         said: of its nodes.
-        result: of its nodes; None: every class is taken as it is, and the least sure prediction comes first.
+        result: of its nodes; None: there is none (yet), and the least sure prediction has the lowest confidence.
     """
     known = nodes_not_to_review(graph)
-    if result is None:
+    if deciding.by == "uncertainty" or said.chosen.shape[1] != 2:
+        if result is not None:
+            return result.review(said.chosen, known)
         nodes = torch.argsort(said.chosen.max(1).values, stable=True)
-        return nodes if known is None else nodes_except(nodes, known, graph.n_nodes)
-    if by_uncertainty(deciding, said):
-        return result.review(said.chosen, known)
-    worth = review_worth(deciding, said)
-    nodes = torch.arange(len(worth), device=worth.device)
-    if len(result.nodes) == len(worth):
-        nodes = torch.argsort(result.about(said.chosen)[0].to(worth.device), stable=True)
-    nodes = nodes[torch.argsort(worth[nodes], descending=True, stable=True)]
+    else:
+        worth = review_worth(deciding, said)
+        nodes = torch.arange(len(worth), device=worth.device)
+        if result is not None and len(result.nodes) == len(worth):
+            nodes = torch.argsort(result.about(said.chosen)[0].to(worth.device), stable=True)
+        nodes = nodes[torch.argsort(worth[nodes], descending=True, stable=True)]
     return nodes if known is None else nodes_except(nodes, known, graph.n_nodes)
-
-
-def by_uncertainty(deciding: Deciding, said: Probabilities) -> bool:
-    """Returns whether nodes are looked at by uncertainty: with more than two classes always."""
-    return deciding.by == "uncertainty" or said.chosen.shape[1] != 2
 
 
 def review_worth(deciding: Deciding, said: Probabilities) -> Tensor:

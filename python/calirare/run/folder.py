@@ -244,7 +244,7 @@ class SavedRun:
             nodes: names of nodes, numbers where the graph has no names, or one alone; None: alerts, or the likeliest
                 of a class.
             graph: where the run's graph is now, as of `graph`.
-            explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
+            explainer: of `explainer`, where it was made before.
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
             labels: how many labels of each node are shown.
@@ -254,24 +254,16 @@ class SavedRun:
             InputError: the graph is gone or another one, a node, the class or the column is unknown, or there is no
                 alert.
         """
-        return explained(explainer or self._explainer_of(graph), nodes, class_name, top, labels, group)
+        explainer = explainer or (self._own_explainer if graph is None else self.explainer(graph))
+        return explained(explainer, nodes, class_name, top, labels, group)
 
-    def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer:
-        """Returns `explainer`, made once while the graph is the same one."""
-        last = self._last_explainer
-        known, explainer = last[0] if last else (None, None)  # another thread may put in another one meanwhile
-        if explainer is None or not (known is graph or (isinstance(graph, str | Path) and known == graph)):
-            explainer = self.explainer(graph)
-            last[:] = [(graph, explainer)]
-        return explainer
+    @cached_property
+    def _own_explainer(self) -> Explainer:
+        return self.explainer()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made again out of copies and files."""
-        return {name: value for name, value in self.__dict__.items() if name != "_last_explainer"}
-
-    @cached_property
-    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer]]:
-        return []
+        return {name: value for name, value in self.__dict__.items() if name != "_own_explainer"}
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
@@ -287,9 +279,9 @@ class SavedRun:
         Raises:
             InputError: the file is missing or damaged.
         """
-        if self.settings.many:
-            return read_table(self.folder, "review", ("node", "y", "prediction", "confidence"), NAMED)
-        return read_table(self.folder, "review", ("node", "y", "p_rare", "threshold"))
+        many = self.settings.many
+        own = ("prediction", "confidence") if many else ("p_rare", "threshold")
+        return read_table(self.folder, "review", ("node", "y", *own), NAMED if many else ())
 
     def summary(self, *, verbose: bool = False) -> str:
         """Returns calibration, detection, alerts and notes, as `Outcome.summary`.

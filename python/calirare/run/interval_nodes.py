@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from calirare.calibration import Calibrator, Target
-from calirare.graph import Graph, nodes_not_to_review
-from calirare.leave_one_out import JackknifeResult, Known
+from calirare.graph import Graph
+from calirare.leave_one_out import ALO, JackknifeResult, Known, LeaveOneOutMethod, LogitMap, jackknife
 from calirare.models import Fitted
-from calirare.run.deciding import by_uncertainty, review_worth
+from calirare.run.deciding import review_order
 from calirare.run.probabilities import Probabilities
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import REVIEWED
@@ -54,7 +55,7 @@ def known_logits(
     said = Probabilities.of(logits, maps, settings.calibration.target, threshold)
     order = torch.argsort(said.rare, descending=True, stable=True)
     alerts = order[: 0 if settings.many else min(int((said.rare >= threshold).sum()), MOST)]
-    chosen = [alerts, _looked_at(settings, graph, said, logits, maps)]
+    chosen = [alerts, review_order(settings.decision, graph, said, None)[:REVIEWED]]
     nodes = torch.unique(torch.cat(chosen if judged is None else [*chosen, judged]))
     return Known(logits, nodes)
 
@@ -89,16 +90,22 @@ def interval_notes(result: JackknifeResult) -> list[str]:
     ]
 
 
-def _looked_at(
-    settings: Settings, graph: Graph, said: Probabilities, logits: Tensor, maps: dict[Target, Calibrator]
-) -> Tensor:
-    """Returns the nodes that review.csv begins with, int64."""
-    if settings.many or by_uncertainty(settings.decision, said):
-        p = maps["population"].transform(logits) if "population" in maps else torch.softmax(logits, 1)
-        worth = -p.gather(1, said.chosen.argmax(1)[:, None]).squeeze(1)  # the less the predicted class is likely right
-    else:
-        worth = review_worth(settings.decision, said)
-    taught = nodes_not_to_review(graph)
-    if taught is not None:
-        worth = worth.index_fill(0, taught, -torch.inf)
-    return torch.topk(worth, min(REVIEWED, len(worth))).indices
+def intervals_of(
+    settings: Settings,
+    fitted: Fitted,
+    graph: Graph,
+    maps: dict[Target, Calibrator],
+    method: LeaveOneOutMethod,
+    **more: Any,
+) -> JackknifeResult:
+    """Returns the intervals of a run's nodes, see `jackknife`, which takes `more`."""
+    return jackknife(
+        fitted,
+        graph,
+        method if fitted.closed_form is not None else ALO(),  # the folds' models answer by themselves
+        coverage=settings.intervals.coverage,
+        calibrator=cast(LogitMap | None, maps.get(settings.calibration.target)),
+        uncertainty=settings.intervals.uncertainty,
+        population_map=maps.get("population") if settings.calibration.map == "prior" else None,
+        **more,
+    )

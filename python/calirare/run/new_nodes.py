@@ -179,10 +179,8 @@ class NodeScorer:
                 raise InputError(f"new nodes: graph {self.graph.name!r} has no node {str(unknown[0])!r}: {mend}")
             given = [self._places[str(each)] for each in given]
         numbers = np.asarray(given if given else np.zeros(0, dtype=np.int64))
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-            raise InputError(f"new nodes: neighbours must be numbers of known nodes, got {nodes!r}")
         n = self.graph.n_nodes
-        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < n:
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or ((numbers < 0) | (numbers >= n)).any():
             raise InputError(f"new nodes: neighbours must be numbers from 0 to {n - 1:,}, got {given!r}")
         if len(np.unique(numbers)) < len(numbers):
             raise InputError(f"new nodes: each neighbour must be named once, got {nodes!r}: add up the weights instead")
@@ -207,11 +205,12 @@ def _weights(weights: Sequence[Any], counts: list[int]) -> NumpyArray:
 def _pairs(among: Any, b: int) -> NumpyArray:
     """Returns edges between b new nodes, int64 [m, 2]."""
     pairs = np.zeros((0, 2), dtype=np.int64) if among is None else np.asarray(among)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise InputError("new nodes: among must be pairs of numbers of new nodes, such as [[0, 1]]")
-    fits = not len(pairs) or (int(pairs.min()) >= 0 and int(pairs.max()) < b)
-    ordered = np.sort(pairs, 1)
-    if not fits or (ordered[:, 0] == ordered[:, 1]).any() or len(np.unique(ordered, axis=0)) < len(pairs):
+    fits = pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind in "iu"
+    if fits:
+        ordered = np.sort(pairs, 1)
+        apart = (ordered[:, 0] >= 0) & (ordered[:, 0] < ordered[:, 1]) & (ordered[:, 1] < b)
+        fits = bool(apart.all()) and len(np.unique(ordered, axis=0)) == len(pairs)
+    if not fits:
         raise InputError(
             f"new nodes: among must name pairs of two new nodes, numbers from 0 to {b - 1}, each pair once, got "
             f"{pairs.tolist()}"

@@ -54,7 +54,7 @@ from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import summary_of
-from calirare.run.tables import REVIEWED, write_predictions, write_queue
+from calirare.run.tables import REVIEWED, write_csv, write_predictions
 from calirare_ext import __version__
 
 
@@ -214,7 +214,7 @@ class Outcome(RunResult):
         """Writes measures, predictions, the queue and pictures."""
         write_json(metrics, folder / "metrics.json")
         write_predictions(self.to_frame(), folder)
-        write_queue(self._rows(self.review()[:REVIEWED]), folder)
+        write_csv(self._rows(self.review()[:REVIEWED]), folder / "review.csv")
         if self.rare is None:
             judge_of(self).draw(folder, self.graph.name, self.graph.class_names, self.settings.calibration.target)
         else:

@@ -172,7 +172,7 @@ class RunResult:
         """The map of the chosen target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
 
-    @property
+    @cached_property
     def feature_map(self) -> FeatureMap:
         """What the features became."""
         return self.features or FeatureMap.fit(self.graph, "stored")
@@ -183,9 +183,8 @@ class RunResult:
         if self.rare is None:
             nobody = torch.empty(0, dtype=torch.int64)
             return Reference.of(self.graph, self.feature_map, torch.zeros(self.graph.n_nodes), nobody)
-        taught = nodes_not_to_review(self.graph)
-        every = self.graph.scored_nodes
-        rest = every if taught is None else every[~torch.isin(every, taught)]
+        taught, rest = nodes_not_to_review(self.graph), self.graph.scored_nodes
+        rest = rest if taught is None else rest[~torch.isin(rest, taught)]
         return Reference.of(self.graph, self.feature_map, p_rare(self.logits, self.calibrators), rest)
 
     def for_tables(self) -> Probabilities:

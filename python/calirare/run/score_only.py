@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -96,41 +96,6 @@ class Streamed:
 Source = Loaded | Streamed
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredNodes:
-    """The nodes of a graph that are scored, with their logits.
-
-    Attributes:
-        source: the graph.
-        nodes: int64 [m], ascending; None: all of its nodes.
-        logits: [m, k].
-        drift: see `Loaded.drift`.
-    """
-
-    source: Source
-    nodes: Tensor | None
-    logits: Tensor
-    drift: Drift | None
-
-    @classmethod
-    def of(cls, source: Source, report: Report | None) -> Self:
-        """Returns the scored nodes of a graph."""
-        logits, scored = source.logits(report), source.graph.scored
-        drift = source.drift(logits)
-        if scored is None:
-            return cls(source, None, logits, drift)
-        nodes = scored.nonzero().flatten()
-        return cls(source, nodes, logits[nodes], drift)
-
-    def names(self, first: int, last: int) -> NumpyArray:
-        """Returns the names of the nodes at places [first, last)."""
-        if self.nodes is None:
-            return self.source.node_names(first, last)
-        nodes = self.nodes[first:last].numpy()
-        begin, end = (int(nodes[0]), int(nodes[-1]) + 1) if len(nodes) else (0, 0)
-        return self.source.node_names(begin, end)[nodes - begin]
-
-
 def write_scores(
     source: Source, path: Path, prevalence: PrevalenceRequest = None, report: Report | None = None
 ) -> Scored:
@@ -148,29 +113,37 @@ def write_scores(
     write, scorer = parquet_writer(), source.scorer
     if prevalence is not None:
         scorer.settings.check_rare("predict: a prevalence")
-    found = ScoredNodes.of(source, report)
-    logits = found.logits
-    told, maps = correct_prevalence(prevalence, scorer.calibrators, logits)
+    logits, scored = source.logits(report), source.graph.scored
+    drift = source.drift(logits)
+    nodes = None if scored is None else scored.nonzero().flatten()
+    logits = logits if nodes is None else logits[nodes]
+    used, maps = correct_prevalence(prevalence, scorer.calibrators, logits)
     scorer = dataclasses.replace(scorer, calibrators=maps)
     p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
     cut = threshold_on(scorer.settings.decision, scorer.threshold, p)
-    totals = Totals(scorer.classes)
-    write(path, _tables(found, scorer, cut[0], totals, report))
-    return scorer.scored(source.graph.name, logits, totals, found.drift, told, cut)
+    totals, classes = Totals(logits.shape[1]), scorer.classes
+    starts = range(0, max(len(logits), 1), ROWS)
+
+    def probabilities(first: int) -> Probabilities:
+        return scorer.said(logits[first : first + ROWS], cut[0])
+
+    def tables() -> Iterator[dict[str, Any]]:
+        """Yields columns by name, some rows at a time; one table without rows where there is no node."""
+        for done, (first, found) in enumerate(read_ahead(probabilities, starts), start=1):
+            totals.add(found)
+            names = _names(source, nodes, first, first + len(found.rare))
+            yield columns_of(Rows(names, found, classes=classes), CLASSES if classes else SCORES)
+            if report is not None:
+                report("write", done, len(starts))
+
+    write(path, tables())
+    return scorer.scored(source.graph.name, logits, totals, drift, used, cut)
 
 
-def _tables(
-    found: ScoredNodes, scorer: Scorer, threshold: float, totals: Totals, report: Report | None
-) -> Iterator[dict[str, Any]]:
-    """Yields columns by name, some rows at a time; one table without rows where there is no node."""
-    table = CLASSES if scorer.classes else SCORES
-    starts = range(0, max(len(found.logits), 1), ROWS)
-
-    def said(first: int) -> Probabilities:
-        return scorer.said(found.logits[first : first + ROWS], threshold)
-
-    for done, (first, p) in enumerate(read_ahead(said, starts), start=1):
-        totals.add(p)
-        yield columns_of(Rows(found.names(first, first + len(p.rare)), p, classes=scorer.classes), table)
-        if report is not None:
-            report("write", done, len(starts))
+def _names(source: Source, nodes: Tensor | None, first: int, last: int) -> NumpyArray:
+    """Returns the names of the scored nodes at places [first, last); None: all nodes are scored."""
+    if nodes is None:
+        return source.node_names(first, last)
+    some = nodes[first:last].numpy()
+    begin, end = (int(some[0]), int(some[-1]) + 1) if len(some) else (0, 0)
+    return source.node_names(begin, end)[some - begin]

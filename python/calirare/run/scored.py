@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
@@ -19,46 +20,24 @@ PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON ho
 
 
 class Totals:
-    """What is added up over blocks of nodes: of a rare class, or of every class where their names are given."""
+    """What is added up over blocks of nodes.
 
-    def __init__(self, classes: tuple[str, ...]) -> None:
-        self.classes = classes
-        self.nodes = self.alerts = self.left = 0
-        self.total = self.wrong = self.wrong_decided = 0.0
-        self.sums = torch.zeros(2, len(classes), dtype=torch.float64)
+    Attributes:
+        rare: P(rare), a tensor per block.
+        open: likewise which nodes are left open, where any are.
+        classes: sum of P of each class, and how many nodes it is the likeliest of, [2, k].
+    """
 
-    def add(self, said: Probabilities) -> None:
+    def __init__(self, n_classes: int) -> None:
+        self.rare, self.open = list[Tensor](), list[Tensor]()
+        self.classes = torch.zeros(2, n_classes, dtype=torch.float64)
+
+    def add(self, found: Probabilities) -> None:
         """Adds some nodes."""
-        self.nodes += len(said.rare)
-        if self.classes:
-            counts = torch.bincount(said.chosen.argmax(1), minlength=len(self.classes))
-            self.sums += torch.stack([said.chosen.sum(0), counts.double()])
-            return
-        self.total += float(said.rare.sum())
-        self.alerts += int(said.alert.sum())
-        if said.abstain is not None:
-            wrong = torch.where(said.alert, 1 - said.rare, said.rare)
-            self.left += int(said.abstain.sum())
-            self.wrong += float(wrong.sum())
-            self.wrong_decided += float(wrong[~said.abstain].sum())
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Mean P of each class."""
-        return dict(zip(self.classes, (self.sums[0] / max(self.nodes, 1)).tolist(), strict=True))
-
-    @property
-    def predicted(self) -> dict[str, int]:
-        """How many nodes each class is the likeliest of."""
-        return dict(zip(self.classes, self.sums[1].long().tolist(), strict=True))
-
-    def undecided(self, coverage: float | None) -> Undecided | None:
-        """Returns what is left open; None where every node is decided."""
-        if coverage is None:
-            return None
-        decided = self.nodes - self.left
-        error = self.wrong_decided / decided if decided else None
-        return Undecided(coverage, self.nodes, self.left, error, self.wrong / self.nodes if self.nodes else None)
+        counts = torch.bincount(found.chosen.argmax(1), minlength=self.classes.shape[1])
+        self.classes += torch.stack([found.chosen.sum(0), counts])
+        self.rare.append(found.rare)
+        self.open += [] if found.abstain is None else [found.abstain]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +98,19 @@ class Scored:
 
     def noted(self, say: Callable[[str], None]) -> pd.DataFrame:
         """Returns the table, and notes what keeps its probabilities from being relied on."""
-        if self.assumed:
-            say(f"the run has {self.assumed}")
-        if self.tied:
-            say(self.tied)
-        if self.doubt.sentence:
-            say(f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}")
+        for note in self._warnings():
+            say(note)
         if self.drift is not None and self.drift.verdict != "ok":
             say(f"drift: {self.drift.sentence}")
         return self.table
+
+    def _warnings(self) -> Iterator[str]:
+        if self.tied:
+            yield f"ties: {self.tied}"
+        if self.assumed:
+            yield f"{self.at_best}: the run has {self.assumed}"
+        if self.doubt.sentence:
+            yield f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}"
 
     def summary(self) -> str:
         """Returns a few lines for a person."""
@@ -155,15 +138,7 @@ class Scored:
         lines.append(
             f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
         )
-        if self.tied:
-            lines.append(f"ties: {self.tied}")
-        if self.undecided is not None:
-            lines.append(self.undecided.sentence)
-        if self.assumed:
-            lines.append(f"{self.at_best}: the run has {self.assumed}")
-        if self.doubt.sentence:
-            lines.append(f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}")
-        return lines
+        return [*lines, *([] if self.undecided is None else [self.undecided.sentence]), *self._warnings()]
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the table as JSON holds it."""

@@ -6,7 +6,6 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import pandas as pd
 import torch
@@ -27,15 +26,15 @@ from calirare.drift import Drift, Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, find_name
 from calirare.graph.matching import has_weights, note_weights, with_relations
-from calirare.leave_one_out import ALO, JackknifeResult, Known, LogitMap, jackknife, leave_one_out
+from calirare.leave_one_out import JackknifeResult, Known, leave_one_out
 from calirare.models import Fitted, match_nodes
 from calirare.run.columns import predictions
 from calirare.run.deciding import threshold_on
-from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, known_logits
+from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, intervals_of, known_logits
 from calirare.run.probabilities import (
-    LIKELIER,
     PrevalenceRequest,
     Probabilities,
+    Undecided,
     correct_prevalence,
     p_rare,
     standing,
@@ -117,11 +116,6 @@ class Scorer:
             doubt=NO_DOUBT if outcome.rare is None else outcome.rare.doubt,
         )
 
-    def doubt_at(self, told: Prevalence | None) -> Doubt:
-        """Returns what is doubtful about P(rare) of another graph with a given prevalence, or without one (None)."""
-        settled = told is not None and self.doubt.verdict == "caution"  # labels that are no sample
-        return NO_DOUBT if settled else self.doubt
-
     @property
     def calibrator(self) -> Calibrator | None:
         """The map of the run's target, or None."""
@@ -189,7 +183,7 @@ class Scorer:
             result = scorer.intervals(prepared, report=report, known=some)
             for note in interval_notes(result):
                 say(note)
-        totals = Totals(scorer.classes)
+        totals = Totals(len(self.class_names))
         totals.add(said.at(nodes))
         table = predictions(prepared, said, result, None, classes=self.classes)
         return scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
@@ -216,8 +210,8 @@ class Scorer:
         logits: Tensor,
         totals: Totals,
         drift: Drift | None,
-        prevalence: Prevalence | None = None,
-        cut: tuple[float, str] = (LIKELIER, ""),
+        prevalence: Prevalence | None,
+        cut: tuple[float, str],
         table: pd.DataFrame | None = None,
     ) -> Scored:
         """Returns what is to be expected of scored nodes.
@@ -231,26 +225,31 @@ class Scorer:
             cut: the threshold, and what to note of ties at it.
             table: one row per node; None: it was written already.
         """
+        p, names = torch.cat(totals.rare), self.class_names
+        n, deciding, fitted = len(p), self.settings.decision, self.calibrators.get("population")
         if self.settings.many:
-            return Scored(table, name, totals.nodes, drift, totals.shares, totals.predicted)
-        fitted, n, deciding = self.calibrators.get("population"), totals.nodes, self.settings.decision
-        assumed, at_best = standing(self.calibrators)
+            means, counts = (totals.classes[0] / max(n, 1)).tolist(), totals.classes[1].int().tolist()
+            shares, predicted = (dict(zip(names, values, strict=True)) for values in (means, counts))
+            return Scored(table, name, n, drift, shares, predicted)
+        (threshold, tied), (assumed, at_best) = cut, standing(self.calibrators)
+        left, coverage = totals.open, deciding.abstain or 0
+        settled = prevalence is not None and self.doubt.verdict == "caution"  # labels that are no sample
         return Scored(
             table,
             name,
             n,
             drift,
-            mean=totals.total / n if n else 0.0,
+            mean=float(p.mean()) if n else 0.0,
             expected=expected_count(fitted, logits) if n and isinstance(fitted, PriorPlattCalibrator) else None,
-            alerts=totals.alerts,
-            threshold=cut[0],
+            alerts=int((p >= threshold).sum()),
+            threshold=threshold,
             rule=deciding.rule.name,
             prevalence=prevalence,
             assumed=assumed,
             at_best=at_best,
-            undecided=totals.undecided(deciding.abstain),
-            doubt=self.doubt_at(prevalence),
-            tied=cut[1],
+            undecided=Undecided.of(p, torch.cat(left), threshold, coverage) if left else None,
+            doubt=NO_DOUBT if settled else self.doubt,
+            tied=tied,
         )
 
     def note_on(self, say: Say) -> None:
@@ -278,7 +277,6 @@ class Scorer:
     def intervals(
         self,
         graph: Graph,
-        coverage: float | None = None,
         report: Report | None = None,
         known: Known | None = None,
     ) -> JackknifeResult:
@@ -286,31 +284,18 @@ class Scorer:
 
         Args:
             graph: the graph.
-            coverage: of the intervals; None: the run's.
             report: called as labels are left out one by one.
             known: every node's logits, where some nodes alone get an interval; None: all do.
         """
         settings, result, method, network = self.settings, None, self.settings.leave_one_out, self.fit.closed_form
-        if network is None:
-            method = ALO()  # not asked: the folds' models answer
-        elif settings.plain_alo:
+        if network is not None and settings.plain_alo:
             method = dataclasses.replace(method, damping=self.damping)
-        else:  # damping as the training asked for it: what such a method raised by itself would be raised again
+        elif network is not None:  # damping as the training asked for it: it would be raised again
             m = self.fit.nodes.numel()
             progress = None if report is None else (lambda done: report(method.name, done, m))
             result = leave_one_out(network, graph, method, progress=progress)
-        return jackknife(
-            self.fit,
-            graph,
-            method,
-            coverage=settings.intervals.coverage if coverage is None else coverage,
-            calibrator=cast(LogitMap | None, self.calibrator),
-            result=result,
-            uncertainty=settings.intervals.uncertainty,
-            population_map=self.calibrators.get("population") if settings.calibration.map == "prior" else None,
-            calibration_nodes=self.calibration_nodes,
-            known=known,
-        )
+        more = {"result": result, "calibration_nodes": self.calibration_nodes, "known": known}
+        return intervals_of(settings, self.fit, graph, self.calibrators, method, **more)
 
     @plain_torch()
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,13 +19,13 @@ from calirare.calibration import Calibrator, Target
 from calirare.graph import Graph, check_graph
 from calirare.graph.features import scale_note, weights_note
 from calirare.graph.splits import split_note
-from calirare.leave_one_out import ALO, JackknifeResult, LogitMap, Streaming, jackknife, streams
+from calirare.leave_one_out import JackknifeResult, Streaming, streams
 from calirare.models import DETECTORS, Given, NeighbourPool
 from calirare.run.auto import fit_auto, tree_weights
 from calirare.run.calibrators import Calibrated, calibrate, out_of_fold_logits
 from calirare.run.data import OutOfFold, Report, Trained, TrainingData, prepare
 from calirare.run.deciding import Decided, decided
-from calirare.run.interval_nodes import known_logits
+from calirare.run.interval_nodes import intervals_of, known_logits
 from calirare.run.left_out import fit_network, leave_labels_out
 from calirare.run.outcome import Outcome
 from calirare.run.result import RareView
@@ -225,16 +225,13 @@ def _intervals(
     if out_of_fold.result is None:
         judged = torch.cat([fitted.nodes, graph.split.test])
         known = known_logits(settings, fitted, graph, trained.logits, maps, decision.threshold, judged)
-    method = replace(settings.leave_one_out, damping=out_of_fold.damping)
-    return jackknife(
+    return intervals_of(
+        settings,
         fitted,
         data.graph,
-        method if fitted.closed_form is not None else ALO(),  # the folds' models answer by themselves
-        coverage=settings.intervals.coverage,
-        calibrator=cast(LogitMap | None, maps.get(settings.calibration.target)),
+        maps,
+        replace(settings.leave_one_out, damping=out_of_fold.damping),
         result=out_of_fold.result,
-        uncertainty=settings.intervals.uncertainty,
-        population_map=maps.get("population") if settings.calibration.map == "prior" else None,
         calibration_nodes=out_of_fold.usable(data.calibration_nodes),
         evaluator=evaluator,
         known=known,

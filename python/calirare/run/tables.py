@@ -32,12 +32,12 @@ def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "prediction
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        _to_csv(table, paths[0])
+        write_csv(table, paths[0])
         return paths[:1]
     if len(table) >= LARGE:
         _write_blocks(table, *paths)
     else:
-        _to_csv(table, paths[0])
+        write_csv(table, paths[0])
         table.to_parquet(paths[1], index=False)
     return paths
 
@@ -106,7 +106,7 @@ def inert(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _to_csv(table: pd.DataFrame, path: Path) -> None:
+def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Writes a table as CSV; a lone carriage return in a name, which ends a row, stands in quotes."""
     table = inert(table)
     split = table["node"].dtype.kind not in "iufb" and bool(
@@ -169,10 +169,3 @@ def read_predictions(folder: Path, named: tuple[str, ...] = ()) -> pd.DataFrame:
     if table["node"].str.fullmatch(r"0|[1-9]\d{0,17}").all():
         return table.assign(node=table["node"].astype(np.int64))
     return table
-
-
-def write_queue(table: pd.DataFrame, folder: Path) -> Path:
-    """Writes rows of a table of predictions as review.csv, in their order, and returns its path."""
-    path = folder / "review.csv"
-    _to_csv(table, path)
-    return path

@@ -1,22 +1,34 @@
-"""A saved run with labels that are new, others or forgotten: trained again, and what that changed."""
+"""A saved run with other labels: trained again from scratch, and what that changed."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
-from calirare.explain import Explainer, difference, two_columns
-from calirare.graph import Graph
+from calirare._util.steps import counted
+from calirare.explain import Explainer, Explanation, Explanations, difference, two_columns
+from calirare.graph import Graph, check_trainable
+from calirare.graph.labelled import NO_PART
 from calirare.run.changes import Foreseen, Side, Updated
 from calirare.run.data import Report
 from calirare.run.data_settings import Labels
 from calirare.run.folder import SavedRun
 from calirare.run.outcome import Outcome
-from calirare.run.retrain import retrain
-from calirare.run.split_assignment import changes_of
+from calirare.run.settings import Settings
+from calirare.run.split_assignment import assign_parts, changes_of
+from calirare.run.stages import silent, train
 
-POSITIVE_ONLY = (
+TRAINED = "runs retrained"
+NOTE = "labels: whole new runs were trained, calibration included, each without one of a node's {} strongest labels"
+NO_EXPLAIN = (
+    "explain: --retrain is not available for positive-only labels: remove the label from the data and train a new run"
+)
+NO_UPDATE = (
     "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "
     "data and train again (calirare train --labels positive-only; with labels of both classes without it)"
 )
@@ -40,16 +52,14 @@ def update(
         InputError: no label changes, or the labels that are left cannot train a detector.
     """
     if saved.settings.positive_only:
-        raise InputError(POSITIVE_ONLY)
+        raise InputError(NO_UPDATE)
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    again = retrain(saved.settings, graph, changed, chosen=chosen, report=report)
-    outcome = again.outcome
-    outcome.notes += again.notes
+    outcome, labels = _trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
     after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
     foreseen = None if saved.settings.many else _foreseen(saved, graph, changed, before, outcome)
-    return Updated(outcome, again.labels, changed, before, after, foreseen)
+    return Updated(outcome, labels, changed, before, after, foreseen)
 
 
 def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:
@@ -63,10 +73,7 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
     nodes = scored[torch.argsort(moved, descending=True, stable=True)[:FORESEEN]]
     parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]
     each, together = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
-    base, mapped = (
-        difference(explainer.model.logits(nodes)),
-        outcome.graph if outcome.mapped is None else outcome.mapped,
-    )
+    base, mapped = difference(explainer.model.logits(nodes)), outcome.mapped or outcome.graph
     now = difference(outcome.fit.logits_of(mapped, nodes.to(mapped.device))).cpu()
     effects, after = (explainer.context.probabilities(two_columns(base + x))[..., 1] for x in (each, together))
     return Foreseen(nodes, effects - p[nodes], after, (together, now - base))
@@ -92,3 +99,78 @@ def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tens
         each[come] += added
         together += added.sum(0)
     return each, together
+
+
+def _trained_again(
+    settings: Settings,
+    graph: Graph,
+    changed: Labels,
+    *,
+    chosen: bool = True,
+    report: Report | None = None,
+) -> tuple[Outcome, Labels]:
+    """Returns a run trained from scratch with other labels, and those that changed with their parts of the split.
+
+    Args:
+        settings: of the run; what its labels chose is chosen again.
+        graph: its own, on the CPU.
+        changed: the labels that change; unknown ones are forgotten.
+        chosen: whether new labels were chosen, see `update`.
+        report: called as stages proceed.
+
+    Raises:
+        InputError: the labels that are left cannot train a detector.
+    """
+    asked = settings.but("update", **settings.training.requested)
+    table, after, notes = assign_parts(graph, changed, asked, chosen=chosen)
+    labelled = table.of(graph)
+    check_trainable(labelled)
+    device, elsewhere = device_or_cpu(after.device)
+    outcome = train(labelled, after.but("update", device=device), report=report or silent)
+    outcome.notes += [note for note in (elsewhere, *notes) if note]
+    return outcome, table
+
+
+def retrained(saved: SavedRun, graph: Graph, found: Explanations, labels: int) -> Explanations:
+    """Returns explanations whose strongest labels are left out by training a whole new run without each, too.
+
+    What `explain` says of a label follows from the run as it is; this is the answer that it stands for.
+
+    Args:
+        saved: the run.
+        graph: its own graph (`saved.graph()`).
+        found: of `saved.explain`.
+        labels: how many labels of each node, at least 1; a run is trained for each label once.
+
+    Raises:
+        InputError: `labels` is below 1, the run is positive-only, or without a label no run can be trained.
+    """
+    if labels < 1:
+        raise InputError(f"explain: the number of labels to retrain without must be at least 1, got {labels}")
+    if saved.settings.positive_only:
+        raise InputError(NO_EXPLAIN)
+    graph = graph.to("cpu")
+    asked = dict.fromkeys(effect.node for each in found for effect in each.labels[:labels])
+    new = dict(counted(TRAINED, _without_each(saved, graph, found, list(asked)), len(asked)))
+
+    def told(one: Explanation) -> Explanation:
+        first = (replace(each, retrained=new[each.node][one.node]) for each in one.labels[:labels])
+        return replace(one, labels=(*first, *one.labels[labels:]))
+
+    return Explanations(tuple(map(told, found)), (*found.notes, NOTE.format(labels)))
+
+
+def _without_each(
+    saved: SavedRun, graph: Graph, found: Explanations, asked: list[int]
+) -> Iterator[tuple[int, dict[int, float]]]:
+    """Yields each label's node with the probabilities of the explained nodes by a new run without that label."""
+    for node in asked:
+        forgotten = Labels(torch.tensor([node]), torch.tensor([-1]), torch.tensor([NO_PART]))
+        changed = changes_of(graph, forgotten)
+        outcome, _ = _trained_again(saved.settings, graph, changed)
+        if saved.settings.many:
+            p = outcome.probabilities()
+            yield node, {each.node: float(p[each.node, graph.class_names.index(each.of)]) for each in found}
+        else:
+            rare = outcome.for_tables().rare
+            yield node, {each.node: float(rare[each.node]) for each in found}

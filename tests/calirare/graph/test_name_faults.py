@@ -15,7 +15,7 @@ from calirare.datasets.label_table import with_label_table
 from calirare.explain import nodes_named
 from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_unknown
 from calirare.run.data_settings import Labels
-from calirare.run.groups import read_groups
+from calirare.run.explaining import read_groups
 
 BIG = 10**17
 KINDS = ["float64", "Float64", "double[pyarrow]", "float32", "float16"]

@@ -11,7 +11,7 @@ import torch
 
 import calirare
 from calirare.run import Probabilities, predictions, write_predictions
-from calirare.run.tables import REVIEWED, write_queue
+from calirare.run.tables import REVIEWED, write_csv
 from calirare_ext import Csr
 from tests.helpers.command import call, rough_runs
 from tests.helpers.tables import tables, written
@@ -92,8 +92,8 @@ def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
     graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
     outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
     assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
-    path = write_queue(outcome._rows(outcome.review()[:REVIEWED]), tmp_path)
-    table = pd.read_csv(path)
+    write_csv(outcome._rows(outcome.review()[:REVIEWED]), tmp_path / "review.csv")
+    table = pd.read_csv(tmp_path / "review.csv")
     assert len(table) == int(asked.sum()) > 3
     assert bool((table["y"] == -1).all())
 
@@ -109,8 +109,8 @@ def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
     wrong = (p.argmax(1) != graph.y)[order].double()
     tenth = len(order) // 10
     assert float(wrong[:tenth].mean()) > 2 * float(wrong.mean())
-    path = write_queue(outcome._rows(outcome.review()[:REVIEWED]), tmp_path)
-    table = pd.read_csv(path)
+    write_csv(outcome._rows(outcome.review()[:REVIEWED]), tmp_path / "review.csv")
+    table = pd.read_csv(tmp_path / "review.csv")
     assert tuple(table.columns) == COLUMNS
     assert table["node"].tolist() == order[:100].tolist()
     every = predictions(graph, outcome.for_tables(), outcome.jackknife, graph.split)
