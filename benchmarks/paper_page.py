@@ -22,7 +22,7 @@ import paper_keep
 import record
 from readme_tables import between, load
 
-from calirare.models.selection import HOPS, WEIGHT_DECAYS
+from calirare.models.crossfit import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper import other_columns, table2
 from calirare_lab.paper.accounts import accounts_table
 from calirare_lab.paper.cells import read_cells, run_cells

@@ -17,7 +17,7 @@ from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.leave_one_out import ALO, METHODS, Influence, jackknife, leave_one_out
 from calirare.models import cross_fitted_logits
-from calirare.models.selection import HOPS, WEIGHT_DECAYS, loo_loss
+from calirare.models.crossfit import HOPS, WEIGHT_DECAYS, loo_loss
 from calirare.run.outcome import write_config
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task

@@ -13,7 +13,7 @@ import torch
 
 import calirare
 from calirare.graph import Graph
-from calirare.models import streaming, streams
+from calirare.models import passes, streams
 from calirare.run import score_only, scoring
 from tests.helpers.command import assert_refused, call, few_candidates, rough_runs
 from tests.helpers.tasks import rare_task
@@ -64,7 +64,7 @@ def scored(run: Path, graph: Path, out: Path, *more: str) -> tuple[pd.DataFrame,
 
 
 def test_scores_are_those_of_predict(run, later, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(passes, "ROWS", 50)
     monkeypatch.setattr(score_only, "ROWS", 70)
     table, told, said = scored(run, later, tmp_path / "s.parquet")
     plain = call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
@@ -103,7 +103,7 @@ def test_drift_is_told_and_fails_where_asked(run, tmp_path):
 
 
 def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(passes, "ROWS", 50)
     scored(run, later, tmp_path / "whole.parquet")
 
     def stop(*_, **__):
@@ -123,7 +123,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["trees", "auto"])
 def test_trees_and_the_default_model_are_scored_by_blocks_too(request, model, later, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(passes, "ROWS", 50)
     monkeypatch.setattr(streams, "BLOCK", 70)
     with few_candidates():
         run = request.getfixturevalue("trees") if model == "trees" else learnt(model, tmp_path / "run", folds=0)

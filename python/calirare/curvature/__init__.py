@@ -11,11 +11,14 @@ from calirare.curvature.gcn import (
 )
 from calirare.curvature.ggn import (
     GgnInverse,
+    OneLayerHat,
+    OneLayerPreconditioner,
     SpectralHat,
     block_of_labels,
     distinct_columns,
     dual_system,
     gauss_newton,
+    is_one_layer,
     positive_inverse,
     symmetric_system,
 )
@@ -27,4 +30,3 @@ from calirare.curvature.linearisation import (
     with_class_zero,
 )
 from calirare.curvature.module import ModuleLinearisation, NodeField
-from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer

@@ -1,8 +1,7 @@
 """Leave-one-out models without retraining, and the paper's jackknife intervals (Algorithms 1 and 2)."""
 
-from calirare.leave_one_out.agreement import Agreement, choose_damping
-from calirare.leave_one_out.algorithm1 import jackknife
-from calirare.leave_one_out.alo import ALO, alo_change
+from calirare.leave_one_out.algorithm1 import UNCERTAINTIES, UncertaintyName, jackknife
+from calirare.leave_one_out.alo import ALO, Grouped, alo_change
 from calirare.leave_one_out.comparison import Comparison, compare, leave_one_out
 from calirare.leave_one_out.conformal import class_sets, jackknife_plus
 from calirare.leave_one_out.directions import (
@@ -15,20 +14,16 @@ from calirare.leave_one_out.directions import (
     readable,
 )
 from calirare.leave_one_out.ends import Known, LogitMap
-from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_directions
-from calirare.leave_one_out.grouped import Grouped
+from calirare.leave_one_out.exact import Influence, Newton
+from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_directions, sampled_leverages
 from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
-from calirare.leave_one_out.influence import Influence
 from calirare.leave_one_out.interval_result import JackknifeResult
-from calirare.leave_one_out.leverages import sampled_leverages
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
-from calirare.leave_one_out.newton import Newton
-from calirare.leave_one_out.own_logits import OwnLogits, closed_form_fits
-from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
+from calirare.leave_one_out.own_logits import Agreement, OwnLogits, choose_damping, closed_form_fits
+from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.retrain import Retrain
 from calirare.leave_one_out.streaming import Streaming, streams
 from calirare.leave_one_out.tangent import Tangent, adam_moments
 from calirare.leave_one_out.trust import Quality, from_folds, gradient_ratio, quality, quality_of
-from calirare.leave_one_out.uncertainty import UNCERTAINTIES, UncertaintyName
 
 METHODS: dict[str, type[LeaveOneOutMethod]] = {each.name: each for each in (ALO, Influence, Newton, Retrain, Grouped)}

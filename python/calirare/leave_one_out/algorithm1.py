@@ -3,25 +3,117 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.torch_state import plain_modes, threads_for
-from calirare.calibration import Calibrator
+from calirare.calibration import Calibrator, JackknifeCalibrator
 from calirare.graph import Graph, check_graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
-from calirare.leave_one_out.held_out import Retraining
+from calirare.leave_one_out.held_out import Retraining, retrained_logits, validation_of
 from calirare.leave_one_out.interval_result import JackknifeResult
-from calirare.leave_one_out.method import LeaveOneOutMethod
+from calirare.leave_one_out.method import LeaveOneOutMethod, check_one_of
 from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.streaming import Streaming
-from calirare.leave_one_out.trust import gradient_ratio
-from calirare.leave_one_out.uncertainty import UncertaintyName, account_of, assess, check_uncertainty
+from calirare.leave_one_out.trust import Quality, gradient_ratio, quality_of
+from calirare.metrics import PopulationCheck, population_check
 from calirare.models import Fitted, FittedNetwork, evaluating, fit_of
+
+UncertaintyName = Literal["auto", "map", "midpoint"]
+UNCERTAINTIES = get_args(UncertaintyName)
+
+
+def assess(
+    name: UncertaintyName,
+    ends: IntervalEnds,
+    targets: Tensor,
+    calibration_nodes: Tensor | None,
+    request: IntervalRequest,
+    population_map: Calibrator | None,
+) -> tuple[Tensor, Tensor, Tensor | None, str]:
+    """Returns uncertainty [n] and confidence [n] of nodes, P(y | v) [n, k] or None, and a note on a fallback or "".
+
+    Args:
+        name: "map": P(predicted class | v) under a map for the population, next to the network's own confidence;
+            "midpoint": the interval's midpoint (paper, Eq. 8), next to the confidence under the interval's map; "auto":
+            "map", and where the paper's formulas are taken as printed "midpoint".
+        ends: of the intervals, with the labels' own leave-one-out logits.
+        targets: of the labelled nodes, int64 [m].
+        calibration_nodes: those that represent the population, bool [m]; None: all.
+        request: what the ends were asked for.
+        population_map: the fitted map of "map"; None: Platt scaling of leave-one-out logits.
+    """
+    if name == "auto":
+        name = "map" if request.method.prints == "corrected" else "midpoint"
+    if name == "midpoint":
+        confidence, predicted = torch.softmax(request.mapped(ends.logits), 1).max(1)
+        midpoint = (ends.lower + ends.upper) / 2
+        right = torch.where(predicted == 0, 1 - midpoint, midpoint) if request.rare else midpoint
+        return right, confidence, None, ""
+    known = torch.isfinite(ends.own).all(1)
+    chosen = known if calibration_nodes is None else known & calibration_nodes.to(known.device)
+    note, fitted = "", population_map
+    if fitted is None:
+        fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
+        note = fitted.note_
+    estimate = fitted.transform(ends.logits)
+    confidence, predicted = torch.softmax(ends.logits, 1).max(1)
+    right = estimate.gather(1, predicted[:, None]).squeeze(1)
+    return right, confidence, estimate, note
+
+
+def account_of(
+    fitted: Fitted, graph: Graph | None, ends: IntervalEnds, estimate: Tensor | None, retrain: Retraining | None
+) -> Quality | None:
+    """Returns the account; None of our own detectors, whose run says it, unless retraining was given.
+
+    Args:
+        fitted: the detector with its labels.
+        graph: with validation labels, where there are some.
+        ends: of the intervals.
+        estimate: P(y | v) by the map on leave-one-out logits, of the nodes of `ends`, [n, k]; None: there is no map.
+        retrain: see `calirare.quality`.
+
+    Raises:
+        InputError: retraining does not fit.
+    """
+    network = fitted.closed_form
+    if network is None or (retrain is None and not fitted.needs_check):
+        return None
+    held = validation_of(fitted, graph)
+    cross = None if retrain is None or held is not None else retrained_logits(network, retrain, graph)
+    finite = bool(torch.isfinite(ends.lower).all() and torch.isfinite(ends.upper).all())
+    account = quality_of(
+        fitted, ends.own, ends.leverage, ends.facts, finite=finite, held_out_logits=cross, validation=held
+    )
+    if held is None or estimate is None or account.verdict == "do not trust":
+        return account
+    check = _on_the_whole(ends.nodes, estimate, held.nodes, held.targets)
+    if check is None or check.trusted or not check.wrong:
+        return account
+    what = "P(class 1)" if estimate.shape[1] == 2 else "P(prediction is right)"
+    reason = f"{check.sentence.replace('P(rare)', what)}, by {len(held.nodes):,} validation labels"
+    return replace(account, verdict="do not trust", reason=reason)
+
+
+def _on_the_whole(nodes: Tensor, estimate: Tensor, held: Tensor, targets: Tensor) -> PopulationCheck | None:
+    """Returns mean P over the observed share: of class 1, with more than two classes that the prediction is right."""
+    place = torch.full((int(torch.cat([nodes, held]).max()) + 1,), -1, dtype=torch.int64, device=nodes.device)
+    place[nodes] = torch.arange(len(nodes), device=nodes.device)
+    there = place[held] >= 0
+    if int(there.sum()) < 2:
+        return None
+    p, y = estimate[place[held[there]]], targets[there]
+    if p.shape[1] == 2:
+        return population_check((y == 1).long(), p[:, 1])
+    sure, predicted = p.max(1)
+    return population_check((predicted == y).long(), sure)
+
 
 Score = Literal["auto", "rare", "predicted"]
 
@@ -104,7 +196,7 @@ def jackknife(
         if result is None and fitted.folded is None:  # whose folds are few and answer for all labels
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
-        check_uncertainty(uncertainty)
+        check_one_of("jackknife", "uncertainty", uncertainty, UNCERTAINTIES)
         request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
@@ -113,10 +205,12 @@ def jackknife(
                 f"jackknife: no leave-one-out logit is finite with damping {ends.facts.damping:g}: raise it"
             )
         with threads_for(16 * ends.nodes.numel()), torch.no_grad():
-            assessed = assess(uncertainty, ends, fitted.targets, calibration_nodes, request, population_map)
-            ice = (assessed.uncertainty - assessed.confidence).abs()
+            right, confidence, estimate, note = assess(
+                uncertainty, ends, fitted.targets, calibration_nodes, request, population_map
+            )
+            ice = (right - confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
-        account = account_of(fitted, graph, ends, assessed.estimate, retrain)
+        account = account_of(fitted, graph, ends, estimate, retrain)
         doubt = _doubt(fitted.closed_form, diagnostics["gradient_norm"]) if bare and fitted.closed_form else ""
     diagnostics["seconds"] = time.perf_counter() - started
     distrust = f"{account.verdict}: {account.reason}" if account is not None and account.verdict != "trust" else ""
@@ -124,8 +218,8 @@ def jackknife(
         nodes=ends.nodes,
         lower=ends.lower,
         upper=ends.upper,
-        uncertainty=assessed.uncertainty,
-        confidence=assessed.confidence,
+        uncertainty=right,
+        confidence=confidence,
         ice=ice,
         eice=float(ice.double().mean()),
         residuals=ends.residuals,
@@ -133,8 +227,8 @@ def jackknife(
         own_loo_logits=ends.own,
         coverage=coverage,
         diagnostics=diagnostics,
-        estimate=assessed.estimate,
-        note="; ".join(part for part in (assessed.note, note_of_models, doubt, distrust) if part),
+        estimate=estimate,
+        note="; ".join(part for part in (note, note_of_models, doubt, distrust) if part),
         leverage=ends.leverage,
         facts=ends.facts,
         ends_of=None if known is None else known.nodes,

@@ -17,9 +17,8 @@ from calirare._util.memory import peak_bytes
 from calirare._util.torch_state import plain_modes
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
-from calirare.leave_one_out.influence import Influence
+from calirare.leave_one_out.exact import Influence, Newton
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, Progress, check_fits
-from calirare.leave_one_out.newton import Newton
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
 from calirare.models import FittedNetwork

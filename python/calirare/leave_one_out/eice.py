@@ -21,17 +21,6 @@ from calirare.leave_one_out.result import LooResult
 from calirare.models import GcnFit, GcnTraining, cross_entropy, step_work
 from calirare_ext import PATHS, Csr, GradientPath, ReceptiveField, eice_term, gcn_forward
 
-__all__ = [
-    "EiceRegulariser",
-    "EiceSettings",
-    "Epoch",
-    "GradientSteps",
-    "JointField",
-    "joint_change",
-    "joint_field",
-    "train_calirare",
-]
-
 PAPER_COVERAGE = 0.9  # section 4.2
 Nodes = Literal["train", "val", "all"]
 
@@ -48,8 +37,6 @@ class EiceSettings:
         start: epoch from which the term counts: the leave-one-out of a random network says nothing.
         paths: what the gradient goes through, see `calirare_ext.eice_term`.
         damping: of the leave-one-out step; None: the weight decay.
-        patience: stop when the loss has not fallen for so many epochs; 0: never.
-        tolerance: a fall smaller than this share of the loss is none.
     """
 
     weight: float = 0.1
@@ -59,8 +46,6 @@ class EiceSettings:
     start: int = 50
     paths: tuple[GradientPath, ...] = PATHS
     damping: float | None = None
-    patience: int = 0
-    tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
         """Checks ranges.
@@ -76,10 +61,8 @@ class EiceSettings:
             raise ValueError(f"EiceSettings: nodes must be train, val or all, got {self.nodes!r}")
         if self.refresh < 1:
             raise ValueError(f"EiceSettings: refresh must be at least 1, got {self.refresh}")
-        if self.start < 0 or self.patience < 0:
-            raise ValueError(
-                f"EiceSettings: start and patience must not be negative, got {self.start}, {self.patience}"
-            )
+        if self.start < 0:
+            raise ValueError(f"EiceSettings: start must not be negative, got {self.start}")
         if not self.paths:
             raise ValueError("EiceSettings: paths must name at least one, got none: the term would be a constant")
         if self.damping is not None and not 0 < self.damping < math.inf:
@@ -129,7 +112,7 @@ class EiceRegulariser:
         return eice_term(
             logits.index_select(0, self.both.evaluated),
             self.result.change,
-            logits.index_select(0, self.both.labelled),
+            logits[: self.trained.targets.numel()],
             self.result.own,
             self.trained.targets,
             coverage=PAPER_COVERAGE if self.settings.coverage is None else self.settings.coverage,
@@ -152,8 +135,8 @@ class GradientSteps:
         self.optimiser = settings.optimiser(trained.model)
         self.generator = torch.Generator(trained.targets.device).manual_seed(settings.seed)
 
-    def __call__(self, *, counts: bool, refresh: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Takes one step; returns the loss, L_CE and L_EICE, each before the step.
+    def __call__(self, *, counts: bool, refresh: bool) -> Tensor:
+        """Takes one step; returns the loss before it.
 
         Args:
             counts: whether L_EICE is part of the loss.
@@ -171,34 +154,17 @@ class GradientSteps:
         if refresh:
             self.regulariser.refresh(of_all)
         logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
-        loss = plain = cross_entropy(logits, trained.targets, trained.sample_weights)
-        term = None
+        loss = cross_entropy(logits, trained.targets, trained.sample_weights)
         if counts:
-            term = self.regulariser(of_all)
-            loss = (1 - weight) * plain + weight * term
+            loss = (1 - weight) * loss + weight * self.regulariser(of_all)
         self.optimiser.step(torch.autograd.grad(loss, self.parameters))
-        return loss.detach(), plain.detach(), None if term is None else term.detach()
+        return loss.detach()
 
     @property
     def work(self) -> float:
         """Multiply-adds of one step, about: a forward pass, and a refresh's share."""
         forward = step_work(self.regulariser.both.field, self.trained.model.hidden)
         return forward + self.regulariser.work / self.regulariser.settings.refresh
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What an epoch did.
-
-    Attributes:
-        epoch: number, from 1.
-        cross_entropy: L_CE, with dropout.
-        eice: L_EICE, NaN before the term counts.
-    """
-
-    epoch: int
-    cross_entropy: float
-    eice: float
 
 
 def train_calirare(
@@ -209,7 +175,6 @@ def train_calirare(
     nodes: Tensor | None = None,
     sample_weights: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
-    history: Callable[[Epoch], None] | None = None,
 ) -> GcnFit:
     """Trains a network with (1 - lambda) L_CE + lambda L_EICE (paper, Algorithm 2).
 
@@ -222,7 +187,6 @@ def train_calirare(
         nodes: labelled nodes to train on, int64 [m]; None: the split's training nodes.
         sample_weights: w_i [m]; None: cost-sensitive, see `class_weights`.
         progress: called with the number of epochs done after each.
-        history: called with the losses of each epoch.
 
     Returns:
         The trained network.
@@ -237,8 +201,7 @@ def train_calirare(
     trained = settings.start(graph, nodes, sample_weights)
     both = joint_field(trained.model.propagation(graph), trained.field, _regularised(graph, nodes, eice))
     regulariser = EiceRegulariser(both, trained, eice)
-    losses = _train(trained, regulariser, settings, progress, history)
-    return replace(trained, losses=losses)
+    return replace(trained, losses=_train(trained, regulariser, settings, progress))
 
 
 def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings) -> Tensor:
@@ -257,31 +220,18 @@ def _train(
     regulariser: EiceRegulariser,
     settings: GcnTraining,
     progress: Callable[[int], None] | None,
-    history: Callable[[Epoch], None] | None,
 ) -> tuple[float, ...]:
     """Takes the gradient steps; returns the losses."""
     eice, model = regulariser.settings, trained.model
     step = GradientSteps(trained, regulariser, settings)
     losses: list[float] = []
-    best, waited = math.inf, 0
     with threads_for(step.work):
         for epoch in range(1, settings.epochs + 1):
             counts = eice.weight > 0 and epoch > eice.start
             model.train()
-            loss, plain, term = step(counts=counts, refresh=counts and (epoch - eice.start - 1) % eice.refresh == 0)
-            losses.append(float(loss))
-            if history is not None:
-                history(Epoch(epoch, float(plain), math.nan if term is None else float(term)))
+            losses.append(float(step(counts=counts, refresh=counts and (epoch - eice.start - 1) % eice.refresh == 0)))
             if progress is not None:
                 progress(epoch)
-            if losses[-1] < best * (1 - eice.tolerance):
-                best, waited = losses[-1], 0
-            elif counts:
-                waited += 1
-            if epoch == eice.start:
-                best, waited = math.inf, 0  # the loss changes its meaning here
-            if eice.patience and waited >= eice.patience:
-                break
     model.eval()
     return tuple(losses)
 
@@ -292,15 +242,13 @@ class JointField:
 
     Attributes:
         own: of the labelled nodes alone.
-        field: of all of them, each once.
-        labelled: where the labelled nodes stand among its nodes, int64 [m].
+        field: of all of them, each once, the labelled nodes first.
         evaluated: where the nodes to be evaluated stand, int64 [n].
         rows: where the rows of the labelled nodes' own field stand among its rows, int64.
     """
 
     own: ReceptiveField
     field: ReceptiveField
-    labelled: Tensor
     evaluated: Tensor
     rows: Tensor
 
@@ -329,8 +277,7 @@ def joint_field(graph: Propagation, own: ReceptiveField, evaluated: Tensor) -> J
     """
     others = evaluated[~torch.isin(evaluated, own.nodes)]
     field = graph.field(torch.cat([own.nodes, others]), own.n_layers)
-    labelled = torch.arange(own.nodes.numel(), device=evaluated.device)
-    return JointField(own, field, labelled, _places(field.nodes, evaluated), _places(field.rows[0], own.rows[0]))
+    return JointField(own, field, _places(field.nodes, evaluated), _places(field.rows[0], own.rows[0]))
 
 
 def joint_change(
@@ -353,7 +300,7 @@ def joint_change(
     if both.products is not None:
         kernel = gram(linearised, both.field, products=both.products, first=first)
         size = linearised.n_nodes * (linearised.n_classes - 1)
-        own = kernel[both.labelled].reshape(size, size)
+        own = kernel[: linearised.n_nodes].reshape(size, size)
         alpha, leverage = loo_coefficients(linearised, own, damping)
         evaluated = Kernels(own, kernel[both.evaluated])
         change = linearised.change_of(both.field, evaluated, alpha)

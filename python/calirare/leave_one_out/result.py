@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.arrays import brief
 from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import Linearisation
-
-
-@dataclass(frozen=True)
-class SolverReport:
-    """What became of the right-hand sides of an iterative solver.
-
-    Attributes:
-        status: how each right-hand side ended, a name of `SolverStatus`.
-        iterations: how many each took.
-        residuals: relative residual of each, recomputed outside of the iteration.
-    """
-
-    status: tuple[str, ...]
-    iterations: tuple[int, ...]
-    residuals: tuple[float, ...]
-
-    def __repr__(self) -> str:
-        """One short line: how many converged, and the worst of iterations and residuals."""
-        converged, worst = self.statuses.get("CONVERGED", 0), float(np.max(self.residuals, initial=0.0))
-        return (
-            f"SolverReport({converged} of {len(self.status)} converged, iterations <= {self.max_iterations}, "
-            f"residuals <= {worst:.2g})"
-        )
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """How many right-hand sides ended with each status."""
-        return dict(Counter(self.status))
-
-    @property
-    def max_iterations(self) -> int:
-        """Most iterations one of them took."""
-        return max(self.iterations, default=0)
 
 
 @dataclass(frozen=True)
@@ -58,8 +23,7 @@ class Diagnostics:
         damping: added to the curvature.
         damping_reason: why this one; filled in by `leave_one_out`.
         lowest_curvature: estimate of the smallest eigenvalue of the exact Hessian without damping, or None.
-        highest_curvature: estimate of its largest one, or None.
-        solver: of an iterative solver, or None.
+        solver: how the right-hand sides of an iterative solver ended; empty without one.
         sampling_error: relative error of what was estimated at random, or of a quantile of a subset; 0 for none.
         unconverged: share of retrainings whose gradient stayed above the tolerance, as it does at kinks of ReLU units.
         seconds: wall time.
@@ -72,8 +36,7 @@ class Diagnostics:
     damping: float
     damping_reason: str = ""
     lowest_curvature: float | None = None
-    highest_curvature: float | None = None
-    solver: SolverReport | None = None
+    solver: str = ""
     sampling_error: float = 0.0
     unconverged: float = 0.0
     seconds: float = 0.0

@@ -25,6 +25,7 @@ TOLERANCE, MAX_STEPS = 1e-6, 400
 # Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.
 TOO_FAR, HALVINGS = 1.5, 5
 NONE_LEFT_OUT = -1
+Task = Callable[[int], "Retrained"]  # from the place of a label, or NONE_LEFT_OUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ def retrain(
     places = [NONE_LEFT_OUT, *chosen.tolist()]
     found = {} if store is None else {i: store.read(_file(i), _load) for i in places if store.has(_file(i))}
     todo = [i for i in places if i not in found]
-    task = _Task(fitted, field, tolerance, max_steps, starts)
+    task = partial(_retrained, fitted, field, tolerance, max_steps, starts)
     done = len(found.keys() - {NONE_LEFT_OUT})
     if progress is not None and done:
         progress(done)
@@ -175,25 +176,20 @@ def _assemble(
     return LooResult(change, own, leverage, fitted.weight_decay, model_of, facts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """Retrains a network without one label."""
-
-    fitted: FittedNetwork
-    field: Any
-    tolerance: float
-    max_steps: int
-    starts: Tensor | None = None
-
-    def __call__(self, left_out: int) -> Retrained:
-        weights, own = _left_out(self.fitted.sample_weights, left_out)
-        without = self.fitted.copy(sample_weights=weights)
-        if self.starts is not None and left_out != NONE_LEFT_OUT:
-            direction = self.fitted.linearisation.vjp(self.starts[left_out][None])[0]
-            without.move_to(near_start(without, direction))
-        end = minimise(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
-        logits = (without.logits_at(self.field), without.logits_at_labels()[own])
-        return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
+def _retrained(
+    fitted: FittedNetwork, field: Any, tolerance: float, max_steps: int, starts: Tensor | None, left_out: int
+) -> Retrained:
+    """Returns the network trained on without one label, or with all."""
+    weights, own = fitted.sample_weights.clone(), slice(None)
+    if left_out != NONE_LEFT_OUT:
+        weights[left_out], own = 0.0, slice(left_out, left_out + 1)
+    without = fitted.copy(sample_weights=weights)
+    if starts is not None and left_out != NONE_LEFT_OUT:
+        direction = fitted.linearisation.vjp(starts[left_out][None])[0]
+        without.move_to(near_start(without, direction))
+    end = minimise(without, tolerance=tolerance, max_steps=max_steps, warm=True)
+    logits = (without.logits_at(field), without.logits_at_labels()[own])
+    return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
 
 
 def near_start(fitted: FittedNetwork, direction: Tensor) -> Tensor:
@@ -207,7 +203,7 @@ def near_start(fitted: FittedNetwork, direction: Tensor) -> Tensor:
     return theta
 
 
-def _run(task: _Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrained]]:
+def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrained]]:
     """Yields each place with its network, as they are done."""
     if jobs == 1 or len(places) < 2:
         for i in places:
@@ -219,25 +215,16 @@ def _run(task: _Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retra
             yield futures[done], done.result()
 
 
-_TASK: list[_Task] = []
+_TASK: list[Task] = []
 
 
-def _prepare(task: _Task) -> None:
+def _prepare(task: Task) -> None:
     torch.set_num_threads(1)
     _TASK[:] = [task]
 
 
 def _work(left_out: int) -> Retrained:
     return _TASK[0](left_out)
-
-
-def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
-    """Returns the weights without a label, or all, and the places whose own logits are asked for."""
-    if place == NONE_LEFT_OUT:
-        return weights, slice(None)
-    without = weights.clone()
-    without[place] = 0.0
-    return without, slice(place, place + 1)
 
 
 def _store(folder: Path, fitted: FittedNetwork, field: Any, how: tuple[float, int]) -> Store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ UNCHECKED = (
     "no label that the network has not seen bears it out: put some into the split's validation part (quality with "
     "graph=..), or say how the network is trained (retrain=..)"
 )
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the quantiles of leverages
 HIGH_LEVERAGE = 0.95  # 1 / (1 - h) = 20: one Gauss-Newton step no longer carries that far
 
 
@@ -64,21 +65,6 @@ class Quality:
     above_leverage: float
     validation_nll: float | None = None
     n_validation: int = 0
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What a verdict rests on other than the losses."""
-
-    method: str
-    stationarity: float
-    above: float
-    finite: bool
-    sampling_error: float
-    leverages: tuple[float, float]
-    curvature: float  # smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where unknown
-    unseen: Compared | None  # losses of validation labels
-    unchecked: bool  # whether the network is the user's own, and no label that it has not seen was asked
 
 
 @plain_modes()
@@ -153,24 +139,18 @@ def quality_of(
     known = leverage[torch.isfinite(leverage)]
     spread = None
     if known.numel():
-        levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype, device=known.device)
-        spread = tuple(torch.quantile(known, levels).tolist())
+        spread = tuple(torch.quantile(known, known.new_tensor(LEVELS)).tolist())
     above = float((known > HIGH_LEVERAGE).double().mean()) if known.numel() else 0.0
     network = fitted.closed_form
     stationarity = 0.0 if network is None else gradient_ratio(network, network.gradient_norm())
-    losses = (in_sample, loo, held)
-    ends = (0.0, 0.0) if spread is None else (spread[0], spread[-1])
-    lowest = facts.lowest_curvature
-    curvature = 1.0 if lowest is None else (lowest + facts.damping) / facts.damping
     own = fitted.needs_check
     if own and validation is None and held_out_logits is not None:
         validation = HeldOut(fitted.nodes[has_model], held_out_logits[has_model], targets, FOLDED)
     unseen = None if validation is None else compared(own_logits[has_model], targets, validation)
-    unchecked = own and unseen is None
-    what = _Facts(facts.method, stationarity, above, finite, facts.sampling_error, ends, curvature, unseen, unchecked)
-    verdict, reason = _verdict(what, *losses)
-    found = (None, 0) if unseen is None or unseen.what == FOLDED else (unseen.held_out_nll, unseen.labels)
-    return Quality(verdict, reason, stationarity, *losses, spread, above, *found)
+    seen = (None, 0) if unseen is None or unseen.what == FOLDED else (unseen.held_out_nll, unseen.labels)
+    found = Quality("", "", stationarity, in_sample, loo, held, spread, above, *seen)
+    verdict, reason = _verdict(found, facts, unseen, finite=finite, unchecked=own and unseen is None)
+    return replace(found, verdict=verdict, reason=reason)
 
 
 def gradient_ratio(fitted: FittedNetwork, gradient_norm: float) -> float:
@@ -182,49 +162,60 @@ def gradient_ratio(fitted: FittedNetwork, gradient_norm: float) -> float:
     return gradient_norm / pull
 
 
-def _verdict(facts: _Facts, in_sample: float, loo: float, held: float | None) -> tuple[str, str]:
-    """Returns the verdict and the first reason that holds, the gravest first."""
-    if not facts.finite:
+def _verdict(
+    found: Quality, facts: Diagnostics, unseen: Compared | None, *, finite: bool, unchecked: bool
+) -> tuple[str, str]:
+    """Returns the verdict and the first reason that holds, the gravest first.
+
+    Args:
+        found: the account, its verdict not yet written.
+        facts: how the result was computed.
+        unseen: losses of labels that the network has not seen, or None.
+        finite: whether every change is finite.
+        unchecked: the network is the user's own, and there are no such labels.
+    """
+    in_sample, loo, held = found.in_sample_nll, found.loo_nll, found.held_out_nll
+    # Smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where it is unknown.
+    curvature = 1.0 if facts.lowest_curvature is None else facts.lowest_curvature / facts.damping + 1
+    if not finite:
         return "do not trust", "a change is not finite"
     if facts.method == "influence":
         return "do not trust", "influence leaves the leverage out and sees 15-20 % of a label's effect on itself"
-    low, high = facts.leverages
+    low, high = (0.0, 0.0) if found.leverage_quantiles is None else found.leverage_quantiles[:: len(LEVELS) - 1]
     if low < -ROUNDING or high > 1 + ROUNDING:
         return (
             "do not trust",
             f"leverages lie in [{low:.2f}, {high:.2f}], outside [0, 1]: the curvature is not positive",
         )
-    if facts.curvature < -SADDLE:
-        return "do not trust", f"{_saddle(facts)}: take method alo, or train to a minimum"
+    if curvature < -SADDLE:
+        return "do not trust", f"{_saddle(curvature)}: take method alo, or train to a minimum"
     if loo < in_sample and facts.method != CROSS_FITTING:  # whose models have not seen the label, by construction
         return "do not trust", f"the loss without a node's label, {loo:.3f}, is below the one with it, {in_sample:.3f}"
     if held is not None and not 0.5 * held <= loo <= 2 * held:
         return "do not trust", f"leave-one-out loss {loo:.3f} is not within a factor of two of held-out loss {held:.3f}"
-    if facts.unseen is not None and facts.unseen.verdict is not None:
-        return facts.unseen.verdict
-    if not facts.stationarity <= 1:
+    if unseen is not None and unseen.verdict is not None:
+        return unseen.verdict
+    if not found.stationarity <= 1:
         return "caution", (
-            f"the gradient is {facts.stationarity:.1f} times the weight decay's: the network was stopped far from a "
+            f"the gradient is {found.stationarity:.1f} times the weight decay's: the network was stopped far from a "
             "minimum, train longer for intervals of its own"
         )
-    if facts.curvature < -ALMOST_FLAT:
-        return "caution", f"{_saddle(facts)}: compare with method alo"
-    if facts.above > 0.05:
-        return (
-            "caution",
-            f"{100 * facts.above:.0f} % of the labels have a leverage above {HIGH_LEVERAGE}: raise the weight decay",
-        )
+    if curvature < -ALMOST_FLAT:
+        return "caution", f"{_saddle(curvature)}: compare with method alo"
+    if found.above_leverage > 0.05:
+        above = f"{100 * found.above_leverage:.0f} % of the labels have a leverage above {HIGH_LEVERAGE}"
+        return "caution", f"{above}: raise the weight decay"
     if facts.sampling_error > 0.1:
         return "caution", f"a quantile's level may be off by {facts.sampling_error:.2f}: leave more labels out"
     if facts.method == CROSS_FITTING:
         return "trust", "every label is judged by a model that was trained without its fold"
-    if facts.unchecked:
+    if unchecked:
         return "caution", UNCHECKED
-    return "trust", f"gradient {facts.stationarity:.2f} of the weight decay's, leverages below {HIGH_LEVERAGE}"
+    return "trust", f"gradient {found.stationarity:.2f} of the weight decay's, leverages below {HIGH_LEVERAGE}"
 
 
-def _saddle(facts: _Facts) -> str:
-    bent = f"{-facts.curvature:.2f} times the damping"
+def _saddle(curvature: float) -> str:
+    bent = f"{-curvature:.2f} times the damping"
     return f"the exact Hessian with damping has curvature down to -{bent}: the step leads to a saddle, not to a minimum"
 
 

@@ -3,7 +3,18 @@
 from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
 from calirare.models.columns import HopColumns
 from calirare.models.convergence import ARMIJO, CURVATURE, Adam, Convergence, converge, minimise
-from calirare.models.crossfit import Loss, class_weights, cross_entropy, cross_fitted_logits, fold_of, folds_for
+from calirare.models.crossfit import (
+    HOPS,
+    WEIGHT_DECAYS,
+    Loss,
+    choose,
+    class_weights,
+    cross_entropy,
+    cross_fitted_logits,
+    fold_of,
+    folds_for,
+    loo_loss,
+)
 from calirare.models.fitted import (
     Detector,
     Fitted,
@@ -47,9 +58,8 @@ from calirare.models.neighbours import (
 )
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.node_matching import match_nodes
+from calirare.models.passes import read_ahead
 from calirare.models.registry import DETECTORS, Entry, model_names, networks, trained_here
-from calirare.models.selection import HOPS, WEIGHT_DECAYS, choose, loo_loss
-from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE

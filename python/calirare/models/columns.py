@@ -3,18 +3,115 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import release, scratch
 from calirare.features import FeatureMap
-from calirare.graph import Graph, normalize_features
-from calirare.models.column_rows import BLOCK, ColumnRows
+from calirare.graph import Graph, default_names, normalize_features
+from calirare.graph.arrays import rows_of
 from calirare.models.fitted import State, prefixed, unprefixed
-from calirare_ext import Csr
+from calirare_ext import Csr, cut, neighbour_means
+
+BLOCK = 32_768  # nodes whose columns are made together, where those of all never are
+FEW = 0.25  # share of the nodes that neighbours may be for what lies between two hops to be made at them alone
+
+
+class ColumnRows:
+    """[x, M x, .., M^K x, log(1 + degree)] of some nodes of one graph, with M = D^-1 A; of relations one hop each way.
+
+    What lies between two hops, M x of all nodes, is made once and kept; of few nodes it is made at their neighbours.
+
+    Args:
+        graph: with features that are propagated as they are.
+        hops: K >= 0; 0 are the features alone.
+    """
+
+    def __init__(self, graph: Graph, hops: int) -> None:
+        self.graph, self.hops = graph, hops
+        self.x = graph.x.to_dense() if isinstance(graph.x, Csr) else graph.x
+        self._levels = [self.x]  # M^l x of all nodes, as far as they were asked for
+        self.last: tuple[Tensor, Tensor] | None = None  # nodes, and their columns as a model reads them
+
+    @cached_property
+    def relations(self) -> list[tuple[str, Csr]]:
+        """Name and matrix of each relation, each way."""
+        return [
+            (f"{relation.name} {way}", matrix)
+            for relation in self.graph.relations
+            for way, matrix in (("to", relation.out), ("from", relation.into))
+        ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        features = self.graph.feature_names or default_names(self.graph.n_features)
+        names = list(features)
+        for hop in range(1, self.hops + 1):
+            names += [f"{'neighbours' if hop == 1 else f'{hop} hops'}' {name}" for name in features]
+        if self.hops:
+            names.append("log degree")
+            for whose, _ in self.relations:
+                names += [*(f"{whose} {name}" for name in features), f"log degree, {whose}"]
+        return tuple(names)
+
+    def every(self) -> Tensor:
+        """Returns the columns of all nodes, [n, d]."""
+        blocks = [self.x]
+        for _ in range(self.hops):
+            blocks.append(neighbour_means(self.graph.adjacency, blocks[-1]))
+        if self.hops:
+            blocks.append(self.log_degree(self.graph.adjacency))
+            for _, matrix in self.relations:
+                blocks += [neighbour_means(matrix, self.x), self.log_degree(matrix)]
+        return torch.cat(blocks, 1)
+
+    def at(self, nodes: Tensor) -> Tensor:
+        """Returns the columns of some nodes (int64 [r]), [r, d]."""
+        blocks = [self.x[nodes], *(self._hop(hop, nodes) for hop in range(1, self.hops + 1))]
+        if self.hops:
+            blocks.append(self.log_degree(self.graph.adjacency, nodes))
+            for _, matrix in self.relations:
+                blocks += [neighbour_means(matrix.select_rows(nodes), self.x), self.log_degree(matrix, nodes)]
+        return torch.cat(blocks, 1)
+
+    def _hop(self, hop: int, nodes: Tensor) -> Tensor:
+        """Returns M^hop x at some nodes."""
+        block = self.graph.adjacency.select_rows(nodes)
+        if len(self._levels) >= hop or block.nnz > FEW * self.graph.n_nodes:
+            return neighbour_means(block, self.level(hop - 1))
+        block, near = cut(self.graph.adjacency, nodes)
+        return neighbour_means(block, self._hop(hop - 1, near))
+
+    def level(self, hop: int) -> Tensor:
+        """Returns M^hop x of all nodes, made once."""
+        while len(self._levels) <= hop:
+            below = self._levels[-1]
+            out = scratch(below.shape[0], below.shape[1], below.device)
+            for rows in blocks_of(out.shape[0]):
+                out[rows] = neighbour_means(rows_of(self.graph.adjacency, rows), below)
+                release(below)
+            release(out)
+            self._levels.append(out)
+        return self._levels[hop]
+
+    def log_degree(self, matrix: Csr, nodes: Tensor | None = None) -> Tensor:
+        """Returns log(1 + number of neighbours), [r, 1]."""
+        degree = matrix.indptr.diff()
+        return torch.log1p((degree if nodes is None else degree[nodes]).to(self.x))[:, None]
+
+
+def blocks_of(n: int, size: int = BLOCK) -> Iterator[slice]:
+    """Yields the rows of a matrix in blocks."""
+    for first in range(0, n, size):
+        yield slice(first, min(first + size, n))
+
 
 DIRECTIONS = 128  # width from which sparse words are reduced to as many singular directions
 IN_MEMORY = 10**9  # bytes of the columns of all nodes, raw and scaled, up to which they are made together and kept
@@ -78,7 +175,7 @@ class HopColumns:
         if labelled is not None:
             nodes = torch.unique(torch.cat([nodes, labelled]))
         columns = cls(hops, own, FeatureMap.fit(_alone(rows.at(nodes), rows.names), "auto", seed=seed))
-        _ROWS.setdefault(graph, WeakKeyDictionary())[columns] = ScaledRows(rows, columns.scaled)
+        _ROWS.setdefault(graph, WeakKeyDictionary())[columns] = rows
         return columns
 
     @property
@@ -110,16 +207,16 @@ class HopColumns:
             x = self.of(graph).x
             assert isinstance(x, Tensor)
             return x[nodes]
-        return self._scaled_rows(graph).at(nodes)
+        rows = self.rows(graph)
+        if rows.last is None or not torch.equal(rows.last[0], nodes):
+            rows.last = nodes, self.scaled.of_numbers(rows.at(nodes))
+        return rows.last[1]  # members of an average ask one by one
 
     def rows(self, graph: Graph) -> ColumnRows:
         """Returns the columns of a graph before they are scaled, made at the nodes that are asked for."""
-        return self._scaled_rows(graph).rows
-
-    def _scaled_rows(self, graph: Graph) -> ScaledRows:
         kept = _ROWS.setdefault(graph, WeakKeyDictionary())
         if self not in kept:
-            kept[self] = ScaledRows(ColumnRows(self.ready(graph), self.hops), self.scaled)
+            kept[self] = ColumnRows(self.ready(graph), self.hops)
         return kept[self]
 
     def same_as(self, other: HopColumns) -> bool:
@@ -166,26 +263,7 @@ def blockwise(graph: Graph, hops: int) -> bool:
 
 
 _KEPT: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, Graph]] = WeakKeyDictionary()
-_ROWS: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, ScaledRows]] = WeakKeyDictionary()
-
-
-class ScaledRows:
-    """The columns of some nodes of one graph as a model reads them; the last answer is kept.
-
-    Args:
-        rows: before they are scaled.
-        scaled: their map.
-    """
-
-    def __init__(self, rows: ColumnRows, scaled: FeatureMap) -> None:
-        self.rows, self.scaled = rows, scaled
-        self._last: tuple[Tensor, Tensor] | None = None
-
-    def at(self, nodes: Tensor) -> Tensor:
-        """Returns the columns of some nodes (int64 [r]), float32 [r, d]; members of an average ask one by one."""
-        if self._last is None or not torch.equal(self._last[0], nodes):
-            self._last = nodes, self.scaled.of_numbers(self.rows.at(nodes))
-        return self._last[1]
+_ROWS: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, ColumnRows]] = WeakKeyDictionary()
 
 
 def _alone(raw: Tensor | Csr, names: tuple[str, ...]) -> Graph:

@@ -201,23 +201,6 @@ class ManyGcns:
         """Returns the logits [m, b, k] of networks with parameters [b, p], in the order W_1, b_1, .., W_L, b_L."""
         return network_logits(self._of(parameters.shape[0]), parameters)
 
-    def penalised_loss(
-        self, parameters: Tensor, targets: Tensor, sample_weights: Tensor, weight_decay: float
-    ) -> tuple[Tensor, Tensor]:
-        """Returns sum_i w_i l_i / m + mu / 2 |theta|^2 of each network, and its gradient.
-
-        Args:
-            parameters: theta, [b, p].
-            targets: classes of the field's nodes, int64 [m].
-            sample_weights: w of each network, [b, m].
-            weight_decay: mu.
-
-        Returns:
-            Losses [b] and gradients [b, p].
-        """
-        loss, gradient = self.loss(parameters, targets, sample_weights / max(targets.numel(), 1))
-        return weight_decay / 2 * parameters.square().sum(1) + loss, gradient.add_(parameters, alpha=weight_decay)
-
     def loss(
         self,
         parameters: Tensor,

@@ -68,17 +68,14 @@ class GcnTraining:
             raise ValueError(f"GcnTraining: dropout must be in [0, 1), got {self.dropout}")
 
     def network(self, n_features: int, n_classes: int) -> GCN:
-        """Returns the network before its first step, on the CPU."""
-        return self._network(n_features, n_classes, hops=self.hops)
-
-    def _network(self, n_features: int, n_classes: int, *, hops: int) -> GCN:
+        """Returns the network before its first step, on the CPU; one on columns propagates nothing."""
         return GCN(
             n_features,
             n_classes,
             hidden=self.hidden,
             n_layers=self.n_layers,
             dropout=self.dropout,
-            hops=hops,
+            hops=self.hops if self.low_hops else 0,
             order=self.order,
             generator=torch.Generator().manual_seed(self.seed),
         )

@@ -12,7 +12,6 @@ ones. No node reads its own label but through others, and of a label's own predi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -159,9 +158,9 @@ class LabelPropagation:
         targets, k = graph.y[nodes], graph.n_classes
         weights = class_weights(targets, k)[targets] if sample_weights is None else sample_weights
         fold = time_folds(graph, nodes, min(self.folds, nodes.numel()), self.seed)
-        spread = _Spread(graph, nodes, labels_of(graph.n_nodes, nodes, targets, weights, fold, k))
+        sent, found = _spread(graph, nodes, labels_of(graph.n_nodes, nodes, targets, weights, fold, k))
         n_sets, place = int(fold.max()) + 2, torch.arange(nodes.numel(), device=nodes.device)
-        reached = {reach: each.double().unflatten(1, (n_sets, k)) for reach, each in spread.reached.items()}
+        reached = {reach: each.double().unflatten(1, (n_sets, k)) for reach, each in found.items()}
         own = {reach: each[place, fold] for reach, each in reached.items()}
         tiny = torch.finfo(torch.float32).tiny
         trials = {
@@ -174,7 +173,7 @@ class LabelPropagation:
             targets=targets,
             sample_weights=weights,
             fold=fold,
-            sent=spread.sent[reach],
+            sent=sent[reach],
             known=KnownNodes.of(graph),
             reach=reach,
             prior=trials[reach, share],
@@ -190,14 +189,6 @@ def labels_of(n: int, nodes: Tensor, targets: Tensor, weights: Tensor, fold: Ten
     taken = fold[:, None] != torch.arange(n_folds + 1, device=nodes.device)
     x[nodes, :, targets] = taken * weights.float()[:, None]
     return x.flatten(1)
-
-
-def steps_of(graph: Graph, x: Tensor) -> Iterator[Tensor]:
-    """Yields S x, S^2 x, .. of as many steps as labels are spread, float32 [n, c]."""
-    step = propagation_step(graph)
-    for _ in range(STEPS):
-        x = propagate(step, x)
-        yield x
 
 
 def propagation_step(graph: Graph) -> Csr:
@@ -221,25 +212,21 @@ def inverse_root(degree: Tensor) -> Tensor:
     return torch.where(degree > 0, degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt(), 0.0)
 
 
-class _Spread:
-    """Labels spread with every reach at once: the products are the same.
-
-    Attributes:
-        sent: Y by alpha, float32 [n, c].
-        reached: F at the labelled nodes by alpha, float32 [m, c].
-    """
-
-    def __init__(self, graph: Graph, nodes: Tensor, x: Tensor) -> None:
-        self.sent = {reach: x.clone() for reach in REACHES}
-        self.reached = {reach: torch.zeros_like(x[nodes]) for reach in REACHES}
-        for t, step in enumerate(steps_of(graph, x), start=1):
-            for reach in REACHES:
-                self.reached[reach] += reach**t * step[nodes]
-                if t < STEPS:
-                    self.sent[reach].add_(step, alpha=reach**t)
-        root = root_of(graph)
-        for sent in self.sent.values():
-            sent.mul_(root)
+def _spread(graph: Graph, nodes: Tensor, x: Tensor) -> tuple[dict[float, Tensor], dict[float, Tensor]]:
+    """Returns Y [n, c] and F at the labelled nodes [m, c] by alpha, float32: the products are the same for each."""
+    sent = {reach: x.clone() for reach in REACHES}
+    reached = {reach: torch.zeros_like(x[nodes]) for reach in REACHES}
+    step = propagation_step(graph)
+    for t in range(1, STEPS + 1):
+        x = propagate(step, x)
+        for reach in REACHES:
+            reached[reach] += reach**t * x[nodes]
+            if t < STEPS:
+                sent[reach].add_(x, alpha=reach**t)
+    root = root_of(graph)
+    for each in sent.values():
+        each.mul_(root)
+    return sent, reached
 
 
 def _loss(reached: Tensor, prior: float, targets: Tensor, weights: Tensor) -> float:

@@ -66,22 +66,10 @@ class FallbackScale:
     scale: float
     shift: tuple[float, ...]
 
-    @classmethod
-    def of(cls, others: PriorPlattCalibrator, every: PriorPlattCalibrator) -> Self:
-        """Returns it from the two maps, both affine."""
-        assert others.bias_ is not None
-        assert every.bias_ is not None
-        shift = (others.bias_ - every.bias_) / every.scale_
-        return cls(float(others.scale_ / every.scale_), tuple(shift.tolist()))
-
     def __call__(self, logits: Tensor) -> Tensor:
         """Returns logarithms of probabilities, [.., k]."""
         moved = self.scale * logits + logits.new_tensor(self.shift)
         return moved.log_softmax(-1).clamp(min=math.log(SMALLEST_P))
-
-    def log_odds(self, odds: Tensor) -> Tensor:
-        """Returns log-odds of two classes."""
-        return self.scale * odds + (self.shift[1] - self.shift[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,4 +292,9 @@ def _rest_of(mixture: Mixture) -> FallbackScale | None:
     every, alone = mixture.pooled(own), others.own_logits
     shares = effective_shares(targets, mixture.sample_weights, mixture.members[0].fitted.n_classes)
     one, all_of_them = (PriorPlattCalibrator(target="balanced", trained_shares=shares) for _ in range(2))
-    return FallbackScale.of(one.fit(alone, targets), all_of_them.fit(every[with_logits], targets[with_logits]))
+    one.fit(alone, targets)
+    all_of_them.fit(every[with_logits], targets[with_logits])
+    assert one.bias_ is not None
+    assert all_of_them.bias_ is not None
+    shift = (one.bias_ - all_of_them.bias_) / all_of_them.scale_
+    return FallbackScale(float(one.scale_ / all_of_them.scale_), tuple(shift.tolist()))

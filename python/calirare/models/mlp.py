@@ -103,10 +103,6 @@ class MlpTraining(GcnTraining):
         start = of_network(model, view, nodes, self.weight_decay, sample_weights, read)
         return MlpFit(**_values(start), columns=columns)
 
-    def network(self, n_features: int, n_classes: int) -> GCN:
-        """See `GcnTraining.network`; nothing is propagated in it."""
-        return self._network(n_features, n_classes, hops=0)
-
 
 @torch.no_grad()
 def perceptron(model: GCN, rows: Tensor) -> Tensor:

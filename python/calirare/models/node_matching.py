@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Self, cast
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -57,13 +57,11 @@ def match_nodes(fitted: Fitted, graph: Graph, say: Say) -> Fitted:
     assert isinstance(fitted, Mixture)
     met = NameMatches(spread)
     met.add(0, graph.n_nodes, spread.places_in(graph))
-    asked = MatchTest.of(fitted, met.labels_at >= 0) if met.known else None
-    if asked is None:
-        if met.known:
-            say(UNSURE.format(met.known, met.n))
-        return fitted
-    here = asked.alone.logits_of(graph, met.labels_at[asked.labels].to(graph.device)).cpu()
-    return fitted.without_label_memory() if asked.are_others(here, met.known, met.n, say) else fitted
+
+    def logits_at(alone: Mixture, nodes: Tensor) -> Tensor:
+        return alone.logits_of(graph, nodes.to(graph.device)).cpu()
+
+    return fitted.without_label_memory() if names_are_others(fitted, met, logits_at, say) else fitted
 
 
 def label_propagation_by_names(fitted: Fitted) -> LabelPropagationFit | None:
@@ -98,56 +96,36 @@ class NameMatches:
         return self._at[self._labels]
 
 
-@dataclass(frozen=True, eq=False)
-class MatchTest:
-    """Labels that tell by the features of their nodes whether these are the same.
+def names_are_others(
+    fitted: Mixture, met: NameMatches, logits_at: Callable[[Mixture, Tensor], Tensor], say: Say
+) -> bool:
+    """Returns whether names are those of other nodes; takes a note where they are, and where features cannot tell.
 
-    Attributes:
-        alone: the detectors that read features.
-        labels: places of the labels, int64 [a].
-        targets: their classes, int64 [a].
-        own: the area under the ROC curve in the run's own graph, each without itself.
-        error: standard error of an area of one half.
+    Args:
+        fitted: of the run.
+        met: the nodes that have names of the run's.
+        logits_at: returns the logits of some nodes by the members that read features, [a, k].
+        say: takes the note.
     """
-
-    alone: Mixture
-    labels: Tensor
-    targets: Tensor
-    own: float
-    error: float
-
-    @classmethod
-    def of(cls, fitted: Mixture, there: Tensor) -> Self | None:
-        """Returns them of the labels whose names are there, bool [m]; None where they or features tell too little."""
-        targets, k, alone = (
-            fitted.targets.cpu(),
-            fitted.members[0].fitted.n_classes,
-            fitted.without(LabelPropagationFit),
-        )
-        found = ((there & (targets == c)).nonzero().flatten() for c in range(k))
-        labels = torch.cat([some[:: max(1, math.ceil(some.numel() / MOST))] for some in found])
-        counts = torch.bincount(targets[labels], minlength=k)
-        if alone is None or int(counts.min()) < FEWEST:
-            return None
+    if not met.known:
+        return False
+    targets, alone, there = fitted.targets.cpu(), fitted.without(LabelPropagationFit), met.labels_at >= 0
+    k = fitted.members[0].fitted.n_classes
+    found = ((there & (targets == c)).nonzero().flatten() for c in range(k))
+    labels = torch.cat([some[:: max(1, math.ceil(some.numel() / MOST))] for some in found])
+    counts = torch.bincount(targets[labels], minlength=k)
+    if alone is not None and int(counts.min()) >= FEWEST:
         own = _area(targets[labels], alone.own_logits.cpu()[labels])
         few, rest = float(counts.min()), float(counts.sum() - counts.min())
         error = math.sqrt((few + rest + 1) / (12 * few * rest))  # of the smallest class against the rest
-        return cls(alone, labels, targets[labels], own, error) if own >= 0.5 + TELLING * error else None
-
-    def are_others(self, here: Tensor, known: int, n: int, say: Say) -> bool:
-        """Returns whether the names are those of others, which is said.
-
-        Args:
-            here: logits of the labels' nodes in the graph by `alone`, [a, k].
-            known: how many of its nodes have names of the run's.
-            n: how many there are.
-            say: takes the note.
-        """
-        area = _area(self.targets, here)
-        others = area < 0.5 + CHANCE * self.error
-        if others:
-            say(OTHERS.format(known, n, area, self.own))
-        return others
+        if own >= 0.5 + TELLING * error:
+            area = _area(targets[labels], logits_at(alone, met.labels_at[labels]))
+            others = area < 0.5 + CHANCE * error
+            if others:
+                say(OTHERS.format(met.known, met.n, area, own))
+            return others
+    say(UNSURE.format(met.known, met.n))
+    return False
 
 
 def _area(targets: Tensor, logits: Tensor) -> float:

@@ -21,8 +21,7 @@ from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import GraphOnDisk
 from calirare.models.column_fit import ColumnFit
-from calirare.models.column_rows import BLOCK
-from calirare.models.columns import HopColumns
+from calirare.models.columns import BLOCK, HopColumns
 from calirare.models.fitted import Fitted
 from calirare.models.folded import FoldedNetwork
 from calirare.models.known_nodes import KnownNodes, mark, sums_of
@@ -30,9 +29,21 @@ from calirare.models.label_propagation import LabelPropagationFit
 from calirare.models.mixture import Mixture
 from calirare.models.mlp import MlpFit
 from calirare.models.neighbours import HOPS, NeighbourPool, aggregate_neighbours, pooled
-from calirare.models.node_matching import UNSURE, MatchTest, NameMatches, Say, label_propagation_by_names
-from calirare.models.passes import Mapped, Passes, logits_of_passes, passes_of
-from calirare.models.streaming import Block, Report, block_ends, check_finite, finished, key_of_graph, read_ahead, room
+from calirare.models.node_matching import NameMatches, Say, label_propagation_by_names, names_are_others
+from calirare.models.passes import (
+    Block,
+    Mapped,
+    Passes,
+    Report,
+    block_ends,
+    check_finite,
+    finished,
+    key_of_graph,
+    logits_of_passes,
+    passes_of,
+    read_ahead,
+    room,
+)
 from calirare_ext import neighbour_means
 
 COLUMNS = 16  # that are propagated together
@@ -281,15 +292,10 @@ class _Run:
         """Returns what members say, spread labels nothing where names are those of others."""
         fitted, met = self.detector.fitted, self.met
         spread = label_propagation_by_names(fitted)
-        if spread is None or met is None or not met.known:
+        if spread is None or met is None:
             return networks
         assert isinstance(fitted, Mixture)
-        asked = MatchTest.of(fitted, met.labels_at >= 0)
-        if asked is None:
-            say(UNSURE.format(met.known, met.n))
-            return networks
-        here = self._logits_at(met.labels_at[asked.labels], networks, asked.alone)
-        if not asked.are_others(here, met.known, met.n, say):
+        if not names_are_others(fitted, met, lambda alone, nodes: self._logits_at(nodes, networks, alone), say):
             return networks
         pairs = zip(self.detector.members, networks, strict=True)
         return [torch.full_like(z, torch.nan) if each is spread and z is not None else z for each, z in pairs]

@@ -16,11 +16,10 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.steps import progress, report_step
 from calirare.features import together
 from calirare.models.column_screen import screened
-from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
-from calirare.models.tree_texts import forest_text, tree_text, widened
+from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble, forest_text, tree_text, widened
 
 if TYPE_CHECKING:
-    from lightgbm import Booster, Dataset
+    from lightgbm import Dataset
 
 ROUNDING = 2.0**-18  # of scaled means of neighbours, relative to their size
 LEAST = 2  # labels that LightGBM grows a tree on, and of a leaf of a forest
@@ -119,17 +118,6 @@ class Grower:
         part.set_label(target).set_weight(self.labels.weights[rows])
         return part if start is None else part.set_init_score(np.repeat(start, rows.size))
 
-    def ensemble(self, booster: Booster, rows: NumpyArray, rounds: int) -> Ensemble:
-        """Returns the first `rounds` rounds of boosting on some labels."""
-        text = booster.model_to_string(num_iteration=rounds)
-        return Ensemble(
-            kind="boosting",
-            text=text if self.used is None else widened(text, self.used),
-            prior=self.labels.prior(rows),
-            weight=float(self.labels.weights[rows].sum()),
-            threads=self.settings["num_threads"],
-        )
-
 
 def _parted(columns: NumpyArray) -> NumpyArray:
     """Returns which columns [m, d] have two numbers that rounding may have parted, and some that need not, bool [d]."""
@@ -223,7 +211,14 @@ class Boosting:
 
     def ensemble(self, rounds: int) -> Ensemble:
         """Returns the first `rounds` rounds."""
-        return self.grower.ensemble(self.booster, self.rows, rounds)
+        text, used, labels = self.booster.model_to_string(num_iteration=rounds), self.grower.used, self.grower.labels
+        return Ensemble(
+            kind="boosting",
+            text=text if used is None else widened(text, used),
+            prior=labels.prior(self.rows),
+            weight=float(labels.weights[self.rows].sum()),
+            threads=self.grower.settings["num_threads"],
+        )
 
 
 def boost_side_by_side(boostings: list[Boosting], most: int, patience: int, pool: Executor) -> list[float]:

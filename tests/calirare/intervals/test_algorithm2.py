@@ -75,8 +75,7 @@ def test_the_term_moves_the_network_and_lowers_eice() -> None:
 
 
 def test_refresh_and_start_say_when_leave_one_out_models_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    seen: list = []
+    made, seen = list[int](), list[int]()
     plain = EiceRegulariser.refresh
 
     def counted(self: EiceRegulariser, *known: torch.Tensor) -> None:
@@ -85,17 +84,15 @@ def test_refresh_and_start_say_when_leave_one_out_models_are_made(monkeypatch: p
 
     monkeypatch.setattr(EiceRegulariser, "refresh", counted)
     settings = dataclasses.replace(SETTINGS, epochs=20)
-    train_calirare(split_graph(), settings, EiceSettings(start=5, refresh=4), history=seen.append)
+    train_calirare(split_graph(), settings, EiceSettings(start=5, refresh=4), progress=seen.append)
     assert made == [6, 10, 14, 18]
-    assert [epoch.eice == epoch.eice for epoch in seen] == [False] * 5 + [True] * 15  # NaN before the start
 
 
 @pytest.mark.parametrize("nodes", ["train", "val", "all"])
 def test_nodes_of_the_regulariser(nodes: str) -> None:
-    seen: list = []
-    options = EiceSettings(nodes=nodes, start=0)  # type: ignore[arg-type]
-    train_calirare(split_graph(), dataclasses.replace(SETTINGS, epochs=2), options, history=seen.append)
-    assert 0 < seen[0].eice < 1
+    options = EiceSettings(weight=1.0, nodes=nodes, start=0)  # type: ignore[arg-type]
+    trained = train_calirare(split_graph(), dataclasses.replace(SETTINGS, epochs=2), options)
+    assert 0 < trained.losses[0] < 1
 
 
 @pytest.mark.slow
@@ -106,42 +103,3 @@ def test_validation_labels_are_never_read() -> None:
     turned[60:] = 1 - turned[60:]
     blind = dataclasses.replace(graph, y=turned)
     assert_alike(parameters(train_calirare(graph, SETTINGS)), parameters(train_calirare(blind, SETTINGS)))
-
-
-@pytest.mark.slow
-def test_patience_stops_and_progress_counts() -> None:
-    done: list[int] = []
-    settings = dataclasses.replace(SETTINGS, epochs=2000, dropout=0.0)
-    trained = train_calirare(
-        split_graph(), settings, EiceSettings(start=10, patience=20, tolerance=0.01), progress=done.append
-    )
-    assert done == list(range(1, len(trained.losses) + 1))
-    assert 30 <= len(trained.losses) < 2000
-    assert not trained.model.training
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"paths": ()}, "the term would be a constant"),
-        ({"weight": 1.5}, "weight must be in"),
-        ({"coverage": 0.0}, "coverage must be in"),
-        ({"nodes": "test"}, "nodes must be train, val or all"),
-        ({"refresh": 0}, "refresh must be at least 1"),
-        ({"start": -1}, "start and patience must not be negative"),
-        ({"damping": 0.0}, "damping must be positive"),
-        ({"damping": float("inf")}, "damping must be positive and finite, got inf"),
-    ],
-)
-def test_settings_out_of_range(change: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        EiceSettings(**change)
-
-
-def test_graph_without_what_is_needed() -> None:
-    graph = split_graph()
-    with pytest.raises(ValueError, match="must have labels and a split"):
-        train_calirare(graph.with_split(None), SETTINGS)
-    empty = Split(torch.arange(60), torch.arange(0), torch.arange(60, 150))
-    with pytest.raises(ValueError, match="no val node"):
-        train_calirare(graph.with_split(empty), SETTINGS)

@@ -20,8 +20,7 @@ from calirare.leave_one_out import (
     quality,
     sampled_leverages,
 )
-from calirare.leave_one_out.alo import quantile_error
-from calirare.leave_one_out.grouped import grouped
+from calirare.leave_one_out.alo import grouped, quantile_error
 from calirare.leave_one_out.retrain import retrain
 from calirare.models import GCN, fit_of
 from calirare_ext import ReceptiveField

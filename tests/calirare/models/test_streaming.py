@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare.features import FeatureMap
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import GcnTraining, HopColumns, MlpTraining, logits_on_disk, streams_of
-from calirare.models import streaming as module
+from calirare.models import passes as module
 from calirare.models.columns import _raw
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task

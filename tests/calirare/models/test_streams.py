@@ -24,7 +24,7 @@ from calirare.models import (
     fold_network,
     logits_on_disk,
     mixture_of,
-    streaming,
+    passes,
     streams,
     streams_of,
 )
@@ -36,7 +36,7 @@ from tests.helpers.tolerance import assert_identical
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(streaming, "ROWS", 37)  # blocks of 260 nodes, the last one shorter
+    monkeypatch.setattr(passes, "ROWS", 37)  # blocks of 260 nodes, the last one shorter
     monkeypatch.setattr(streams, "BLOCK", 31)
     monkeypatch.setattr(streams, "COLUMNS", 4)  # of 6 features
 

@@ -6,8 +6,8 @@ import lightgbm
 import numpy as np
 import pytest
 
+from calirare.models.tree_ensembles import widened
 from calirare.models.tree_growth import settings_of
-from calirare.models.tree_texts import widened
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -20,7 +20,7 @@ import calirare
 from calirare import InputError, Outcome
 from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll
-from calirare.models import streaming
+from calirare.models import passes
 from calirare.page import ReviewSession, Verdicts, html_of
 from calirare.run import Labels, score_only, update
 from calirare.run.judging import Judged, measures_by_class, measures_together, rare_among
@@ -213,7 +213,7 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
     names = None if names is None else names[order.numpy()]
     other = calirare.Graph(Csr.from_dense(dense), graph.x[order], name="other", node_names=names)
     other.to_folder(tmp_path / "other")
-    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(passes, "ROWS", 50)
     monkeypatch.setattr(score_only, "ROWS", 70)
     for how in ((), ("--scores-only",)):
         path = tmp_path / ("blocks.parquet" if how else "p.csv")

@@ -150,7 +150,7 @@ def test_an_unknown_name_lists_all_there_are():
         ("damping", "loo.damping"),
         ("convention", "loo.convention"),
         ("steps", "loo.steps"),
-        ("patience", "eice.patience"),
+        ("refresh", "eice.refresh"),
         ("lo", "loo"),
         ("loo.stesp", "loo.steps"),
     ],

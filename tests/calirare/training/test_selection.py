@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.models.selection import choose, loo_loss
+from calirare.models.crossfit import choose, loo_loss
 
 LABELS = torch.tensor([0, 0, 0, 1])
 
