@@ -17,7 +17,6 @@ from calirare.models import (
     MlpTraining,
     TreesTraining,
     class_weights,
-    column_rows,
     columns,
     fold_network,
     mixture_of,
@@ -35,7 +34,6 @@ def small_is_large(monkeypatch):
     """Every graph counts as large: columns by blocks of 50 nodes, what lies between two hops in a file."""
     monkeypatch.setattr(columns, "IN_MEMORY", 0)
     monkeypatch.setattr(columns, "BLOCK", 50)
-    monkeypatch.setattr(column_rows, "BLOCK", 60)
     monkeypatch.setattr(scratch_module, "IN_MEMORY", 0.0)
     monkeypatch.setattr(propagation_module, "LARGE", 1)
 
@@ -82,7 +80,7 @@ def test_columns_of_all_nodes_are_never_made(whole, small_is_large, monkeypatch)
     def refuse(self):
         raise AssertionError("the columns of all nodes were made")
 
-    monkeypatch.setattr(column_rows.ColumnRows, "every", refuse)
+    monkeypatch.setattr(columns.ColumnRows, "every", refuse)
     graph = dataclasses.replace(whole[0])
     fitted = fits_of(graph)["auto"]
     again = Mixture.from_state(*fitted.state())
@@ -96,7 +94,7 @@ def test_rows_of_columns_are_rows_of_all_columns(hops, small_is_large):
     graph = random_graph(120)
     pays = Relation.of("pays", Csr.from_coo(torch.arange(50), torch.arange(60, 110), None, (120, 120)))
     graph = dataclasses.replace(graph, relations=(pays,))
-    rows = column_rows.ColumnRows(graph, hops)
+    rows = columns.ColumnRows(graph, hops)
     want, names = rows.every(), rows.names
     assert want.shape[1] == len(names) == len(set(names))
     few, many = torch.tensor([7, 3, 119]), torch.randperm(120, generator=torch.Generator().manual_seed(0))

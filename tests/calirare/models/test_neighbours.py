@@ -17,8 +17,8 @@ from calirare.models import (
     evidence,
     fold_network,
     logits_on_disk,
+    passes,
     pool_weights,
-    streaming,
     streams_of,
 )
 from calirare.models.neighbours import FLOOR, HOPS, log_shares
@@ -139,7 +139,7 @@ def test_a_pool_that_was_written_is_the_same(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["mixture", "network"])
 def test_a_graph_on_disk_gets_the_logits_of_the_one_in_memory(kind: str, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(streaming, "ROWS", 37)
+    monkeypatch.setattr(passes, "ROWS", 37)
     pool, features, wanted = made(kind)
     assert float(pool.weights[1:].abs().max()) > 0.05
     GRAPH.to_folder(tmp_path / "g")

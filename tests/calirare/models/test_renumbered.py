@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.models import HopColumns, MlpTraining, TreesTraining, column_rows
+from calirare.models import HopColumns, MlpTraining, TreesTraining
 from calirare_ext import Csr, propagate, row_sums
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -45,7 +45,7 @@ def test_sums_in_single_precision_would_not_be(graph, monkeypatch):
     def single(a, x):
         return propagate(a, x) / row_sums(a).float()[:, None]
 
-    monkeypatch.setattr(column_rows, "neighbour_means", single)
+    monkeypatch.setattr("calirare.models.columns.neighbour_means", single)
     fresh = dataclasses.replace(graph)
     columns = HopColumns.fit(fresh, 2)
     assert not torch.equal(columns.of(renumbered(fresh)).x, columns.of(fresh).x[ORDER])
