@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from calirare.curvature.linearisation import logit_differences
 from calirare_ext import (
     Csr,
     GcnTape,
@@ -23,14 +24,6 @@ from calirare_ext import (
 
 BLOCK_NUMBERS = 1_000_000  # numbers held per block of rows: measured best, 1.3 times faster than eight times as many
 KEPT_BYTES = 128_000_000  # of products kept for later, with what making them takes
-
-
-def contrasts(weight: Tensor) -> Tensor:
-    """Returns the last layer's weights [h, k] against class 0: columns W_c - W_0, [h, k - 1].
-
-    A softmax depends on the k - 1 differences z_c - z_0 alone, so every Jacobian is taken of these.
-    """
-    return weight[:, 1:] - weight[:, :1]
 
 
 def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, first: Tensor | None = None) -> Tensor:
@@ -70,12 +63,13 @@ def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, f
     if field is tape.field:
         active, aggregated = tape.masks[0], tape.aggregated[0]
     else:
-        known = gcn_forward(_first_layer(field), tape.layers[:1]) if first is None else first.detach()
-        hidden = torch.relu(known)
+        if first is None:
+            first = gcn_forward(ReceptiveField(field.rows[:1], field.features, ()), tape.layers[:1])
+        hidden = torch.relu(first.detach())
         active, aggregated = torch.sign(hidden), propagate(field.blocks[0], hidden)
     top = aggregated @ tape.aggregated[0].T + 1
     out = _outer(top, shared)
-    difference = contrasts(tape.layers[1][0])
+    difference = logit_differences(tape.layers[1][0])  # of the last layer's weights, [h, k - 1]
     if k == 1:
         out[:, 0, :, 0] += _first_layer_share(tape, field, active, difference[:, 0].square(), products)
     else:
@@ -121,29 +115,24 @@ def where_on(block: Csr, on: Tensor) -> Csr:
     return Csr(before[block.indptr], block.indices[kept], block.values[kept], block.n_cols)
 
 
-def _blocks_of_products(tape: GcnTape, field: ReceptiveField, keep: bool = False) -> Iterator[tuple[slice, Tensor]]:
+def _blocks_of_products(tape: GcnTape, field: ReceptiveField, keep: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields some rows of the field and G = S_R S^T + 1 there, [r_R, s]; `keep`: that of the tape's own field."""
     seen, n_rows = tape.field.features, field.rows[0].numel()
+    every = torch.arange(n_rows, device=seen.device)
     small = keep and seen.shape[0] * n_rows * tape.logits.element_size() <= KEPT_BYTES
     if field is tape.field and small:
         if "products" not in field._cache:
             field._cache["products"] = _dense_gram(seen, seen).add_(1)
-        yield slice(0, n_rows), field._cache["products"]
+        yield every, field._cache["products"]
         return
     step = max(16, BLOCK_NUMBERS // max(seen.shape[0], 1))
-    for start in range(0, n_rows, step):
-        rows = slice(start, min(start + step, n_rows))
-        yield rows, _dense_gram(seen, _rows(field.features, rows)).add_(1)
+    for rows in every.split(step):
+        yield rows, _dense_gram(seen, rows_of_inputs(field.features, rows)).add_(1)
 
 
 def _outer(nodes: Tensor, classes: Tensor) -> Tensor:
     """Returns [n, m] and [k, k] multiplied to [n, k, m, k]."""
     return nodes[:, None, :, None] * classes[:, None, :]
-
-
-def _first_layer(field: ReceptiveField) -> ReceptiveField:
-    """Returns the field of the first layer alone."""
-    return ReceptiveField(field.rows[:1], field.features, ())
 
 
 def _first_layer_share(
@@ -171,12 +160,6 @@ def inputs_gram(seen: Inputs, inputs: Inputs) -> Tensor | None:
     """
     numbers = (seen.shape[0] + inputs.shape[1]) * inputs.shape[0]
     return None if numbers * seen.dtype.itemsize > KEPT_BYTES else in_panels(_dense_gram(seen, inputs).add_(1))
-
-
-def _rows(x: Inputs, rows: slice) -> Inputs:
-    if isinstance(x, Tensor):
-        return x[rows]
-    return rows_of_inputs(x, torch.arange(rows.start, rows.stop, device=x.device))
 
 
 def _dense_gram(a: Inputs, b: Inputs) -> Tensor:

@@ -3,7 +3,6 @@
 from calirare.leave_one_out.algorithm1 import UNCERTAINTIES, UncertaintyName, jackknife
 from calirare.leave_one_out.alo import ALO, Grouped, alo_change
 from calirare.leave_one_out.comparison import Comparison, compare, leave_one_out
-from calirare.leave_one_out.conformal import class_sets, jackknife_plus
 from calirare.leave_one_out.directions import (
     LeftOut,
     change_of_logits,
@@ -17,7 +16,7 @@ from calirare.leave_one_out.ends import Known, LogitMap
 from calirare.leave_one_out.exact import Influence, Newton
 from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_directions, sampled_leverages
 from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
-from calirare.leave_one_out.interval_result import JackknifeResult
+from calirare.leave_one_out.interval_result import JackknifeResult, class_sets, jackknife_plus
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.own_logits import Agreement, OwnLogits, choose_damping, closed_form_fits
 from calirare.leave_one_out.result import Diagnostics, LooResult

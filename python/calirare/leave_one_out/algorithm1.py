@@ -131,7 +131,6 @@ def jackknife(
     score: Score = "auto",
     uncertainty: UncertaintyName = "auto",
     calibration_nodes: Tensor | None = None,
-    keep_differences: bool = False,
     evaluator: Streaming | None = None,
     population_map: Calibrator | None = None,
     known: Known | None = None,
@@ -167,7 +166,6 @@ def jackknife(
             and "official" "midpoint".
         calibration_nodes: labelled nodes the map is fitted on, those that represent the population, bool [m]; None:
             all.
-        keep_differences: put every leave-one-out logit difference into the result.
         evaluator: what evaluates all nodes in blocks where the fused evaluation fits ; None: for a large
             graph a `Streaming` in memory.
         population_map: of the uncertainty "map": a fitted map for the population; None: one is fitted.
@@ -197,7 +195,7 @@ def jackknife(
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         check_one_of("jackknife", "uncertainty", uncertainty, UNCERTAINTIES)
-        request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
+        request = IntervalRequest(method, _levels(coverage, method), calibrator, rare)
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
         if not bool(torch.isfinite(ends.own).all(1).any()):
@@ -223,7 +221,6 @@ def jackknife(
         ice=ice,
         eice=float(ice.double().mean()),
         residuals=ends.residuals,
-        loo_differences=ends.loo_differences,
         own_loo_logits=ends.own,
         coverage=coverage,
         diagnostics=diagnostics,

@@ -87,12 +87,6 @@ class ALO(LeaveOneOutMethod):
             return steps_bytes(problem, n_models)
         return closed_bytes(problem.size, self.form_for(problem.linearised), n_models)
 
-    def remedy(self, problem: Problem) -> str:
-        """See `LeaveOneOutMethod.remedy`."""
-        if closed_form(problem.linearised) and self.form_for(problem.linearised) != "gram" and not self.steps:
-            return "take method='alo' with form='gram', or fewer nodes"
-        return super().remedy(problem)
-
     def run(self, problem: Problem) -> LooResult:
         """See `LeaveOneOutMethod.run`."""
         if self.steps:

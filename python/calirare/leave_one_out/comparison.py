@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare._util.memory import peak_bytes
+from calirare._util.memory import check_memory, peak_bytes
 from calirare._util.torch_state import plain_modes
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.exact import Influence, Newton
-from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, Progress, check_fits
+from calirare.leave_one_out.method import LESS_MEMORY, LeaveOneOutMethod, Problem, Progress
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
 from calirare.models import FittedNetwork
@@ -187,7 +187,8 @@ def leave_one_out(
     field = fitted.evaluation_field(graph, nodes)
     damping, reason = method.damping_for(fitted)
     problem = Problem(fitted, field, damping, progress, chosen)
-    estimated = check_fits(method, problem)
+    estimated = method.estimate_bytes(problem)
+    check_memory(estimated, method.memory_limit, problem.linearised.logits.device, LESS_MEMORY)
     out = method.run(problem)
     facts = out.diagnostics or Diagnostics(method.name, "", out.damping)
     facts = dataclasses.replace(

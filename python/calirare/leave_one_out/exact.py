@@ -76,11 +76,6 @@ class ExactHessianMethod(LeaveOneOutMethod):
             return change + (2 * wide + 3 * dual) * p * b + 5 * wide * wide * 8 + BLOCK_BYTES
         return change + (dual + 9 * dual) * p * b + 3 * dual * dual * 8 + BLOCK_BYTES
 
-    def remedy(self, problem: Problem) -> str:
-        """See `LeaveOneOutMethod.remedy`."""
-        closed = closed_form(problem.linearised)
-        return "take method='alo' with form='gram', or fewer nodes" if closed else super().remedy(problem)
-
     def solve(
         self, linearised: Linearisation, rhs: Tensor, combinations: Tensor, damping: float
     ) -> tuple[Tensor, Diagnostics]:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from calirare._util.memory import check_memory
 from calirare.curvature import Linearisation
 from calirare.graph import check_nodes
 from calirare.leave_one_out.result import LooResult, Size
@@ -21,6 +20,7 @@ from calirare.models import FittedNetwork
 Progress = Callable[[int], None] | None
 Convention = Literal["corrected", "paper", "official"]
 WEIGHT_DECAY, AS_ASKED = "the weight decay of training", "as asked for"
+LESS_MEMORY = "take method='alo' with form='auto', fewer of its n_models, or fewer nodes at a time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +98,6 @@ class LeaveOneOutMethod(abc.ABC):
     def run(self, problem: Problem) -> LooResult:
         """Returns what leaving each label out does to the logits."""
 
-    def remedy(self, problem: Problem) -> str:
-        """Returns what needs less memory and still answers the question, as an imperative."""
-        return "evaluate fewer nodes at a time, or leave fewer labels out (n_models of method alo)"
-
     def damping_for(self, fitted: FittedNetwork) -> tuple[float, str]:
         """Returns the damping mu and why: as asked for, else the weight decay.
 
@@ -132,19 +128,6 @@ class LeaveOneOutMethod(abc.ABC):
         if getattr(self, "seed", 0) is None:
             return dataclasses.replace(self, **{"seed": seed})
         return self
-
-
-def check_fits(method: LeaveOneOutMethod, problem: Problem) -> int:
-    """Returns the memory a method will take, in bytes.
-
-    Raises:
-        InputError: it would not fit.
-    """
-    needed = method.estimate_bytes(problem)
-    device = problem.linearised.logits.device
-    remedy = method.remedy(problem) if needed else ""
-    check_memory(needed, method.memory_limit, device, remedy)
-    return needed
 
 
 def drawn(m: int, n_models: int | None, seed: int | None) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,8 @@ class GCN(nn.Module):
             raise ValueError(f"GCN: dropout must be in [0, 1), got {dropout}")
         widths = [n_features, *[hidden] * (n_layers - 1), n_classes]
         self.dropout, self.hops, self.order = dropout, hops, order
+        sizes: dict[str, Any] = {"n_features": n_features, "n_classes": n_classes, "hidden": hidden}
+        self.settings = sizes | {"n_layers": n_layers, "dropout": dropout, "hops": hops, "order": order}
         self.weights = nn.ParameterList(torch.empty(d, h, dtype=torch.float32) for d, h in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(h, dtype=torch.float32) for h in widths[1:])
         self.reset_parameters(generator)
@@ -74,6 +77,11 @@ class GCN(nn.Module):
                 nn.init.xavier_uniform_(weight, generator=generator)
             for bias in self.biases:
                 bias.zero_()
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> GCN:
+        """Returns a network of `settings` in evaluation mode, its parameters to be overwritten."""
+        return cls(**settings, generator=torch.Generator()).eval()  # not the caller's draws
 
     @property
     def n_layers(self) -> int:

@@ -152,9 +152,8 @@ class GcnFit(FittedNetwork):
         parts = {"first": features.a, "inputs": features.x} if isinstance(features, Factored) else {"inputs": features}
         for name, matrix in (parts | matrices).items():
             tensors |= named_tensors(name, as_matrix(matrix))
-        model = self.model
-        facts = {"n_layers": model.n_layers, "dropout": model.dropout, "hops": model.hops, "order": model.order}
-        return tensors, facts | {"weight_decay": self.weight_decay, "losses": list(self.losses)}
+        facts = {"model": self.model.settings, "weight_decay": self.weight_decay, "losses": list(self.losses)}
+        return tensors, facts
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -163,18 +162,8 @@ class GcnFit(FittedNetwork):
         Raises:
             LookupError, ValueError, TypeError, RuntimeError: something is missing or does not fit.
         """
-        n_layers = int(facts["n_layers"])
-        first, last = tensors["weights.0"], tensors[f"weights.{n_layers - 1}"]
-        model = GCN(
-            first.shape[0],
-            last.shape[1],
-            hidden=first.shape[1],
-            n_layers=n_layers,
-            dropout=float(facts["dropout"]),
-            hops=int(facts["hops"]),
-            order=facts["order"],
-            generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
-        ).to(first.dtype)
+        model = GCN.of(facts["model"]).to(tensors["weights.0"].dtype)
+        n_layers = model.n_layers
         model.load_state_dict({k: v for k, v in tensors.items() if k.startswith(("weights.", "biases."))})
         rows = tuple(tensors[f"rows.{i}"] for i in range(n_layers))
         blocks = tuple(cast(Csr, matrix_named(tensors, f"blocks.{i}")) for i in range(n_layers - 1))
@@ -183,7 +172,7 @@ class GcnFit(FittedNetwork):
             features = Factored(cast(Csr, matrix_named(tensors, "first")), features)
         field = ReceptiveField(rows, features, blocks)
         decay, losses = float(facts["weight_decay"]), tuple(facts["losses"])
-        return cls(model.eval(), field, tensors["targets"], tensors["sample_weights"], decay, losses)
+        return cls(model, field, tensors["targets"], tensors["sample_weights"], decay, losses)
 
 
 def of_network(

@@ -6,6 +6,7 @@ of neighbours: rows near new nodes are made anew, everything else is read as it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import pairwise
 
@@ -48,24 +49,22 @@ class KnownGraph:
                 "typed or directed relations: score the whole graph with them (calirare predict)"
             )
         self.graph, self.rows = graph, KnownRows(graph)
-        self.parts: list[_Gcn | _Columns | _Spreading] = []
-        self.fitted = fitted
-        members: tuple[Fitted, ...] = ()
-        if isinstance(fitted, Mixture):
-            members = tuple(member.fitted for member in fitted.members)
-        for each in members or (fitted,):
-            self.parts.append(self._part(each))
+        self.near, self.fitted = list[NearColumns](), fitted
+        members = [member.fitted for member in fitted.members] if isinstance(fitted, Mixture) else [fitted]
+        self.parts = [self._part(each) for each in members]
 
-    def _part(self, fitted: Fitted) -> _Gcn | _Columns | _Spreading:
+    def _part(self, fitted: Fitted) -> Callable[[Tensor, GraphDelta], Tensor]:
+        """Returns what gives logits of new nodes from their features and edges."""
         network = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
         if isinstance(network, MlpFit | ColumnFit):
-            shared = (each.near for each in self.parts if isinstance(each, _Columns))
-            known = next((near for near in shared if near.columns.same_as(network.columns)), None)
-            return _Columns(network, known or NearColumns(network.columns, self.graph))
+            near = next((near for near in self.near if near.columns.same_as(network.columns)), None)
+            if near is None:
+                self.near.append(near := NearColumns(network.columns, self.graph))
+            return lambda x, joined: network.logits_of_columns(near.of(x, joined))
         if isinstance(network, LabelPropagationFit):
-            return _Spreading(network, self.graph)
+            return _Spreading(network, self.graph).logits
         if isinstance(network, GcnFit) and network.hops:
-            return _Gcn(network, self.graph, self.rows)
+            return _Gcn(network, self.graph, self.rows).logits
         raise InputError(f"new nodes: a {type(fitted).__name__} cannot be asked about them: score the whole graph")
 
     def logits(self, x: Tensor, edges: NewEdges) -> Tensor:
@@ -76,7 +75,7 @@ class KnownGraph:
             edges: theirs.
         """
         joined = GraphDelta(self.rows, edges)
-        said = [part.logits(x, joined) for part in self.parts]
+        said = [part(x, joined) for part in self.parts]
         return self.fitted.pooled(said) if isinstance(self.fitted, Mixture) else said[0]
 
 
@@ -138,16 +137,6 @@ def _mean(joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
     """Returns the mean of neighbours' rows, float32 [r, d]."""
     place, columns, values = joined.entries(nodes)
     return product(place, values / joined.sums(nodes)[place], len(nodes), below.at(columns))
-
-
-class _Columns:
-    """A detector of hop columns."""
-
-    def __init__(self, fitted: MlpFit | ColumnFit, near: NearColumns) -> None:
-        self.fitted, self.near = fitted, near
-
-    def logits(self, x: Tensor, joined: GraphDelta) -> Tensor:
-        return self.fitted.logits_of_columns(self.near.of(x, joined))
 
 
 class _Spreading:

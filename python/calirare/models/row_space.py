@@ -49,7 +49,8 @@ class RowSpace(Generic[FitT]):
         gram, root = _roots(x)
         first, *later = wide.model.layers()
         inner = (root.T @ (x @ first[0].detach()).double()).to(x)
-        fitted = replace(wide, model=_narrower(wide.model, len(x)), field=replace(wide.field, features=gram.to(x)))
+        narrow = GCN.of(wide.model.settings | {"n_features": len(x)}).to(x)
+        fitted = replace(wide, model=narrow, field=replace(wide.field, features=gram.to(x)))
         fitted.move_to(flat([inner, first[1].detach(), *(part.detach() for layer in later for part in layer)]))
         return cls(wide, fitted, root)
 
@@ -75,21 +76,6 @@ class RowSpace(Generic[FitT]):
         wide = self.wide.copy(sample_weights=sample_weights)
         fitted = wide if self.root is None else self.fitted.copy(sample_weights=sample_weights)
         return replace(self, wide=wide, fitted=fitted)
-
-
-def _narrower(model: GCN, n_features: int) -> GCN:
-    """Returns a network of the same kind on fewer features, its parameters not yet written."""
-    out = GCN(
-        n_features,
-        model.n_classes,
-        hidden=model.weights[0].shape[1],
-        n_layers=model.n_layers,
-        dropout=model.dropout,
-        hops=model.hops,
-        order=model.order,
-        generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
-    )
-    return out.to(model.weights[0]).eval()
 
 
 def _roots(x: Tensor) -> tuple[Tensor, Tensor]:

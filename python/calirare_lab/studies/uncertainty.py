@@ -22,7 +22,7 @@ from torch import Tensor
 from calirare.calibration import AffineCalibrator
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
-from calirare.leave_one_out import ALO, OwnLogits, choose_damping, jackknife
+from calirare.leave_one_out import ALO, OwnLogits, choose_damping, jackknife, leave_one_out
 from calirare.models import GcnFit, GcnTraining, cross_fitted_logits, fit
 
 MODEL: dict[str, Any] = {"share": 0.15, "mean_degree": 8.0, "labels": "posterior"}
@@ -55,10 +55,11 @@ def uncertainties(trained: GcnFit, graph: Graph, settings: GcnTraining) -> dict[
     tape = trained.linearisation
     every = torch.ones(tape.n_nodes, dtype=torch.bool)
     agreed = choose_damping(OwnLogits(tape), trained.weight_decay, crossed, every, trained.sample_weights)
-    paper = jackknife(trained, graph, ALO(damping=agreed.damping), keep_differences=True)
-    assert paper.loo_differences is not None
-    predicted = trained.model.logits(graph).argmax(1)
-    mean = torch.sigmoid(paper.loo_differences[:, 0]).mean(1)
+    left_out = leave_one_out(trained, graph, ALO(damping=agreed.damping))
+    paper = jackknife(trained, graph, ALO(damping=agreed.damping), result=left_out)
+    logits = trained.model.logits(graph)
+    predicted = logits.argmax(1)
+    mean = torch.sigmoid((logits[:, 1] - logits[:, 0])[:, None] + left_out.change[:, 0]).mean(1)
     out = {
         PLAIN[0]: paper.uncertainty,
         PLAIN[1]: jackknife(trained, graph, ALO(damping=agreed.damping), score="predicted").uncertainty,
@@ -69,7 +70,6 @@ def uncertainties(trained: GcnFit, graph: Graph, settings: GcnTraining) -> dict[
         crossed,
         tape.logits,
     )
-    logits = trained.model.logits(graph)
     for name, source in zip(MAPS, sources, strict=True):
         fitted = AffineCalibrator(with_bias=True, target="population").fit(source, trained.targets)
         out[name] = fitted.transform(logits).gather(1, predicted[:, None]).squeeze(1)

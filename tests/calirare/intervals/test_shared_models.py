@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare.leave_one_out.shared_models import shared_interval
+from calirare.leave_one_out.ends import shared_interval
 from calirare_ext import jackknife_interval
 
 
@@ -31,5 +31,5 @@ def test_equal_to_all_samples(
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, residuals, models = torch.rand(30, 2), torch.rand(40), torch.arange(40) % 2
     whole = shared_interval(scores, residuals, models, (0.1, 0.9))
-    monkeypatch.setattr("calirare.leave_one_out.shared_models.BLOCK_NODES", 7)
+    monkeypatch.setattr("calirare.leave_one_out.ends.BLOCK_NODES", 7)
     assert all(map(torch.equal, shared_interval(scores, residuals, models, (0.1, 0.9)), whole))
