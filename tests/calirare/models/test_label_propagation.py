@@ -168,7 +168,7 @@ def test_a_member_with_nothing_to_say_leaves_its_weight_to_the_others(graph, fit
 def test_a_new_node_is_what_its_neighbours_tell_of(graph, fitted):
     known = KnownGraph(mixture_of({"spreading": fitted}, fitted.sample_weights), graph)
     edges = NewEdges(np.array([0, 0, 1]), np.array([3, 10, 11]), np.array([1.0, 0.5, 2.0]))
-    got = known.parts[0].logits(torch.zeros(2, graph.n_features), GraphDelta(known.rows, edges))
+    got = known.parts[0](torch.zeros(2, graph.n_features), GraphDelta(known.rows, edges))
     told = fitted.sent_in(graph)[:, -2:].double()
     want = torch.stack([(told[3] + 0.5 * told[10]) / 1.5**0.5, 2 * told[11] / 2**0.5]) * fitted.reach
     assert float((got - (want + fitted.prior / 2).log()).abs().max()) < 1e-5
