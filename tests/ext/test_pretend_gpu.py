@@ -24,12 +24,9 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 MIXED = {
     "a sum": lambda here, there: here + there,
-    "a product": lambda here, there: here @ there,
-    "an index on the GPU": lambda here, there: here[there.long()],
     "values on the GPU put at an index": lambda here, there: here.index_put_((torch.tensor([0, 1, 2]),), there),
     "a mask on the GPU": lambda here, there: here[there > 0],
     "equality": lambda here, there: torch.equal(here, there),
-    "a stack": lambda here, there: torch.stack([here, there]),
     "rows by number": lambda here, there: there.index_select(0, here.long()),
     "a generator of the CPU": lambda here, there: torch.rand(
         3, device=there.device, generator=torch.Generator().manual_seed(0)

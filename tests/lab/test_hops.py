@@ -11,15 +11,9 @@ from torch import Tensor
 
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.leave_one_out import ALO, LeaveOneOutMethod, jackknife, leave_one_out
 from calirare.leave_one_out.eice import EiceSettings, train_calirare
 from calirare.models import GcnTraining, fit
-from calirare_lab.baselines import (
-    OfficialSettings,
-    official_probabilities,
-    train_mixup,
-    train_official,
-)
+from calirare_lab.baselines import OfficialSettings, official_probabilities, train_official
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -28,18 +22,6 @@ Work = Callable[[Graph, GcnTraining], Tensor]
 
 def _fit(graph: Graph, settings: GcnTraining) -> Tensor:
     return fit(graph, graph.split.train, settings).model.logits(graph)
-
-
-def _intervals(graph: Graph, settings: GcnTraining) -> Tensor:
-    return jackknife(fit(graph, graph.split.train, settings), graph).upper
-
-
-def _left_out(method: LeaveOneOutMethod) -> Work:
-    def work(graph: Graph, settings: GcnTraining) -> Tensor:
-        trained = fit(graph, graph.split.train, settings)
-        return leave_one_out(trained, graph, method).change
-
-    return work
 
 
 def _algorithm_2(graph: Graph, settings: GcnTraining) -> Tensor:
@@ -52,17 +34,10 @@ def _official(graph: Graph, settings: GcnTraining) -> Tensor:
     return official_probabilities(model, graph, graph.split.val, settings, how)
 
 
-def _mixup(graph: Graph, settings: GcnTraining) -> Tensor:
-    return train_mixup(graph, graph.split.train, settings).logits(graph)
-
-
 WORKS = {
     "fit": _fit,
-    "jackknife": _intervals,
-    "alo": _left_out(ALO()),
     "algorithm 2": _algorithm_2,
     "official": _official,
-    "mixup": _mixup,
 }
 
 

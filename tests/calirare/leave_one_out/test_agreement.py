@@ -11,24 +11,12 @@ from calirare.leave_one_out import (
     Diagnostics,
     Influence,
     OwnLogits,
-    alo_change,
     choose_damping,
     leave_one_out,
     quality,
 )
 from calirare.models import GcnTraining, fit
 from tests.calirare.leave_one_out.cases import trained
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_own_logits_are_those_of_alo(n_classes: int) -> None:
-    fitted, _ = trained(n_classes)
-    tape = fitted.linearisation
-    own = OwnLogits(tape)(0.02)
-    expected = tape.logits[:, 1:] - tape.logits[:, :1] + alo_change(tape, fitted.field, 0.02).own
-    assert torch.equal(own[:, 0], torch.zeros_like(own[:, 0]))
-    assert float((own[:, 1:] - expected).abs().max()) < 1e-10
 
 
 def losses(tape, damping: float) -> torch.Tensor:

@@ -10,7 +10,7 @@ from calirare.graph import Graph, propagation
 from calirare.graph.convolution import FactoredPropagation, cheapest
 from calirare.leave_one_out import ALO, OwnLogits, leave_one_out
 from calirare.models import GcnFit, GcnTraining, of_network
-from calirare_ext import Csr, Factored, as_dense, gcn_forward, multiply_adds, propagate
+from calirare_ext import Csr, Factored, as_dense, multiply_adds, propagate
 from tests.helpers.graphs import random_graph
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
@@ -70,17 +70,6 @@ def test_training_in_both_orders_ends_at_the_same_network() -> None:
     assert ours.losses[0] != ours.losses[-1]
     apart = max(abs(a - b) for a, b in zip(ours.losses, other.losses, strict=True))
     assert apart < 1e-4 * ours.losses[0]
-
-
-def test_gradients_of_a_step_by_automatic_differentiation() -> None:
-    graph = words(3)
-    ours, other = in_both_orders(graph)
-    gradients = []
-    for fit in (ours, other):
-        parameters = list(fit.model.parameters())
-        gradients.append(torch.autograd.grad(gcn_forward(fit.field, fit.model.layers()).square().sum(), parameters))
-    for found, want in zip(*gradients, strict=True):
-        close(found, want, "gradient")
 
 
 def test_the_cheapest_form_is_taken() -> None:

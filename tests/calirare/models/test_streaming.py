@@ -144,22 +144,6 @@ def test_blocks_of_another_network_or_graph_are_not_taken(tmp_path):
     assert torch.equal(second, logits_on_disk(streams_of(other, features), disk))
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda f: (f / "indices.npy").unlink(), "indices.npy is missing"),
-        (lambda f: (f / "x.npy").write_bytes((f / "x.npy").read_bytes()[:-8]), "claims"),
-        (lambda f: (f / "indptr.npy").write_bytes(b"nothing"), "first bytes"),
-    ],
-    ids=["gone", "cut off", "no array"],
-)
-def test_a_damaged_folder_is_refused_when_it_is_opened(damage, said, tmp_path):
-    rare_task(seed=2).to_folder(tmp_path / "g")
-    damage(tmp_path / "g")
-    with pytest.raises(InputError, match=said):
-        GraphOnDisk.open(tmp_path / "g")
-
-
 def test_an_index_out_of_range_and_a_number_that_is_none_are_refused(tmp_path):
     graph = rare_task(seed=2)
     fit, features, _ = fitted(NETWORKS["gcn"], graph)
