@@ -33,7 +33,7 @@ from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.leave_one_out import Influence, alo_change, change_of_logits, jackknife, left_out, pre_activation
 from calirare.leave_one_out.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
-from calirare.models import GcnFit, GcnTraining, cross_entropy, fit
+from calirare.models import GcnFit, GcnTraining, cross_entropy, fit, step_work
 from calirare_ext import Csr, SolverResult, hessian_product, loo_messages, message_interval, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
@@ -244,7 +244,7 @@ def epochs(name: str, repeats: int) -> dict[str, Any]:
     step = GradientSteps(trained, regulariser, GcnTraining())
 
     def ours() -> None:
-        with threads_for(step.work):  # as in train_calirare
+        with threads_for(step_work(both.field, trained.model.hidden)):  # as in train_calirare
             trained.model.train()
             step(counts=True, refresh=True)
 

@@ -6,16 +6,14 @@ from calirare.leave_one_out.comparison import Comparison, compare, leave_one_out
 from calirare.leave_one_out.directions import (
     LeftOut,
     change_of_logits,
-    fits,
     left_out,
     messages,
     pre_activation,
-    readable,
 )
 from calirare.leave_one_out.ends import Known, LogitMap
 from calirare.leave_one_out.exact import Influence, Newton
-from calirare.leave_one_out.formula import loo_coefficients, own_change, primal_directions, sampled_leverages
-from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
+from calirare.leave_one_out.formula import loo_coefficients, primal_directions, sampled_leverages
+from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits
 from calirare.leave_one_out.interval_result import JackknifeResult, class_sets, jackknife_plus
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.own_logits import Agreement, OwnLogits, choose_damping, closed_form_fits
@@ -23,6 +21,6 @@ from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.retrain import Retrain
 from calirare.leave_one_out.streaming import Streaming, streams
 from calirare.leave_one_out.tangent import Tangent, adam_moments
-from calirare.leave_one_out.trust import Quality, from_folds, gradient_ratio, quality, quality_of
+from calirare.leave_one_out.trust import Quality, from_folds, quality, quality_of
 
 METHODS: dict[str, type[LeaveOneOutMethod]] = {each.name: each for each in (ALO, Influence, Newton, Retrain, Grouped)}

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import GcnLinearisation, Kernels, Linearisation, closed_form, dual_system
-from calirare.leave_one_out.directions import LeftOut, fits, left_out, left_out_bytes
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.method import (
     LeaveOneOutMethod,
@@ -93,40 +92,20 @@ class ALO(LeaveOneOutMethod):
             positions = chosen_positions(problem, self.n_models, self.seed)
             return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, positions)
         linearised, damping = problem.linearised, problem.damping
-        form, chosen = self.form_for(linearised), self._chosen(linearised)
+        form, chosen = self.form_for(linearised), self.chosen_of(linearised)
         out = alo_change(linearised, problem.field, damping, form=form, chosen=chosen)
         error = quantile_error(out.change.shape[2], problem.n_labels)
         return replace(out, diagnostics=Diagnostics("alo", form, damping, sampling_error=error))
 
-    def _chosen(self, linearised: Linearisation) -> Tensor | None:
+    def chosen_of(self, linearised: Linearisation) -> Tensor | None:
         """Returns the positions of the labels to leave out where they are not all, int64 [s]."""
         m = linearised.n_nodes
         n_models = self.n_models_of(m)
         return None if n_models == m else drawn(m, n_models, self.seed).to(linearised.targets.device)
 
-    def fuses(self, linearised: Linearisation) -> bool:
-        """See `LeaveOneOutMethod.fuses`."""
-        return fits(linearised) and not self.steps
-
-    def left_out(self, linearised: Linearisation, damping: float, n_rows: int) -> LeftOut:
-        """Returns the models as directions for the fused evaluation of intervals.
-
-        Args:
-            linearised: the network; two layers, two classes.
-            damping: mu.
-            n_rows: rows of the messages that will be evaluated.
-        """
-        assert fits(linearised)
-        chosen = self._chosen(linearised)
-        return left_out(linearised, damping, form=self._fused_form, n_rows=n_rows, chosen=chosen)
-
-    def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
-        """Returns an upper estimate of the memory of `left_out`, in bytes."""
-        assert fits(linearised)
-        return left_out_bytes(linearised, self._fused_form, self.n_models_of(linearised.n_nodes), n_rows)
-
     @property
-    def _fused_form(self) -> str:
+    def fused_form(self) -> str:
+        """The form of `left_out` that makes intervals without keeping the models' logits."""
         return self.form if self.form in ("auto", "primal") else "dual"
 
     def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:

@@ -93,12 +93,6 @@ class EiceRegulariser:
         linearised = self.trained.linearise(None if known is None else known.index_select(0, self.both.rows))
         self.result = joint_change(linearised, self.both, damping, known)
 
-    @property
-    def work(self) -> float:
-        """Multiply-adds of a refresh, about: those of the kernel's first layer."""
-        own, hidden = self.trained.field, self.trained.model.hidden
-        return 0.0 if own.n_layers < 2 else float(own.blocks[0].nnz) * self.both.field.rows[0].numel() * hidden
-
     def __call__(self, first: Tensor | None = None) -> Tensor:
         """Returns L_EICE at the network's present parameters, differentiable; without dropout.
 
@@ -160,12 +154,6 @@ class GradientSteps:
         self.optimiser.step(torch.autograd.grad(loss, self.parameters))
         return loss.detach()
 
-    @property
-    def work(self) -> float:
-        """Multiply-adds of one step, about: a forward pass, and a refresh's share."""
-        forward = step_work(self.regulariser.both.field, self.trained.model.hidden)
-        return forward + self.regulariser.work / self.regulariser.settings.refresh
-
 
 def train_calirare(
     graph: Graph,
@@ -225,7 +213,7 @@ def _train(
     eice, model = regulariser.settings, trained.model
     step = GradientSteps(trained, regulariser, settings)
     losses: list[float] = []
-    with threads_for(step.work):
+    with threads_for(step_work(regulariser.both.field, model.hidden)):
         for epoch in range(1, settings.epochs + 1):
             counts = eice.weight > 0 and epoch > eice.start
             model.train()

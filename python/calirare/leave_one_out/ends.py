@@ -14,7 +14,7 @@ from calirare.curvature import GcnLinearisation, logit_differences, with_class_z
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.comparison import leave_one_out
-from calirare.leave_one_out.directions import fits
+from calirare.leave_one_out.directions import fits, left_out, left_out_bytes
 from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.streaming import Evaluation, Streaming, streams
@@ -201,10 +201,9 @@ def interval_ends(
     Raises:
         ValueError: the result is of other nodes, or holds no model.
     """
-    affine = affine_map(request.calibrator)
-    wanted = request.rare and result is None
-    network = fitted.closed_form
-    if wanted and affine is not None and network is not None and request.method.fuses(network.linearisation):
+    affine, method, network = affine_map(request.calibrator), request.method, fitted.closed_form
+    plain = request.rare and result is None and isinstance(method, ALO) and not method.steps
+    if plain and affine is not None and network is not None and fits(network.linearisation):
         assert graph is not None
         return _fused(network, graph, nodes, request, affine, evaluator)
     return _unfused(fitted, graph, nodes, request, result)
@@ -231,13 +230,13 @@ def _fused(
     evaluator: Streaming | None,
 ) -> IntervalEnds:
     """Returns the ends without a leave-one-out logit kept."""
-    method, linearised, field = cast(ALO, request.method), fitted.linearisation, None  # which alone fuses
+    method, linearised, field = cast(ALO, request.method), fitted.linearisation, None
     assert fits(linearised)
     if nodes is None and evaluator is None and fitted.columns is None:
         evaluator = _streaming(graph, linearised, method.memory_limit)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:
-        needed = method.left_out_bytes(linearised, linearised.field.rows[0].numel())
+        needed = left_out_bytes(linearised, method.fused_form, n_models, linearised.field.rows[0].numel())
         remedy = "leave fewer labels out, or take a narrower network"  # the evaluator looks after the graph's size
         nodes, n_rows = torch.arange(graph.n_nodes, device=graph.device), graph.n_nodes
     else:
@@ -245,11 +244,13 @@ def _fused(
         nodes, n_rows = field.nodes, field.rows[0].numel()
         # No change of any logit: messages, hidden states and both ends.
         kept = n_rows * (n_models + 2 * linearised.layers[0][0].shape[1]) + 4 * nodes.numel()
-        needed = method.left_out_bytes(linearised, n_rows) + kept * linearised.logits.element_size()
+        needed = left_out_bytes(linearised, method.fused_form, n_models, n_rows)
+        needed += kept * linearised.logits.element_size()
         remedy = "evaluate fewer nodes at a time"
     check_memory(needed, method.memory_limit, linearised.logits.device, remedy)
     damping, reason = method.damping_for(fitted)
-    left = method.left_out(linearised, damping, n_rows)
+    chosen = method.chosen_of(linearised)
+    left = left_out(linearised, damping, form=method.fused_form, n_rows=n_rows, chosen=chosen)
     own = with_class_zero(linearised.differences + left.own)
     scale, bias = affine
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)

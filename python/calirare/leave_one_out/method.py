@@ -110,10 +110,6 @@ class LeaveOneOutMethod(abc.ABC):
             raise ValueError("leave_one_out: damping must be given where the weight decay is 0, got None")
         return fitted.weight_decay, WEIGHT_DECAY
 
-    def fuses(self, linearised: Linearisation) -> bool:
-        """Returns whether intervals may be made without keeping the models' logits, see `ALO`."""
-        return False
-
     def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:
         """Returns the method that leaves out no more of m labels than a quantile needs, and a note if it is another.
 

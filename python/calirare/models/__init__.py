@@ -2,7 +2,7 @@
 
 from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
 from calirare.models.columns import HopColumns
-from calirare.models.convergence import ARMIJO, CURVATURE, Adam, Convergence, converge, minimise
+from calirare.models.convergence import Adam, Convergence, converge, minimise
 from calirare.models.crossfit import (
     HOPS,
     WEIGHT_DECAYS,
@@ -24,13 +24,9 @@ from calirare.models.fitted import (
     State,
     Wrapper,
     evaluating,
-    flat,
-    joined,
-    prefixed,
-    unprefixed,
 )
 from calirare.models.folded import FoldedNetwork, fold_converged, fold_network, held_out_fold, train_folds
-from calirare.models.gcn import GCN, ManyGcns
+from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.given import Given, GivenFit

@@ -12,6 +12,7 @@ ones. No node reads its own label but through others, and of a label's own predi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -71,18 +72,16 @@ class LabelPropagationFit(FoldFitted):
 
     def sent_in(self, graph: Graph) -> Tensor:
         """Returns Y of the nodes of a graph, 0 of those it does not know, float32 [n, (K + 1) k]; the last is kept."""
-        kept = self._kept.get("sent")
-        if kept is None or kept[0] is not graph:
-            sent = self.sent_at(self.places_in(graph), graph.n_nodes).to(graph.device)
-            kept = self._kept["sent"] = graph, sent
-        return kept[1]
+        return self._once("sent", graph, lambda: self.sent_at(self.places_in(graph), graph.n_nodes).to(graph.device))
 
     def places_in(self, graph: Graph) -> NumpyArray | None:
         """Returns the places of a graph's nodes among the known ones, see `KnownNodes.places_in`; the last are kept."""
-        kept = self._kept.get("places")
-        if kept is None or kept[0] is not graph:
-            kept = self._kept["places"] = graph, self.known.places_in(graph)
-        return kept[1]
+        return self._once("places", graph, lambda: self.known.places_in(graph))
+
+    def _once(self, what: str, graph: Graph, make: Callable[[], Any]) -> Any:
+        if what not in self._kept or self._kept[what][0] is not graph:
+            self._kept[what] = graph, make()
+        return self._kept[what][1]
 
     def sent_at(self, places: NumpyArray | None, n: int) -> Tensor:
         """Returns Y of n nodes by their places among the known ones, int64 [n], -1 for none; None: none is known."""
