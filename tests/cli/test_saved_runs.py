@@ -209,10 +209,10 @@ def test_a_run_that_has_moved_predicts_with_intervals_without_its_graph(moved, m
 def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
     run, graph = moved
     assert "task.npz" in assert_refused(call("explain", "--run", run))
-    said = call("explain", "--run", run, "--graph", graph, "--top", 1)
+    said = call("explain", "--run", run, "--graph", graph, "--node", 0)
     assert (said.code, said.err) == (0, "")
     rare_task(seed=1).to_npz(graph)
-    said = assert_refused(call("explain", "--run", run, "--graph", graph))
+    said = assert_refused(call("explain", "--run", run, "--graph", graph, "--node", 0))
     assert "moved.npz is not the graph the run was trained on any more" in said
 
 
@@ -224,7 +224,7 @@ def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     for name in ("edges.csv", "nodes.csv"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
-    said = call("explain", "--run", tmp_path / "run", "--graph", tmp_path / "elsewhere" / "edges.csv")
+    said = call("explain", "--run", tmp_path / "run", "--node", "p002", "--graph", tmp_path / "elsewhere" / "edges.csv")
     assert (said.code, said.err) == (0, "")
 
 
