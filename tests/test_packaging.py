@@ -94,7 +94,7 @@ class TestWheel:
             "calirare/cli/commands.json",
             "calirare/cli/options.json",
             "calirare/datasets/catalogue.json",
-            "calirare/page/rare.html",
+            "calirare/page/run.html",
             "calirare/page/queue.html",
         ):
             assert Path(name) in built

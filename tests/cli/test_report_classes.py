@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import calirare
-from calirare.page.against import _class_caveat, against
-from calirare.page.classes import INSTEAD, _verdict
+from calirare.page.against import against, class_caveat
+from calirare.page.content import INSTEAD, class_verdict
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 from tests.helpers.classes import NAMES, blocks, file_of
 from tests.helpers.command import assert_refused, call
@@ -135,7 +135,7 @@ def test_a_run_beside_itself_differs_in_nothing(place, tmp_path):
 )
 def test_measures_are_held_together_where_they_are_of_the_same(there, same, words):
     here = {"judged_on": "test", "n_judged": 8, "target": "population", "report": {"population": {}, "balanced": {}}}
-    found = _class_caveat(here, here | there, same)
+    found = class_caveat(here, here | there, same)
     assert words in found
     assert bool(found) == bool(words)
 
@@ -181,9 +181,9 @@ def test_the_pages_are_shown_whole(place, page, scheme, tmp_path):
     ],
 )
 def test_a_map_that_does_not_rest_on_the_check_is_not_called_untrusted(verdict, notes, told):
-    said = _verdict({"agreement": {"verdict": verdict}, "notes": notes})
+    said = class_verdict({"agreement": {"verdict": verdict}, "notes": notes})
     assert (said["verdict"], said["verdict_class"]) == told
-    assert _verdict({"agreement": None, "notes": notes})["verdict"] is None
+    assert class_verdict({"agreement": None, "notes": notes})["verdict"] is None
     assert INSTEAD in inspect.getsource(importlib.import_module("calirare.run.left_out")), "as the note of a run ends"
 
 

@@ -109,6 +109,5 @@ def _serve(session: ReviewSession, port: int, path: Path) -> None:
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            session.verdicts.secure()
-            _note(session.verdicts.moved)
+            session.verdicts.check_file()
             print(f"\nsaved in {session.verdicts.path}: {session.progress(session.verdicts.latest())}")

@@ -1,7 +1,8 @@
-"""The page's words and numbers, from what a run wrote of itself."""
+"""The page's words and numbers, from what a run wrote: of k classes, and of the view of one rare class."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pandas as pd
 
 from calirare._util.amounts import amount, class_words
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, rare_rows
+from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
-from calirare.run import Choice
+from calirare.page.picture import picture_of
+from calirare.run import TOGETHER, Choice, SavedRun
 
-ALERTS = 25  # rows of the table of alerts
+ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
 DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
 NARROW = ("precision_recall.png", "budget.png")  # pictures of one panel
 PICTURES = (
@@ -22,6 +25,17 @@ PICTURES = (
     ("intervals.png", "P(rare) with its jackknife interval"),
     ("budget.png", "Rare nodes to expect among the likeliest alerts, for every budget"),
 )
+CLASS_PICTURES = (
+    ("reliability.png", "Reliability of the confidence in the predicted class"),
+    ("classes.png", "Does each class happen as often as its probability says?"),
+)
+INSTEAD = "the calibrator was fitted on cross-validated logits instead"  # as a note of the run ends
+OF_CLASS = (
+    ("mean_p_over_share", "mean P / share"),
+    ("recall", "recall"),
+    ("precision", "precision"),
+    ("auprc", "AUPRC"),
+)
 OF_KNOWN = {
     "p_rare.png": "Reliability of P(known): observed share against predicted, points with 95 % binomial intervals",
     "precision_recall.png": "Precision against recall of the known nodes",
@@ -29,6 +43,10 @@ OF_KNOWN = {
 EARLIER = (
     "The run was recalibrated on fresh labels. Its numbers, alerts and pictures are from before; the reasons of alerts "
     "and calirare predict use the new calibrators."
+)
+ALIKE = (
+    "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
+    "something, another region or another month"
 )
 UNCHECKED = "no label can tell whether it is right: read the probabilities as estimates"
 MEANING = {
@@ -38,8 +56,59 @@ MEANING = {
 }
 
 
+def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame) -> dict[str, Any]:
+    """Returns the template's values, but for slices, reasons and labels, from the files of a run."""
+    many, graph = saved.settings.many, metrics["graph"]
+    choice = metrics["choice"] or {"rows": [], "loss": None}
+    lines = class_lead(metrics) if many else lead(metrics)
+    if metrics["choice"] is not None:
+        lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
+    if (saved.folder / RECALIBRATION).is_file():
+        lines.append(EARLIER)
+    common = {
+        "lead": lines,
+        "data": data_rows(metrics),
+        "detectors": sorted(choice["rows"], key=lambda row: -row["weight"]),
+        "detectors_loss": choice["loss"],
+        "limits": limits(metrics),
+        "pictures": [
+            picture_of(saved.folder / name, words, name not in NARROW) for name, words in pictures(metrics, many)
+        ],
+    }
+    if many:
+        return common | _class_values(saved, metrics)
+    verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
+    return common | {
+        "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
+        "rare": class_words(graph["rare_class"]),
+        "covered": f"{metrics['interval_coverage']['wanted']:.0%}",
+        "of_known": of_known(metrics),
+        "verdict": verdict,
+        "verdict_class": verdict and verdict.split()[0],
+        "detection": detection_rows(metrics),
+        "probability": probability_table(metrics),
+        "decision": sentence(metrics["decision"]["sentence"]),
+        "decision_rows": decision_rows(metrics),
+        "first": alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
+    }
+
+
+def _class_values(saved: SavedRun, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values that only the page of many classes has."""
+    graph = metrics["graph"]
+    return class_verdict(metrics) | {
+        "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
+        "rare": None,
+        "target": class_side(metrics),
+        "probability": class_table(metrics),
+        "each_head": ("class", "nodes", "share", *(label for _, label in OF_CLASS), "ECE of P (floor)"),
+        "each": [_each(row) for row in metrics["classes"][class_side(metrics)]],
+        "first": least_sure(saved.review(), saved.class_names),
+    }
+
+
 def lead(metrics: dict[str, Any]) -> list[str]:
-    """Returns what a reader who has half a minute should know, plain sentences."""
+    """Returns what a reader who has half a minute should know of a rare class, plain sentences."""
     graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
     rare = class_words(graph["rare_class"])
     known = "known, and hidden ones count as the rest" if of_known(metrics) else rare
@@ -61,10 +130,22 @@ def lead(metrics: dict[str, Any]) -> list[str]:
         of = "" if check["events"] is None else "on the calibration labels (cross-fitted), "
         lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(of + check['reason'])}")
     decision = metrics["decision"]
-    lines.append(f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}.")
-    if metrics["choice"] is not None:
-        lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
-    return lines
+    return [*lines, f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}."]
+
+
+def class_lead(metrics: dict[str, Any]) -> list[str]:
+    """Returns the same of many classes."""
+    graph, report = metrics["graph"], metrics["report"][class_side(metrics)]
+    rare, shares = metrics["rare_classes"], metrics["estimated_shares"]
+    rarest = f"{class_words(rare[0])}, to be expected at {shares[rare[0]]:.2%} of the nodes" if rare else "none"
+    return [
+        f"A graph of {amount(graph['nodes'], 'node')} of {amount(len(graph['classes']), 'class', 'classes')}; "
+        f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
+        f"On {amount(metrics['n_judged'], metrics['judged_on'] + ' node')} the predicted class is right for "
+        f"{report['accuracy']:.1%}; log loss {report['nll']:.3f}, ECE of the confidence {report['ece']:.3f}, where "
+        f"perfect calibration leaves {report['ece_noise_floor']:.3f}.",
+        f"The rarest class (less than half of an equal share): {rarest}.",
+    ]
 
 
 def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
@@ -112,11 +193,11 @@ def of_known(metrics: dict[str, Any]) -> bool:
     return bool(metrics["judged_on"] == KNOWN_OR_DRAWN)
 
 
-def pictures(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def pictures(metrics: dict[str, Any], many: bool) -> tuple[tuple[str, str], ...]:
     """Returns each picture's file and what it shows."""
-    if not of_known(metrics):
-        return PICTURES
-    return tuple((name, OF_KNOWN.get(name, words)) for name, words in PICTURES)
+    if many:
+        return CLASS_PICTURES
+    return tuple((name, OF_KNOWN.get(name, words) if of_known(metrics) else words) for name, words in PICTURES)
 
 
 def probability_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -127,6 +208,29 @@ def probability_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str
         cells = [metrics["report"][side] for side in sides]
         rows.append([label, *(f"{cell[key]:.3f}" + floor_of(cell[f"{key}_noise_floor"]) for cell in cells)])
     return ["", *("before calibration" if side == "raw" else side for side in sides)], rows
+
+
+def class_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Returns head and rows of the measures of all classes together, before calibration and after."""
+    sides = sorted(metrics["report"], key=lambda side: (side != "raw", side))
+    rows = list(together([metrics["report"][side] for side in sides], 3))
+    return ["", *("before calibration" if side == "raw" else side for side in sides)], rows
+
+
+def together(reports: list[dict[str, Any]], digits: int) -> Iterator[list[str]]:
+    """Yields label and values of each measure of all classes, with noise floors where every report has them."""
+    for key, label in TOGETHER:
+        floor = f"{key}_noise_floor"
+        floors = all(floor in report for report in reports)
+        cells = [f"{report[key]:.{digits}f}" + (floor_of(report[floor]) if floors else "") for report in reports]
+        yield [label + (" (floor)" if floors else ""), *cells]
+
+
+def _each(row: dict[str, Any]) -> list[str]:
+    """Returns the cells of one class."""
+    numbers = ["" if row[key] is None else f"{row[key]:.2f}" for key, _ in OF_CLASS]
+    error = f"{row['ece']:.3f}{floor_of(row['ece_noise_floor'])}"
+    return [class_words(row["name"]), f"{row['n']:,}", f"{row['share']:.1%}", *numbers, error]
 
 
 def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -166,6 +270,25 @@ def _interval(lower: float, upper: float) -> str:
     return f"{low:.3f} to {high:.3f}"
 
 
+def least_sure(queue: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, str]]:
+    """Returns the first rows of the queue, with the predicted class and the most likely other one."""
+    first = queue.head(ALERTS)
+    p = first[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
+    rows = []
+    for i, (node, confidence) in enumerate(zip(first["node"].astype(str), first["confidence"], strict=True)):
+        best, second = np.argsort(-p[i], kind="stable")[:2]
+        rows.append(
+            {
+                "node": node,
+                "prediction": class_words(names[best]),
+                "confidence": f"{confidence:.3f}",
+                "second": class_words(names[second]),
+                "p_second": f"{p[i][second]:.3f}",
+            }
+        )
+    return rows
+
+
 def doubt_sentence(audit: Audit) -> str:
     """Returns how many labels are probably wrong, and how many are expected to be."""
     flagged, every = int(audit.flagged.sum()), np.ones(len(audit.given), dtype=bool)
@@ -179,21 +302,31 @@ def doubt_sentence(audit: Audit) -> str:
 
 def limits(metrics: dict[str, Any]) -> list[str]:
     """Returns what a reader must not take from the page."""
-    covered, lines = metrics["interval_coverage"], list(metrics["notes"])
-    shown = [f"{covered[k]:.1%} of {name}" for k, name in (("all", "all"), ("rare", "rare")) if covered[k] is not None]
+    lines = list(metrics["notes"])
+    if "decision" not in metrics:
+        if metrics["agreement"] is not None:
+            lines.append(sentence(f"leave-one-out check: {metrics['agreement']['reason']}"))
+        return [*lines, f"{ALIKE} may have the classes in other shares."]
+    covered, quality = metrics["interval_coverage"], metrics["quality"]
+    shown = [f"{covered[k]:.1%} of {k}" for k in ("all", "rare") if covered[k] is not None]
     lines.append(
         f"Intervals are meant to hold the label of {covered['wanted']:.0%} of the nodes; they hold "
         f"{' and '.join(shown)} judged nodes."
     )
-    quality = metrics["quality"]
     lines.append(f"Leave-one-out models: {quality['verdict']}. {sentence(quality['reason'])}")
     if metrics["decision"]["caveat"]:
         lines.append(sentence(metrics["decision"]["caveat"]))
-    lines.append(
-        "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
-        "something, another region or another month may have another share of the rare class (--prevalence)."
-    )
-    return lines
+    return [*lines, f"{ALIKE} may have another share of the rare class (--prevalence)."]
+
+
+def class_verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
+    """Returns the check of leave-one-out logits and its style; where the calibrator took others, that it did."""
+    agreement = metrics["agreement"]
+    if agreement is None:
+        return {"verdict": None, "verdict_class": None}
+    if any(note.endswith(INSTEAD) for note in metrics["notes"]):
+        return {"verdict": f"not passed, {INSTEAD}", "verdict_class": "caution"}
+    return {"verdict": agreement["verdict"], "verdict_class": agreement["verdict"].split()[0]}
 
 
 def sentence(words: str) -> str:
@@ -203,5 +336,10 @@ def sentence(words: str) -> str:
 
 def side_of(reports: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
     """Returns the report of the run's target, else that before calibration."""
-    side: dict[str, Any] = reports.get(metrics["target"] if metrics["target"] in reports else "raw", reports["raw"])
+    side: dict[str, Any] = reports.get(metrics["target"], reports["raw"])
     return side
+
+
+def class_side(metrics: dict[str, Any]) -> str:
+    """Returns what predictions.csv of a run of classes is calibrated for: its target, or without a calibrator "raw"."""
+    return metrics["target"] if metrics["target"] in metrics["report"] else "raw"

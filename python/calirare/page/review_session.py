@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from calirare._util.amounts import amount, class_words, shortened
@@ -26,7 +27,6 @@ from calirare.explain import (
     two_columns,
     written,
 )
-from calirare.page.messages import Clash, Message, clash, last, saved, taken_back, when
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts
 from calirare.run import SavedRun
 
@@ -35,6 +35,22 @@ KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this ord
 OWN = {UNSURE: "no class", SKIP: "later"}  # what our buttons say more, where a class is called as they are
 FEW = 4  # answers that stand in one row
 Values = dict[str, Any]
+Facts = tuple[float, str | None, str, str]  # of a `Case`: p, label, what and more
+
+
+@dataclass(frozen=True)
+class Message:
+    """What stands above a node.
+
+    Attributes:
+        sentence: of the answer that led here; empty where none did.
+        undo: the answer that the page's button takes back; None: it has no button.
+        of_undo: which answer that is, where `sentence` does not say it.
+    """
+
+    sentence: str = ""
+    undo: Answer | None = None
+    of_undo: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,41 +91,37 @@ def keys_of(words: Mapping[str, str]) -> dict[str, str]:
 
 
 def queue_of(saved: SavedRun) -> tuple[Case, ...]:
-    """Returns the queue of a run, the nodes of review.csv in their order, with P(rare) by the run's map as it is now.
+    """Returns the queue of a run, the nodes of review.csv in their order, with P(rare) by the run's calibrator now.
 
     Raises:
         InputError: the file is missing or damaged, or names no node.
     """
-    table, names = saved.review(), [class_words(name) for name in saved.scorer.class_names]
-    said = table["p_rare"].to_numpy(dtype=np.float64)
-    if (saved.folder / RECALIBRATION).is_file():  # the table is of the map before
+    table = saved.review()
+    each = _each_class if saved.settings.many else _each_rare
+    rows = zip(table["node"], each(saved, table), strict=True)
+    return tuple(Case(place, node, *facts) for place, (node, facts) in enumerate(rows))
+
+
+def _each_rare(saved: SavedRun, table: pd.DataFrame) -> Iterator[Facts]:
+    """Yields P(rare) of each node, its label, what the probability is of, and whether it is an alert."""
+    names, threshold = [class_words(name) for name in saved.scorer.class_names], saved.scorer.threshold
+    p_rare = table["p_rare"].to_numpy(dtype=np.float64)
+    if (saved.folder / RECALIBRATION).is_file():  # the table is of the calibrator before
         raw = log_odds_of(torch.from_numpy(table["p_raw"].to_numpy(dtype=np.float64, copy=True)))
         mapping = saved.scorer.calibrators.get("population")
-        said = (raw.sigmoid() if mapping is None else mapping.transform(two_columns(raw))[:, 1]).numpy()
-    threshold = saved.scorer.threshold
-    return tuple(
-        Case(
-            place,
-            node,
-            float(p),
-            names[y] if y in (0, 1) else None,
-            f"P({names[1]})",
-            f"{'an alert' if p >= threshold else 'no alert'} at {threshold:.3g}",
-        )
-        for place, (node, p, y) in enumerate(zip(table["node"], said, table["y"].astype(int), strict=True))
-    )
+        p_rare = (raw.sigmoid() if mapping is None else mapping.transform(two_columns(raw))[:, 1]).numpy()
+    for p, y in zip(p_rare, table["y"].astype(int), strict=True):
+        alert = f"{'an alert' if p >= threshold else 'no alert'} at {threshold:.3g}"
+        yield float(p), names[y] if y in (0, 1) else None, f"P({names[1]})", alert
 
 
-def queue_of_classes(saved: SavedRun) -> tuple[Case, ...]:
-    """Returns the queue of a run of many classes, see `queue_of`."""
-    table, names = saved.review(), saved.class_names
-    p = table[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
-    words, cases = [class_words(name) for name in names], []
-    for place, (node, y) in enumerate(zip(table["node"], table["y"], strict=True)):
-        best, second = np.argsort(-p[place], kind="stable")[:2]
-        more, label = f"or {words[second]} {written(p[place][second])}", class_words(y) if y else None
-        cases.append(Case(place, node, float(p[place][best]), label, words[best], more))
-    return tuple(cases)
+def _each_class(saved: SavedRun, table: pd.DataFrame) -> Iterator[Facts]:
+    """Yields P of each node's likeliest class, its label, that class, and the next likeliest one."""
+    words = [class_words(name) for name in saved.class_names]
+    every = table[[f"p_{name}" for name in saved.class_names]].to_numpy(dtype=np.float64)
+    for p, y in zip(every, table["y"], strict=True):
+        best, second = np.argsort(-p, kind="stable")[:2]
+        yield float(p[best]), class_words(y) if y else None, words[best], f"or {words[second]} {written(p[second])}"
 
 
 class ReviewSession:
@@ -130,7 +142,7 @@ class ReviewSession:
         why_not: str = "",
     ) -> None:
         many = saved.settings.many
-        self.cases = queue_of_classes(saved) if many else queue_of(saved)
+        self.cases = queue_of(saved)
         if not self.cases:
             raise InputError(f"run {saved.folder}: review.csv names no node, so there is nothing to review")
         self.verdicts, self.why_not = verdicts, why_not
@@ -198,9 +210,7 @@ class ReviewSession:
         with TemporaryDirectory() as folder:
             return draw(why, self._made.context, Path(folder) / "picture.png").read_bytes()
 
-    def page(
-        self, case: Case | None, nonce: str, up: str = "", told: Message | None = None, other: Clash | None = None
-    ) -> str:
+    def page(self, case: Case | None, nonce: str, up: str = "", told: Message | None = None) -> str:
         """Returns the page of a node.
 
         Args:
@@ -208,10 +218,9 @@ class ReviewSession:
             nonce: of our script and style.
             up: leads from the page's address to the first page.
             told: of the answer that led here; None: of the last one.
-            other: an answer of another page, in whose favour the reviewer's was not saved.
         """
         answers = self.verdicts.latest()
-        values: Values = {"case": case, "up": up or "./", "told": told, "clash": other}
+        values: Values = {"case": case, "up": up or "./", "told": told}
         if case is not None:
             why = self.explanation(case)
             values |= {"why": why, "tables": [] if why is None else [_narrow(*each) for each in tables_of(why)]}
@@ -220,23 +229,40 @@ class ReviewSession:
         return self._rendered(answers, nonce, values)
 
     def after(self, number: int, nonce: str, up: str) -> str:
-        """Returns the page of the next node, which says that an answer was saved."""
+        """Returns the page of the next node, which says that an answer was saved, unless it was replaced since."""
         answers = self.verdicts.latest()
-        return self.page(self.next(answers), nonce, up, saved(number, answers, self.words_for))
+        said = next((each for each in answers.values() if each.number == number), None)
+        message = None if said is None else Message(f"Saved: {shortened(said.node)} is {self.words_for(said)}.", said)
+        return self.page(self.next(answers), nonce, up, message)
 
     def back(self, said: Answer, nonce: str, up: str) -> str:
         """Returns the page of a node whose answer was to be taken back, which says what became of that."""
-        place = self.place(said.node)
-        case = self.next(self.verdicts.latest()) if place is None else self.cases[place]
-        return self.page(case, nonce, up, taken_back(said, self.verdicts, self.words_for))
+        answers, place = self.verdicts.latest(), self.place(said.node)
+        case = self.next(answers) if place is None else self.cases[place]
+        if self.verdicts.undone(said.number):
+            below = {node: each for node, each in answers.items() if each.number < said.number}
+            message = self._last(below, f"Taken back: {self._of(said)}")
+        else:
+            now = answers[said.node]
+            again = f"{shortened(said.node)} was answered again meanwhile, {self.words_for(now)}, {_when(now)}"
+            message = self._last(answers, f"Nothing was taken back: {again}.")
+        return self.page(case, nonce, up, message)
 
-    def clash(self, case: Case, answer: str, nonce: str, up: str) -> str:
-        """Returns the page of a node that was answered while its page was open: either answer can be taken."""
+    def not_saved(self, case: Case, nonce: str, up: str) -> str:
+        """Returns the page of a node that was answered while its page was open, which says so."""
         now = self.verdicts.latest().get(case.node)
-        if now is None or not clash(now, 0, answer):
+        if now is None:
             return self.page(case, nonce, up)
-        told = f"Not saved: {shortened(case.node)} was answered meanwhile, {self.words_for(now)}, {when(now)}."
-        return self.page(case, nonce, up, None, Clash(now, answer, told))
+        why = f"{shortened(case.node)} was answered meanwhile, {self.words_for(now)}, {_when(now)}"
+        return self.page(case, nonce, up, Message(f"Not saved: {why}."))
+
+    def _last(self, answers: dict[str, Answer], sentence: str = "") -> Message:
+        """Returns the message on the last of some answers, which can be taken back."""
+        found = next(reversed(answers.values()), None)
+        return Message(sentence, found, "" if found is None else f"Last answer: {self._of(found)}")
+
+    def _of(self, said: Answer) -> str:
+        return f"{shortened(said.node)} is {self.words_for(said)}, {_when(said)}."
 
     def overview(self, nonce: str) -> str:
         """Returns the page with the whole queue."""
@@ -252,10 +278,9 @@ class ReviewSession:
             "why": None,
             "tables": [],
             "said": None,
-            "clash": None,
             "up": "./",
         } | given
-        values["told"] = values.get("told") or last(answers, self.words_for)
+        values["told"] = values.get("told") or self._last(answers)
         counts = self.counts(answers)
         keys = enumerate(self.keys.items(), 1)  # of few answers each has its number too
         numbers = len(self.keys) <= FEW
@@ -272,10 +297,8 @@ class ReviewSession:
             buttons=buttons,
             few=len(self.keys) <= FEW,
             labels=labels,
-            moved=self.verdicts.moved,
             exported=amount(labels, "label"),
             updates=not self._saved.settings.positive_only,
-            word=self._words_of,
             untold=f"Why it has this {self.what or 'class'} is not here: {self.why_not}",
             nonce=nonce,
         )
@@ -286,6 +309,11 @@ class ReviewSession:
 
     def _words_of(self, answer: str) -> str:
         return self.words.get(answer) or self._own[answer]
+
+
+def _when(said: Answer) -> str:
+    """Returns when an answer was given, to the minute."""
+    return f"{said.time[:10]} {said.time[11:16]} UTC"
 
 
 def _narrow(head: Any, rows: Any) -> tuple[list[str], list[list[str]]]:

@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from calirare._util.errors import InputError, one_line
-from calirare.page.messages import clash
 from calirare.page.review_session import Case, ReviewSession
 from calirare.page.verdicts import SKIP, csv_of, labels_of
 
@@ -92,9 +91,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(self._shown)
 
-    def do_HEAD(self) -> None:
-        self._answer(self._shown)
-
     def do_POST(self) -> None:
         self._answer(self._done)
 
@@ -132,16 +128,17 @@ class _Handler(BaseHTTPRequestHandler):
         return {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
 
     def _shown(self, rest: str) -> None:
-        if rest == "labels.csv":
-            self._table()
-            return
-        if rest.startswith("picture/"):
-            self._picture(rest.removeprefix("picture/"))
-            return
         nonce = secrets.token_urlsafe(16)
         with self.server.lock:
-            text = self._page(rest, nonce)
-        self._send(HTTPStatus.OK, text, PAGE, nonce)
+            what: str | bytes
+            if rest == "labels.csv":
+                what, kind = self._table(), TABLE
+            elif rest.startswith("picture/"):
+                what, kind = self._picture(rest.removeprefix("picture/")), PICTURE
+            else:
+                what, kind = self._page(rest, nonce), PAGE
+        more = {"Content-Disposition": 'attachment; filename="labels.csv"'} if kind == TABLE else {}
+        self._send(HTTPStatus.OK, what, kind, nonce if kind == PAGE else "", more)
 
     def _page(self, rest: str, nonce: str) -> str:
         """Returns the page at an address."""
@@ -158,10 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
             if said is None:
                 raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such answer")
             return session.back(said, nonce, "../") if kind == "back" else session.after(said.number, nonce, "../")
-        place, _, answer = which.partition("/")
-        if kind != "clash" or _number(answer) >= len(session.verdicts.answers):
+        if kind != "again":
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-        return session.clash(self._case(place), session.verdicts.answers[_number(answer)], nonce, "../../")
+        return session.not_saved(self._case(which), nonce, "../")
 
     def _case(self, place: str) -> Case:
         """Returns the node at a place of the queue."""
@@ -170,26 +166,21 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such node in the queue")
         return case
 
-    def _picture(self, place: str) -> None:
-        """Sends a node of the queue among its neighbours."""
-        session = self.server.session
-        with self.server.lock:
-            case = session.case(_number(place))
-            drawn = None if case is None else session.picture(case)
+    def _picture(self, place: str) -> bytes:
+        """Returns a node of the queue among its neighbours."""
+        case = self.server.session.case(_number(place))
+        drawn = None if case is None else self.server.session.picture(case)
         if drawn is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such picture")
-        self._send(HTTPStatus.OK, drawn, PICTURE)
+        return drawn
 
-    def _table(self) -> None:
-        """Sends the answers as a table of labels."""
+    def _table(self) -> str:
+        """Returns the answers as a table of labels."""
         session = self.server.session
         try:
-            with self.server.lock:
-                answers = session.verdicts.latest()
-            text = csv_of(labels_of(answers, session.class_names))
+            return csv_of(labels_of(session.verdicts.latest(), session.class_names))
         except InputError as error:
             raise RefusedError(HTTPStatus.NOT_FOUND, str(error)) from error
-        self._send(HTTPStatus.OK, text, TABLE, more={"Content-Disposition": 'attachment; filename="labels.csv"'})
 
     def _done(self, rest: str) -> None:
         """Saves an answer or takes one back, then leads to the next node."""
@@ -215,10 +206,9 @@ class _Handler(BaseHTTPRequestHandler):
         if case is None or answer not in session.verdicts.answers:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "an answer names a place in the queue and what is said")
         now, known = session.verdicts.latest().get(case.node), given.get("known")
-        if now is not None and known is not None and now.number != _number(known) and now.answer == answer != SKIP:
-            return f"said/{now.number}"  # sent twice, or said by another page too
-        if known is not None and clash(now, _number(known), answer):
-            return f"clash/{case.place}/{session.verdicts.answers.index(answer)}"
+        if now is not None and known is not None and now.number != _number(known) and now.answer != SKIP:
+            # Sent twice or said by another page too, or another answer than the page showed.
+            return f"said/{now.number}" if now.answer == answer else f"again/{case.place}"
         return f"said/{session.verdicts.say(case.node, answer)}"
 
     def _undo(self, given: dict[str, str]) -> str:
@@ -272,8 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers | (more or {})).items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self.close_connection = True

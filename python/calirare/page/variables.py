@@ -35,12 +35,12 @@ class Variable:
     names: tuple[str, ...]
 
 
-def variables_of(graph: Graph, p_rare: NumpyArray, labels: NumpyArray | None = None) -> list[Variable]:
+def variables_of(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | None = None) -> list[Variable]:
     """Returns the variables of a graph with a split.
 
     Args:
         graph: with its raw features.
-        p_rare: P(rare) of every node, float [n]; NaN of those that are not scored.
+        p_rare: P(rare) of every node, float [n]; NaN of those that are not scored; None: not divided by it.
         labels: where nodes are judged that the detector learned from, their labels, 1 of rare and 0 of other ones, NaN
             of other nodes, float [n]: a node's own then has no say in where it is put, and P(rare) of its neighbours,
             which learned from it, none at all. None: test nodes are judged.
@@ -57,7 +57,7 @@ def variables_of(graph: Graph, p_rare: NumpyArray, labels: NumpyArray | None = N
     return found + [_of_column(graph, i, x[:, i]) for i in range(min(graph.n_features, MOST_COLUMNS))]
 
 
-def _by_place(graph: Graph, p_rare: NumpyArray, labels: NumpyArray | None) -> list[Variable]:
+def _by_place(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | None) -> list[Variable]:
     """Returns how far the nearest label is, and what the neighbours are taken for, or labelled as."""
     adjacency, split = graph.adjacency.to("cpu"), graph.split
     assert split is not None
@@ -67,9 +67,12 @@ def _by_place(graph: Graph, p_rare: NumpyArray, labels: NumpyArray | None) -> li
             Variable("steps to the nearest other label", *_steps_to_others(adjacency, ~np.isnan(labels))),
             _binned("rare share of its labelled neighbours", share, missing="(none is labelled)"),
         ]
+    steps = Variable("steps to the nearest training label", *_steps(adjacency, split.train.cpu().numpy()))
+    if p_rare is None:
+        return [steps]
     missing = "(none is scored)" if np.isnan(p_rare).any() else "(no neighbour)"
     return [
-        Variable("steps to the nearest training label", *_steps(adjacency, split.train.cpu().numpy())),
+        steps,
         _binned("mean P(rare) of its neighbours", _mean_of_neighbours(adjacency, p_rare), missing=missing),
     ]
 

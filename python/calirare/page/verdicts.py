@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,11 +22,11 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.run_files import LIST
-from calirare.page.answers_file import AnswersFile, unusable
 from calirare.page.same_nodes import classes_told, other_nodes
 from calirare.run import NO_LABEL, UNKNOWN, inert
 
 RARE, REST, UNSURE, SKIP = "rare", "rest", "unsure", "skip"
+SIDES = ("", "-wal", "-shm")  # SQLite's files of one base: the newest answers are in the second
 FORMAT, OF_CLASSES = "calirare review 1", "calirare review of classes 1"
 TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -122,9 +123,13 @@ class Verdicts:
             )
         if path.exists() and not path.is_file():
             raise InputError(f"review: {path} is a folder; give a file with --out")
-        self._file = AnswersFile(path)
+        self.path, self._files = path, list[tuple[int, int] | None]()
+        with self._faults():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Requests are threads; the server lets one of them at a time in. Each statement is a transaction.
+            self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
         try:
-            with self._file.faults():
+            with self._faults():
                 self._prepare(facts)
         except BaseException:
             self._base.close()
@@ -143,9 +148,9 @@ class Verdicts:
             return cls(path, facts["graph"], classes_of(facts))
         except sqlite3.OperationalError as error:
             if "no such table" not in str(error):
-                raise unusable(path, error) from error
+                raise _unusable(path, error) from error
         except sqlite3.Error as error:
-            raise unusable(path, error) from error
+            raise _unusable(path, error) from error
         except (KeyError, ValueError, TypeError):
             pass
         raise _foreign(path)
@@ -154,13 +159,15 @@ class Verdicts:
         """Makes the tables or checks those that are there; from here on a commit waits for the disk."""
         if self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # nothing foreign is touched
             self._check(facts)
-        self._file.keep()
-        with self._file.written():
+        self._base.execute("PRAGMA journal_mode = WAL")
+        self._base.execute("PRAGMA synchronous = FULL")
+        with self._written():
             if not self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 answers = ", ".join(f"'{answer}'" for answer in self.answers)
                 for statement in TABLES.format(answers=answers).split(";"):
                     self._base.execute(statement)
             self._base.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+        self._files = self._found()
 
     def _check(self, wanted: dict[str, str]) -> None:
         try:
@@ -189,27 +196,50 @@ class Verdicts:
         if answered:
             self.note = f"{amount(len(answered), 'answer')} of an earlier training on these nodes go on in {self.path}"
 
-    @property
-    def path(self) -> Path:
-        """Where the answers are; another file than at first where that one was replaced while it was open."""
-        return self._file.path
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Does what is within as a whole or not at all, in the file that was opened: what is open outlives its name."""
+        with self._faults():
+            self.check_file()
+            self._base.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._base.execute("ROLLBACK")
+                raise
+            self._base.execute("COMMIT")
+            self.check_file()
 
-    @property
-    def moved(self) -> str:
-        """What became of the file while it was open, a sentence; empty: nothing."""
-        return self._file.note
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Names the file in a fault of it."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise _unusable(self.path, error) from error
 
-    def secure(self) -> None:
-        """Sees to it that all answers are in the file at `path`, whatever was done to it while it was open.
+    def check_file(self) -> None:
+        """Checks that the file at the path is still the one that is open.
 
         Raises:
-            InputError: they cannot be written there.
+            InputError: it was removed or replaced.
         """
-        self._file.secure()
+        if self._files and self._found() != self._files:
+            raise InputError(
+                f"review: {self.path} was removed or replaced while it was open. Put it back with its -wal "
+                "file, or start the review again."
+            )
 
-    @property
-    def _base(self) -> sqlite3.Connection:
-        return self._file.base
+    def _found(self) -> list[tuple[int, int] | None]:
+        """Returns which file lies at each of the base's names, None where there is none."""
+        found = list[tuple[int, int] | None]()
+        for side in SIDES:
+            try:
+                at = os.stat(self.path.with_name(self.path.name + side))
+                found.append((at.st_dev, at.st_ino))
+            except OSError:
+                found.append(None)
+        return found
 
     def say(self, node: str, answer: str) -> int:
         """Saves an answer and returns its number; it is on the disk when this returns.
@@ -221,30 +251,24 @@ class Verdicts:
         if answer not in self.answers:
             raise ValueError(f"review: answer must be one of {', '.join(self.answers)}, got {answer!r}")
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self.secure()
-        with self._file.faults(), self._file.written():
+        with self._written():
             values = "INSERT INTO said (node, answer, time) VALUES (?, ?, ?)"
-            number = int(self._base.execute(values, (node, answer, now)).lastrowid or 0)
-        self.secure()
-        return number
+            return int(self._base.execute(values, (node, answer, now)).lastrowid or 0)
 
     def undo(self, number: int) -> bool:
         """Takes an answer back, where it still is its node's; returns whether it was."""
-        self.secure()
-        with self._file.faults(), self._file.written():
-            done = self._base.execute(UNDO, (number, number)).rowcount
-        self.secure()
-        return done == 1
+        with self._written():
+            return self._base.execute(UNDO, (number, number)).rowcount == 1
 
     def numbered(self, number: int) -> Answer | None:
         """Returns an answer, whether it stands or not; None: there is none of this number."""
-        with self._file.faults():
+        with self._faults():
             row = self._base.execute("SELECT id, node, answer, time FROM said WHERE id = ?", (number,)).fetchone()
         return None if row is None else Answer(*row)
 
     def undone(self, number: int) -> bool:
         """Returns whether an answer was taken back."""
-        with self._file.faults():
+        with self._faults():
             return (
                 self._base.execute("SELECT 1 FROM said WHERE id = ? AND undone = 1", (number,)).fetchone() is not None
             )
@@ -255,7 +279,7 @@ class Verdicts:
         Raises:
             InputError: the file cannot be read any more.
         """
-        with self._file.faults():
+        with self._faults():
             return {row[1]: Answer(*row) for row in self._base.execute(LATEST)}
 
     def close(self) -> None:
@@ -274,6 +298,12 @@ def classes_of(facts: Mapping[str, str]) -> tuple[str, ...]:
     if facts["format"] == OF_CLASSES:
         return tuple(json.loads(facts["classes"]))
     return facts["rest"], facts["rare"]
+
+
+def _unusable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"review: {path} cannot be used as a file of answers: {error}. Repair it, or choose another file with --out."
+    )
 
 
 def _foreign(path: Path) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from calirare.page.against import _alerts, _caveat, _joined, names_tested
+from calirare.page.against import _alerts, _joined, names_tested, rare_caveat
 
 
 def table(nodes, y, alerts, split="test"):
@@ -35,9 +35,9 @@ def metrics(n, judged_on="test"):
 )
 def test_measures_of_the_same_nodes_can_be_held_together(other, nodes, alike):
     same = names_tested(table(["a", "b"], 0, [0, 0])) == names_tested(table(nodes, 0, [0, 0]))
-    assert (_caveat(metrics(20), other, same) == "") == alike
+    assert (rare_caveat(metrics(20), other, same) == "") == alike
 
 
 def test_labels_that_trained_are_the_same_where_as_many_are_judged():
     both = (metrics(20, "leave-one-out") | {"n_judged": n} for n in (20, 48))
-    assert _caveat(*both, False) == ""
+    assert rare_caveat(*both, False) == ""

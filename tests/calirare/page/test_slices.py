@@ -137,9 +137,9 @@ def test_a_table_of_scored_nodes_alone_is_sliced_by_where_they_stand():
     parts = np.where(told < 101, "train", "test")
     y, p = known[told], rng.random(len(told))
     sliced = _sliced(graph, pd.DataFrame({"split": parts, "y": y, "p_rare": p}), None, "")
-    slices = sliced.slices
-    assert not sliced.no_slices
-    assert sliced.judged.startswith("Test nodes")
+    slices = sliced["slices"]
+    assert not sliced["no_slices"]
+    assert sliced["judged"].startswith("Test nodes")
     of_column = [each for each in slices if each.variable == default_names(1)[0]]
     judged = told[parts == "test"]
     assert sum(each.nodes for each in of_column) == len(judged)
