@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.table import Table
 
 from calirare._util.console import Screen
-from calirare._util.errors import InputError
 from calirare._util.measure_tables import detection_table, rare_rows
 from calirare.cli.tables import TableColumns, TableReport, evaluate_table
 from calirare.metrics import BUDGETS
@@ -15,7 +14,7 @@ from calirare.metrics import BUDGETS
 
 def run(
     table: Path,
-    y: list[str] | None = None,
+    y: str = "y",
     p: list[str] | None = None,
     before: list[str] | None = None,
     *,
@@ -33,7 +32,7 @@ def run(
 
     Args:
         table: CSV, TSV or Parquet file.
-        y: columns of the labels; None: y.
+        y: column of the labels.
         p: columns of the probabilities; None: p.
         before: the same columns of an earlier model.
         weights: column of sample weights.
@@ -49,14 +48,7 @@ def run(
     Raises:
         InputError: the file, a column or the folder cannot be used.
     """
-    columns = TableColumns(
-        tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority, tuple(unknown or [])
-    )
-    if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"metrics: the folder {out} cannot be made: {error.strerror or error}") from error
+    columns = TableColumns(y, tuple(p or ["p"]), tuple(before or []), weights, where, minority, tuple(unknown or []))
     budgets = BUDGETS if budget is None else budget
     report = evaluate_table(
         table, columns, out=out, overwrite=overwrite, n_bins=bins, budgets=budgets, threshold=threshold
@@ -70,23 +62,17 @@ def run(
 
 def _print(report: TableReport) -> None:
     """Prints every measure, the rare class's behind the others."""
-    console = Screen(width=None if Screen().is_terminal else 120)
-    states = ["value"] if report.before is None else ["before", "after"]
-    shown = Table()
-    shown.add_column("measure")
-    for state in states:
-        shown.add_column(state, justify="right")
-    models = [report.values] if report.before is None else [report.before, report.values]
-    for name in dict.fromkeys(name for model in models for name in model):
-        shown.add_row(name, *(f"{model[name]:.4f}" if name in model else "" for model in models))
+    console, states = Screen(width=None if Screen().is_terminal else 120), report.measures
+    shown, of_rare = Table(), Table()
+    for table, name in ((shown, "measure"), (of_rare, "P(rare)")):
+        table.add_column(name)
+        for state in states:
+            table.add_column(state, justify="right")
+    for name in dict.fromkeys(name for each in states.values() for name in each.values):
+        shown.add_row(name, *(f"{each.values[name]:.4f}" if name in each.values else "" for each in states.values()))
+    for row in rare_rows([each.p_rare for each in states.values()]):
+        of_rare.add_row(*row)
     console.print(shown, highlight=False)
-    rare = [found for found in (report.rare_before, report.rare) if found is not None]
-    for state, found in zip(states, rare, strict=False):
-        console.print(detection_table(found.detection, "" if state == "value" else state), highlight=False)
-    if rare:
-        of_rare = Table()
-        for name in ("P(rare)", *states):
-            of_rare.add_column(name, justify="right" if name in states else "left")
-        for row in rare_rows([found.p_rare for found in rare]):
-            of_rare.add_row(*row)
-        console.print(of_rare, highlight=False)
+    for state, each in states.items():
+        console.print(detection_table(each.detection, "" if state == "value" else state), highlight=False)
+    console.print(of_rare, highlight=False)

@@ -150,7 +150,7 @@ def class_lead(metrics: dict[str, Any]) -> list[str]:
 
 def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns what the graph and its split are."""
-    graph = metrics["graph"]
+    graph = {"scored_nodes": metrics["graph"]["nodes"]} | metrics["graph"]  # of classes every node is scored
     names = (
         ("nodes", "nodes"),
         ("scored_nodes", "nodes that are scored"),

@@ -82,20 +82,15 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series:
     return values
 
 
-def _coerced(values: pd.Series) -> pd.Series:
-    """Returns values as numbers, not a number where one is none."""
+def numbers(frame: pd.DataFrame, name: str, *, comma: bool = False) -> np.ndarray:
+    """Returns one column of finite numbers, float64 [n]; `comma`: of numbers below 10, one stands before decimals."""
     import pandas as pd
 
-    try:
-        return pd.to_numeric(values, errors="coerce")
-    except OverflowError:  # a whole number beyond any float
-        return pd.to_numeric(values.astype(str), errors="coerce")
-
-
-def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """Returns one column of finite numbers, float64 [n]."""
     values = column(frame, name)
-    found = _coerced(values).to_numpy(dtype=np.float64)
+    text = values.astype(str) if values.dtype.kind == "O" else values  # a whole number beyond any float is text here
+    if comma and values.dtype.kind == "O":
+        text = text.str.replace(COMMA, r"\1.\2", regex=True)
+    found = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
     bad = ~np.isfinite(found)
     if bad.any():
         first = values.iloc[int(bad.argmax())]
@@ -106,31 +101,18 @@ def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
     return found
 
 
-def shares(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """Returns one column of finite numbers, float64 [n], which are below 10: a comma in one stands before decimals."""
-    values = named_column(frame, name)
-    if values.dtype.kind == "O":
-        frame = frame.assign(
-            **{name: values.where(values.isna(), values.astype(str).str.replace(COMMA, r"\1.\2", regex=True))}
-        )
-    return numbers(frame, name)
-
-
-def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool) -> np.ndarray:
-    """Returns columns of probabilities: one of P(minority), float64 [n], or one per class or label, [n, C].
-
-    Rows of several classes must sum to one, those of labels need not.
-    """
-    columns = [shares(frame, name) for name in names]
+def probabilities(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Returns columns of probabilities: one of P(minority), float64 [n], or one per class, [n, C], rows sum to one."""
+    columns = [numbers(frame, name, comma=True) for name in names]
     for name, values in zip(names, columns, strict=True):
         outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
         _refuse(frame, name, values, outside, "lie in [0, 1]", "give probabilities, not logits")
     columns = [np.clip(values, 0, 1) for values in columns]
-    if len(columns) == 1 and not multilabel:
+    if len(columns) == 1:
         return columns[0]
     p = np.stack(columns, 1)
     bad = np.abs(p.sum(1) - 1) > ROW_SUM_SLACK
-    if bad.any() and not multilabel:
+    if bad.any():
         got = f"got {p[int(bad.argmax())].sum():g} in {rows_in_words(frame, bad)}"
         raise InputError(f"columns {listed(names)} must sum to 1 in every row, {got}: give one column per class")
     return p
