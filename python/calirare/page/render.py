@@ -59,7 +59,7 @@ def html_of(
         audit, doubt = _audited(saved, graph)
         other_calibrator = _other_calibrator(saved)
         judge = (None, other_calibrator) if other_calibrator else (audit, doubt)
-        sliced = _sliced(graph, predictions, *judge, many=many, fresh=metrics.get("recalibrated"))
+        sliced = _sliced(graph, predictions, *judge, many=many)
     first_picture = content.pictures(metrics, many)[0][0]
     return template_of("calirare.page", TEMPLATE).render(
         **values,
@@ -130,7 +130,6 @@ def _sliced(
     doubt: str,
     *,
     many: bool = False,
-    fresh: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the slices of the test nodes; without any, of the labels of a rare class as they are judged unseen.
 
@@ -140,12 +139,8 @@ def _sliced(
         audit: of the run's labels; None: there is none by the run's calibrator.
         doubt: why not, a sentence.
         many: whether the run is of many classes.
-        fresh: what its calibrators were fitted on again; None: they were not.
     """
     scored, none = graph.scored_nodes.cpu().numpy(), {"slices": [], "judged": ""}
-    if fresh is not None and not fresh["own_graph"]:
-        why = f"the calibrators were fitted again on labels of {fresh['graph']}, where classes may be in other shares"
-        return none | {"no_slices": why}
     known = predictions["y"] != "" if many else predictions["y"] >= 0
     tested = np.flatnonzero(((predictions["split"] == "test") & known).to_numpy())
     if len(tested):

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calirare._util.errors import FaultsError, InputError
+from calirare._util.errors import InputError
 from calirare.cli.tables import cells as read
 from calirare.graph import find_name
 from calirare.graph.spelling import is_value
 from calirare.graph.tables import ReadLabels, labels_of
+from calirare.graph.tables import Table as RawTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,13 +127,12 @@ def _rare_class(y: np.ndarray, called: list[str], columns: TableColumns) -> tupl
 
 
 def read_labels(
-    frame: pd.DataFrame, name: str, path: Path, unknown: Sequence[str] = (), rare: object = None
+    frame: pd.DataFrame, name: str, path: Path, unknown: Sequence[str] = (), rare: str | None = None
 ) -> ReadLabels:
     """Returns a column of labels, of all rows; arguments as of `labels_of`, whose faults are an InputError."""
-    faults: list[str] = []
-    found = labels_of(read.named_column(frame, name), path, faults, unknown, rare, of="row")
-    if faults:
-        raise FaultsError(faults)
+    table = RawTable(read.named_column(frame, name).to_frame(), path)
+    found = labels_of(table, name, unknown, rare, of="row")
+    table.check()
     return found
 
 
