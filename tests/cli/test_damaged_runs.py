@@ -188,13 +188,6 @@ def test_facts_beside_a_model_that_cannot_be_are_one_sentence(change, message, q
         load(quick_run)
 
 
-def test_files_that_an_earlier_version_did_not_make_are_not_called_lost(quick_run):
-    (quick_run / "predictions.csv").unlink()
-    seal(quick_run)
-    sentence = assert_refused(call("report", "--run", quick_run))
-    assert "written by an earlier version of calirare, which made no predictions.csv: train the run again" in sentence
-
-
 def test_an_audit_of_a_run_that_kept_no_folds_says_why(quick_run, graph_file):
     run = dataclasses.replace(load(quick_run), held_out=None)
     folds = "kept" if run.settings.calibration.folds else "made"

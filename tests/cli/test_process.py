@@ -17,7 +17,6 @@ import pytest
 from calirare import InputError
 from calirare._util import memory, startup
 from calirare.cli import app
-from calirare.cli.explain import as_terminals_write
 from tests.helpers.command import QUICK, call
 
 COMMAND = (sys.executable, "-m", "calirare")
@@ -192,12 +191,6 @@ def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
 def test_a_fault_of_the_system_says_where(error, words, monkeypatch, capsys):
     ends_with(error, monkeypatch)
     assert words in capsys.readouterr().err
-
-
-def test_names_that_the_locale_cannot_read_are_read_as_terminals_write_them():
-    assert as_terminals_write(os.fsencode("ılker").decode("ascii", "surrogateescape")) == "ılker"
-    assert as_terminals_write("ılker") == "ılker"
-    assert as_terminals_write("a\udcff") == "a\udcff"
 
 
 def test_a_limit_that_leaves_too_little_memory_is_refused_with_the_estimate(graph_file, tmp_path, monkeypatch):

@@ -31,13 +31,10 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
         InputError: the folder exists and must not be replaced, is no run or holds something else beside one, is
             written by another process, or cannot be written.
     """
-    made: list[Path] = []
     where = _resolved(path)
     try:
         _check_free(where, path, overwrite)
-        made += [folder for folder in where.parents if not folder.exists()]
-        where.parent.mkdir(parents=True, exist_ok=True)
-        with locked(where, f"run {path}"):
+        with _made(where.parent), locked(where, f"run {path}"):
             _restore(where)
             _check_free(where, path, overwrite)
             with part_folder(where.parent, where.name) as partial, _kept_or_nothing(path):
@@ -50,8 +47,6 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
                 sync(where.parent)
     except OSError as error:
         raise InputError(f"run {path}: the folder cannot be written: {error.strerror or error}") from error
-    finally:
-        _remove_empty(made)
 
 
 @contextmanager
@@ -157,11 +152,17 @@ def _put(partial: Path, where: Path, path: Path, overwrite: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _remove_empty(folders: list[Path]) -> None:
-    """Removes those of the folders that hold nothing, the innermost first."""
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Makes a folder for a while; it and those around it go again where nothing was written into them."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for each in made:
+            with suppress(OSError):
+                each.rmdir()
 
 
 @contextmanager
@@ -179,11 +180,8 @@ def fresh_files(folder: Path, what: str, *, own: bool = False) -> Iterator[Path]
     Raises:
         InputError: a file cannot be written, or is one of those that make a run.
     """
-    made: list[Path] = []
     try:
-        made += [f for f in (folder, *folder.parents) if not f.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        with part_folder(folder) as partial:
+        with _made(folder), part_folder(folder) as partial:
             yield partial
             sync_folder(partial)
             names = sorted(file.name for file in partial.iterdir())
@@ -196,8 +194,6 @@ def fresh_files(folder: Path, what: str, *, own: bool = False) -> Iterator[Path]
             arrived(folder, names)
     except OSError as error:
         raise InputError(f"{what} cannot be written: {error.strerror or error}") from error
-    finally:
-        _remove_empty(made)
 
 
 @contextmanager
@@ -215,21 +211,16 @@ def locked_files(files: list[Path], what: str, *, overwrite: bool) -> Iterator[N
     Raises:
         InputError: another process holds one, one may not be replaced, or the folder cannot be written.
     """
-    folder = files[0].parent
     check_free(files, what, overwrite=overwrite)
-    made = [f for f in (folder, *folder.parents) if not f.exists()]
-    try:
-        with ExitStack() as held:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                for file in files:
-                    held.enter_context(locked(file, f"{what}: {file}"))
-            except OSError as error:
-                raise InputError(f"{what}: {files[0]} cannot be written: {error.strerror or error}") from error
-            check_free(files, what, overwrite=overwrite)  # another process may have written them meanwhile
-            yield
-    finally:
-        _remove_empty(made)
+    with ExitStack() as held:
+        try:
+            held.enter_context(_made(files[0].parent))
+            for file in files:
+                held.enter_context(locked(file, f"{what}: {file}"))
+        except OSError as error:
+            raise InputError(f"{what}: {files[0]} cannot be written: {error.strerror or error}") from error
+        check_free(files, what, overwrite=overwrite)  # another process may have written them meanwhile
+        yield
 
 
 def check_free(paths: Iterable[Path], what: str, *, overwrite: bool) -> None:

@@ -119,13 +119,8 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
     name = changed_file(folder, names)
     if name is not None and name not in listed and RECALIBRATION in listed:
         raise InputError(f"run {folder}: it has no {name}, as it was recalibrated: name the run that it was made of")
-    if name is not None and name not in listed and not (folder / name).exists():
-        raise InputError(
-            f"run {folder}: it was written by an earlier version of calirare, which made no {name}: train the run "
-            "again with its config.yaml"
-        )
     if name is not None and not (folder / name).exists():
-        raise InputError(f"run {folder}: {name} is missing: put the file back, or train again")
+        raise InputError(f"run {folder}: {name} is missing: put the file back, or train again with config.yaml")
     if name is not None:
         raise InputError(
             f"run {folder}: {name} is damaged or was exchanged, it is not the file the run wrote (its checksum is not "

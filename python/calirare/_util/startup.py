@@ -1,4 +1,4 @@
-"""What the command line needs before its imports: what Ctrl-C does meanwhile, and output to few letters (LANG=C).
+"""What the command line needs before its imports: what Ctrl-C does meanwhile.
 
 An exception raised by a signal in the middle of an import ends in a traceback, is swallowed, or aborts inside a C++
 library. Nothing is written to disk before the imports are done, so the process may as well end on the spot.
@@ -6,7 +6,6 @@ library. Nothing is written to disk before the imports are done, so the process 
 
 from __future__ import annotations
 
-import codecs
 import os
 import signal
 import sys
@@ -59,25 +58,3 @@ def occupy_closed_streams() -> None:
 if is_command():
     occupy_closed_streams()
     handle(dict.fromkeys(NAMES, leave))
-
-
-PLAIN = "calirare-plain"  # a name for `errors=` of a stream
-_LEVEL, _UPRIGHT, _BOXES = "\u2500\u2501\u2550\u2574\u2576\u2578\u257a", "\u2502\u2503\u2551", range(0x2500, 0x2580)
-
-
-def plain(letter: str) -> str:
-    """Returns what stands for a letter: lines of tables are drawn with - | +, others are given by their number."""
-    if letter in _LEVEL:
-        return "-"
-    if letter in _UPRIGHT:
-        return "|"
-    return "+" if ord(letter) in _BOXES else letter.encode("ascii", "backslashreplace").decode("ascii")
-
-
-def _handle(error: UnicodeError) -> tuple[str | bytes, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(map(plain, error.object[error.start : error.end])), error.end
-
-
-codecs.register_error(PLAIN, _handle)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from calirare._util.errors import InputError, one_line
-from calirare._util.startup import INTERRUPTED, PLAIN, STOPPED, handle, is_command
+from calirare._util.startup import INTERRUPTED, STOPPED, handle, is_command
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
 from calirare.cli.parser import COMMANDS, parser_of, unknown
@@ -84,7 +84,7 @@ def _stand_alone() -> None:
         if getattr(sys, name) is None:  # closed: what is said goes nowhere
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the process's lifetime
         elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(errors=PLAIN)  # a terminal of a few letters gets lines of tables as it can write them
+            stream.reconfigure(errors="backslashreplace")  # a terminal of a few letters gets the others by number
 
 
 def run(words: list[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from calirare._util.console import Reporter
@@ -62,9 +61,6 @@ def run(
     if groups is not None and group is None:
         raise InputError("explain: --groups is the table of a column to group by: name the column too (--group)")
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
-    node = None if node is None else [as_terminals_write(name) for name in node]
-    class_name = None if class_name is None else as_terminals_write(class_name)
-    by = None if group is None else as_terminals_write(group)
     with Reporter():
         with one_step(READING):
             saved = load(folder)
@@ -76,7 +72,7 @@ def run(
             class_name=class_name,
             top=top,
             labels=max(STORED if labels is None else labels, retrain or 0),
-            group=by if by is None or groups is None else read_groups(groups, by, context.graph),
+            group=group if group is None or groups is None else read_groups(groups, group, context.graph),
         )
         if retrain is not None:
             found = retrained(saved, context.graph, found, retrain)
@@ -95,11 +91,3 @@ def run(
     print(text_of(found) if labels is None else text_of(found, labels=labels), end="")
     for path in [*([] if out is None else [out]), *drawn]:
         print(f"wrote        {path}")
-
-
-def as_terminals_write(name: str) -> str:
-    """Returns a name from the command line as UTF-8, where the locale knows no more than ASCII; no path, any bytes."""
-    try:
-        return os.fsencode(name).decode("utf-8")
-    except UnicodeError:
-        return name

@@ -12,7 +12,7 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare._util.file_locks import locked
 from calirare._util.output import check_free
-from calirare.page import ReviewServer, ReviewSession, Verdicts, export, labels_met, other_nodes
+from calirare.page import ReviewServer, ReviewSession, Verdicts, export, other_nodes
 from calirare.run import load
 
 SUFFIX = ".review.sqlite"
@@ -95,7 +95,7 @@ def _since(verdicts: Verdicts, labels: pd.DataFrame, folder: Path) -> str:
         if now == verdicts.graph:
             return ""
         why = other_nodes(verdicts.graph, now, list(labels["node"]), saved.to_frame()["node"])
-        return f"the labels are of another graph, {why}" if why else labels_met(labels, saved)
+        return f"the labels are of another graph, {why}" if why else ""
     except InputError as error:
         return f"the labels could not be compared with the run's: {error}"
 

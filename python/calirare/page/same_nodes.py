@@ -1,13 +1,10 @@
-"""Whether answers of an earlier training are about the nodes of another one, and what became of these nodes' labels."""
+"""Whether answers of an earlier training are about the nodes of another one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
-
-from calirare._util.amounts import amount
-from calirare.run import SavedRun
 
 EMPTY = "00000000"  # the checksum of no edges
 COUNTING = 10  # whole numbers below so many times the number of nodes are names that another graph may have by chance
@@ -38,43 +35,6 @@ def other_nodes(before: str, now: str, answered: Collection[str], names: pd.Seri
     if 2 * len(gone) > len(answered):
         return f"{len(gone):,} of its {len(set(answered)):,} nodes are not the run's"
     return ""
-
-
-def labels_met(rows: pd.DataFrame, saved: SavedRun) -> str:
-    """Returns a note of exported labels whose nodes have another label in a run's data by now; empty: none has.
-
-    Args:
-        rows: node and label, names of either as they are in the data.
-        saved: the run.
-
-    Raises:
-        InputError: the run's predictions are missing or damaged.
-    """
-    found = _labels_of(saved)
-    other = [
-        (node, label) for node, label in zip(rows["node"], rows["label"], strict=True) if _other(found, node, label)
-    ]
-    if not other:
-        return ""
-    node, label = other[0]
-    nodes, first = amount(len(other), "node"), f"first {node!r}: {found[node]!r} in the data, {label!r} answered"
-    return (
-        f"the run's data have another label of {nodes} than was answered ({first}), and `calirare update` takes the "
-        "answer: remove rows whose label of the data is right"
-    )
-
-
-def _labels_of(saved: SavedRun) -> dict[str, str]:
-    table, names = saved.to_frame(), saved.scorer.class_names
-    if not saved.settings.many:
-        table = table[table["y"].isin((0, 1))]
-        table = table.assign(y=[names[int(y)] for y in table["y"]])
-    known = table[table["y"] != ""]
-    return dict(zip(known["node"].astype(str), known["y"], strict=True))
-
-
-def _other(found: Mapping[str, str], node: str, label: str) -> bool:
-    return found.get(node, label) != label
 
 
 def classes_told(before: Sequence[str], now: Sequence[str]) -> str:

@@ -112,8 +112,5 @@ def count_distribution(p: NumpyArray) -> NumpyArray:
 def _holm(chances: NumpyArray) -> NumpyArray:
     """Returns which hypotheses fall at `LEVEL` for all together."""
     order, flags = np.argsort(chances), np.zeros(len(chances), dtype=bool)
-    for rank, i in enumerate(order):
-        if chances[i] > LEVEL / (len(chances) - rank):
-            break
-        flags[i] = True
+    flags[order] = np.logical_and.accumulate(chances[order] <= LEVEL / np.arange(len(chances), 0, -1))
     return flags

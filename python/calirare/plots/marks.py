@@ -7,14 +7,13 @@ cannot be of another one.
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 KEY = "calirare marks 1"  # of the chunk, with the number of its format
 MOST = 25  # points of a curve that can be pointed at one by one
 CROWDED = 3  # times as narrow as on the average a point's strip may be
-PANELS, POINTS, LETTERS = 40, 100, 1000  # more than any picture of ours has: a file may be another's
 PLACES = 4  # decimals of a share of a picture that is some 2,000 pixels wide
 
 
@@ -131,22 +129,13 @@ def read_marks(path: Path) -> tuple[Marks, ...]:
     try:
         with Image.open(path, formats=("PNG",)) as image:
             stored = image.info.get(KEY)
-        return tuple(_marks(each) for each in json.loads(stored)[:PANELS]) if isinstance(stored, str) else ()
+        return tuple(_marks(each) for each in json.loads(stored)) if isinstance(stored, str) else ()
     except (OSError, ValueError, LookupError, TypeError, SyntaxError, struct.error, RecursionError):
         return ()
 
 
-def _marks(values: dict[str, object]) -> Marks:
+def _marks(values: dict[str, Any]) -> Marks:
     """Returns a panel as a file has it; an error of one of several kinds where it is no panel."""
-    title, box, points = values["title"], values["box"], values["points"]
-    if not (isinstance(title, str) and isinstance(box, list) and isinstance(points, list)):
-        raise TypeError("a panel has a title, a box and points")
-    left, top, right, bottom = map(_share, box)
-    marks = (Mark(_share(x), _share(y), str(words)[:LETTERS]) for x, y, words in points[:POINTS])
-    return Marks(title[:LETTERS], (left, top, right, bottom), tuple(sorted(marks, key=lambda mark: mark.x)))
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0 <= value <= 1:
-        raise ValueError("a place is a share of the picture")
-    return float(value)
+    left, top, right, bottom = map(float, values["box"])
+    points = [Mark(float(x), float(y), str(words)) for x, y, words in values["points"]]
+    return Marks(str(values["title"]), (left, top, right, bottom), tuple(sorted(points, key=lambda mark: mark.x)))
