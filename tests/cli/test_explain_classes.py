@@ -101,28 +101,13 @@ def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
     assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["explain_n3.png", "explain_n4.png"]
 
 
-def test_labels_are_left_out_by_whole_new_runs_too(run, tmp_path):
-    name = pd.read_csv(run / "predictions.csv")["node"][3]
-    said = call("explain", "--run", run, "--node", name, "--class", "ring, big", "--retrain", 1, "--json")
-    assert said.code == 0, said.err
-    strongest = json.loads(said.out)["explanations"][0]["labels"][0]
-    pd.DataFrame({"node": [strongest["name"]]}).to_csv(tmp_path / "gone.csv", index=False)
-    forgot = call("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "new")
-    assert forgot.code == 0, forgot.err
-    table = pd.read_csv(tmp_path / "new" / "predictions.csv").set_index("node")
-    assert strongest["retrained"] == pytest.approx(table.loc[name, "p_ring, big"], abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["--node", "n3", "--class", "fraud"], "the run has no class 'fraud': its classes are"),
         (["--node", "n3", "--class", "fraud"], "card, loan and 'ring, big'"),
         (["--top", "3"], "--top is of a class: name one (--class)"),
         (["--top", "0", "--class", "loan"], "--top must be at least 1"),
-        (["--node", "nobody"], "has no node nobody"),
         ([], "task classes"),
-        (["--node", "n3", "--top", "2", "--class", "loan"], "not both"),
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):

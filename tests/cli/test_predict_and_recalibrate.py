@@ -193,10 +193,6 @@ def test_a_recalibrated_run_has_the_labels_of_an_update_and_no_tables(run, later
     assert "it has no metrics.json, as it was recalibrated: name the run that it was made of" in said
 
 
-def _or_nothing(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
-
-
 def test_of_the_runs_own_graph_only_labels_that_did_not_train_count(run, graph_file, tmp_path):
     said = call("recalibrate", "--run", run, "--graph", graph_file, "--out", tmp_path / "new")
     assert said.code == 0, said.err

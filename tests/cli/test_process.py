@@ -153,46 +153,6 @@ def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
     assert startup.is_command() == ours
 
 
-def ends_with(error, monkeypatch):
-    """Runs a command that fails."""
-
-    def fails(words):
-        raise error
-
-    monkeypatch.setattr(app, "run", fails)
-    with pytest.raises(SystemExit) as end:
-        app.main()
-    assert end.value.code == 1
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:113] DefaultCPUAllocator: can't allocate memory: you tried"),
-        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-        ImportError("_slsqplib.cpython-311-x86_64-linux-gnu.so: failed to map segment from shared object"),
-    ],
-)
-def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
-    ends_with(error, monkeypatch)
-    err = capsys.readouterr().err
-    assert err.startswith("calirare: memory ran out, and what was there before is unchanged: ")
-    assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full, so the output could not be printed"),
-        (PermissionError(errno.EACCES, "Permission denied", "r/a.html"), "r/a.html: Permission denied: see who may"),
-    ],
-)
-def test_a_fault_of_the_system_says_where(error, words, monkeypatch, capsys):
-    ends_with(error, monkeypatch)
-    assert words in capsys.readouterr().err
-
-
 def test_a_limit_that_leaves_too_little_memory_is_refused_with_the_estimate(graph_file, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "bytes_left", lambda: 10**7)  # as `ulimit -v` or a container would
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
@@ -260,6 +220,15 @@ def test_a_run_whose_signal_was_dropped_leaves_nothing_either(number, code, grap
     assert not startup.STOPPED, "what comes next is not stopped"
 
 
+MEMORY = "calirare: memory ran out, and what was there before is unchanged: "
+OUT_OF_MEMORY = (
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:113] DefaultCPUAllocator: can't allocate memory: you tried"),
+    RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ImportError("_slsqplib.cpython-311-x86_64-linux-gnu.so: failed to map segment from shared object"),
+)
+
+
 @pytest.mark.parametrize(
     ("number", "error", "code", "said"),
     [
@@ -267,10 +236,13 @@ def test_a_run_whose_signal_was_dropped_leaves_nothing_either(number, code, grap
         (signal.SIGTERM, InputError("model.safetensors is damaged"), 143, ""),
         (signal.SIGINT, InputError("model.safetensors is damaged"), 130, "calirare: interrupted\n"),
         (None, ValueError("of ours"), 1, "of ours"),
+        *((None, error, 1, MEMORY) for error in OUT_OF_MEMORY),
+        (None, OSError(errno.ENOSPC, "No space left on device"), 1, "the disk is full, so the output could not be"),
+        (None, PermissionError(errno.EACCES, "Permission denied", "r/a.html"), 1, "r/a.html: Permission denied: see"),
         (None, InputError("is damaged"), 2, "calirare: is damaged\n"),
     ],
 )
-def test_an_error_that_a_signal_became_ends_as_the_signal_does(number, error, code, said, monkeypatch, capsys):
+def test_an_error_is_one_line_and_ends_as_the_signal_that_became_it(number, error, code, said, monkeypatch, capsys):
     """As within a C library, that makes an error of its own of whatever is raised while it works."""
 
     def fails(words):
@@ -285,3 +257,4 @@ def test_an_error_that_a_signal_became_ends_as_the_signal_does(number, error, co
     assert end.value.code == code
     err = capsys.readouterr().err
     assert said in err if said else err == ""
+    assert len(err.splitlines()) <= 1

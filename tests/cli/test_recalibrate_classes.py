@@ -18,8 +18,7 @@ from calirare.calibration import PriorPlattCalibrator
 from calirare.metrics import nll
 from calirare.run import SavedRun, recalibrated
 from tests.helpers.classes import NAMES, SHARES, SHIFTED, blocks, file_of, without_pictures
-from tests.helpers.command import QUICK, assert_refused, call
-from tests.helpers.tasks import rare_task
+from tests.helpers.command import assert_refused, call
 
 P = [f"p_{name}" for name in NAMES]
 TABLES = {"metrics.json", "predictions.csv", "predictions.parquet", "review.csv", "reliability.png", "classes.png"}
@@ -200,20 +199,3 @@ def test_what_cannot_tell_is_refused(run, own, tmp_path):
     said = call("recalibrate", "--run", tmp_path / "bare", "--graph", fresh, "--out", tmp_path / "new")
     assert "has no calibrator, its method is uncalibrated" in assert_refused(said)
     assert not (tmp_path / "new").exists()
-
-
-def test_a_table_of_labels_serves_two_classes_too(graph_file, tmp_path):
-    train = ("--model", "gcn", "--map", "prior", *QUICK[2:], "--out", tmp_path / "run")
-    assert call("train", "--dataset", graph_file, *train).code == 0
-    saved = calirare.load(tmp_path / "run")
-    graph = rare_task()
-    nodes = sorted(set(range(260)) - set(saved.fit.nodes.tolist()))
-    rows = pd.DataFrame({"node": nodes, "label": graph.y[nodes].tolist()})
-    rows.to_csv(tmp_path / "new.csv", index=False)
-    for out, how in (("one", ("--labels", tmp_path / "new.csv")), ("two", ("--graph", graph_file))):
-        said = call("recalibrate", "--run", tmp_path / "run", *how, "--out", tmp_path / out)
-        assert said.code == 0, said.err
-        assert said.out.startswith(f"{len(nodes)} fresh labels, ")
-    one, two = told(tmp_path / "one"), told(tmp_path / "two")
-    assert [one[key]["log_loss"] for key in ("before", "after")] == [two[k]["log_loss"] for k in ("before", "after")]
-    assert calirare.load(tmp_path / "one").scorer.calibrators.keys() == {"balanced", "population"}

@@ -10,7 +10,6 @@ from PIL import Image
 
 from tests.helpers.browser import NONE, browser
 from tests.helpers.command import call
-from tests.helpers.hostile import HOSTILE
 from tests.helpers.pointing import opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(browser() is None, reason=NONE)]
@@ -139,19 +138,6 @@ def test_it_is_not_printed_and_nothing_needs_a_script(tab, page):
     assert tab.value(TOLD) == []
     assert "Point at it" not in tab.value("document.body.innerText")
     tab.ask("Emulation.setEmulatedMedia", media="")
-
-
-def test_hostile_names_are_words(page, tab):
-    tab.show(page, *DESK)
-    tab.value(OPEN)
-    assert tab.value('document.querySelectorAll("img[src=x], [onerror]").length') == 0
-    titles = tab.value(
-        'Array.from(document.querySelectorAll("[role=radiogroup]"), (e) => e.getAttribute("aria-label"))'
-    )
-    assert any(HOSTILE[1] in title for title in titles)
-    tab.point(*tab.value(SEEN % (next(i for i, title in enumerate(titles) if HOSTILE[1] in title), 0)))
-    (told,) = tab.value(TOLD)
-    assert told["words"].startswith(f"P({HOSTILE[1]}) ")
 
 
 def test_a_picture_that_tells_nothing_is_a_picture(hostile_run, tmp_path):

@@ -218,7 +218,7 @@ def class_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def together(reports: list[dict[str, Any]], digits: int) -> Iterator[list[str]]:
-    """Yields label and values of each measure of all classes, with noise floors where every report has them."""
+    """Yields label and values of each measure of all classes, with its value under perfect calibration where it is known."""
     for key, label in TOGETHER:
         floor = f"{key}_noise_floor"
         floors = all(floor in report for report in reports)

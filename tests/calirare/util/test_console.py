@@ -103,12 +103,6 @@ def test_a_part_has_a_bar_while_it_lasts():
     assert "boosting" not in stream.getvalue()[before:], "nothing is left of it"
 
 
-def test_nobody_hears_of_parts_when_the_reporter_has_gone():
-    _, reporter = piped(lambda reporter: None)
-    report_step("part", 0, 4)
-    assert reporter._began == {}
-
-
 def test_items_are_told_before_they_are_worked_on_and_at_the_end():
     heard = []
     with step_listener(lambda *step: heard.append(step)):

@@ -12,6 +12,8 @@ from calirare._util.errors import InputError
 from calirare.cli.tables import TableColumns, evaluate_table, load_table
 from tests.helpers.command import call
 
+BINNED = ("ece", "mce", "classwise_ece", "macro_ace")
+
 
 @pytest.fixture
 def frame() -> pd.DataFrame:
@@ -79,6 +81,9 @@ def test_writes_numbers_and_pictures(frame, tmp_path):
     content = json.loads((tmp_path / "metrics.json").read_text())
     assert content == json.loads(json.dumps(report.content()))
     assert list(content) == list(report.measures) == ["before", "after"]
+    for each in report.measures.values():
+        names = list(each.values)
+        assert [names[names.index(n) + 1] for n in BINNED] == [f"{n}_noise_floor" for n in BINNED]
     test_rows = frame[frame["split"] == "test"]
     assert report.values["ece"] == metrics.ece(test_rows["y"].to_numpy(), test_rows["p"].to_numpy())
     assert report.measures["before"].values["ece"] == metrics.ece(test_rows["y"].to_numpy(), test_rows["q"].to_numpy())
