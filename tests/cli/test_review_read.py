@@ -11,9 +11,8 @@ import pytest
 from calirare._util.amounts import LONGEST_NAME, shortened
 from calirare._util.pages import harmless, short_words
 from calirare.explain import draw
-from calirare.page import RARE, SKIP, UNSURE, ReviewSession, Verdicts
+from calirare.page import RARE, SKIP, UNSURE
 from calirare.page.review_session import _narrow, keys_of
-from calirare.run import load
 from tests.cli.test_review import FORM, answers, ask, post, served
 from tests.helpers.browser import NONE, browser, run
 
@@ -57,20 +56,6 @@ def test_a_button_is_called_as_its_answer_and_its_key_is_told_apart(server):
         ("S 4", "skip"),
     ]
     assert "<kbd>" not in text
-
-
-def test_classes_called_as_our_own_buttons_are_told_apart(trained_quickly, tmp_path):
-    saved = load(trained_quickly)
-    with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
-        object.__setattr__(saved.scorer, "class_names", ("skip", "Unsure"))
-        text = ReviewSession(saved, verdicts, None, "it is gone").page(None, "n")
-        assert "0 Unsure, 0 skip, 0 unsure: no class" in text
-        session = ReviewSession(saved, verdicts, None, "it is gone")
-        text = session.page(session.cases[0], "n")
-    buttons = [
-        re.sub("<.*?>", "", word).split(maxsplit=1)[1] for word in re.findall(r"<button class.*?</button>", text)
-    ]
-    assert buttons == ["Unsure", "skip", "unsure: no class", "skip: later"]
 
 
 def test_the_title_names_the_node_and_what_was_saved_is_told_once(server):

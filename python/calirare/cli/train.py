@@ -109,8 +109,6 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
     with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
         graph = settings.data.load(settings.seed)
         reporter.say(str(graph))
-        if settings.loo.name == "retrain":
-            reporter.say(_warning(graph, settings))
         outcome = train(graph, settings, report=reporter, streaming=streaming)
         notes = outcome.metrics["notes"]
         if held and held[0].resumed:
@@ -125,18 +123,6 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
     for evaluator in held:
         evaluator.finish()
     return outcome
-
-
-def _warning(graph: Graph, settings: Settings) -> str:
-    """Returns what a user should know before every label's network is trained again."""
-    split = graph.split
-    assert split is not None
-    m = split.train.numel() + (split.val.numel() if settings.method == "jackknife" else 0)
-    m = min(m, getattr(settings.loo, "n_models", None) or m)
-    return (
-        f"note: loo.method retrain trains the network again without each of {m:,} labels, in seconds to minutes "
-        "each; `calirare study loo-check` does so for 30 labels of a run that was trained with another method"
-    )
 
 
 def _log(reporter: Reporter, outcome: Outcome, seconds: float) -> None:

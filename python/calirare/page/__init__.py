@@ -3,8 +3,7 @@
 from calirare.page.drift import Elsewhere, read_elsewhere
 from calirare.page.render import html_of
 from calirare.page.review_session import Case, ReviewSession
-from calirare.page.same_nodes import other_nodes
 from calirare.page.server import ReviewServer
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import Variable, variables_of
-from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts, export
+from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts, export, other_nodes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from calirare._util.amounts import amount, class_words
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, rare_rows
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
-from calirare.page.picture import picture_of
+from calirare.plots import Marks, read_marks
 from calirare.run import TOGETHER, Choice, SavedRun
 
 ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
@@ -218,7 +220,7 @@ def class_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def together(reports: list[dict[str, Any]], digits: int) -> Iterator[list[str]]:
-    """Yields label and values of each measure of all classes, with its value under perfect calibration where it is known."""
+    """Yields label and values of each measure of all classes, with its value under perfect calibration if known."""
     for key, label in TOGETHER:
         floor = f"{key}_noise_floor"
         floors = all(floor in report for report in reports)
@@ -343,3 +345,27 @@ def side_of(reports: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
 def class_side(metrics: dict[str, Any]) -> str:
     """Returns what predictions.csv of a run of classes is calibrated for: its target, or without a calibrator "raw"."""
     return metrics["target"] if metrics["target"] in metrics["report"] else "raw"
+
+
+class Picture(NamedTuple):
+    """A picture on a page.
+
+    Attributes:
+        words: what it shows.
+        address: that holds the file itself; None where there is none.
+        wide: whether it is of several panels, which a phone shows side by side all the same.
+        marks: of its panels, what they tell whoever points at them.
+    """
+
+    words: str
+    address: str | None
+    wide: bool
+    marks: tuple[Marks, ...]
+
+
+def picture_of(path: Path, words: str, wide: bool = True) -> Picture:
+    """Returns a picture of a run, arguments as the attributes; the address of a missing one is None."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return Picture(words, None, wide, ())
+    address = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+    return Picture(words, address, wide, read_marks(path))

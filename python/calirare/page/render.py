@@ -16,7 +16,6 @@ from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
 from calirare.page.drift import Elsewhere
-from calirare.page.picture import picture_of
 from calirare.page.slices import FEWEST, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
@@ -69,7 +68,7 @@ def html_of(
         config=read_text(saved.folder / "config.yaml"),
         versions=_versions_of(saved),
         against=None if other is None else against(saved, metrics, predictions, other),
-        other_picture=None if other is None else picture_of(other.folder / first_picture, ""),
+        other_picture=None if other is None else content.picture_of(other.folder / first_picture, ""),
         elsewhere=elsewhere,
         flagged=[each for each in sliced["slices"] if each.flag],
         most=MANY,

@@ -32,7 +32,6 @@ from calirare.run import SavedRun
 
 TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
-OWN = {UNSURE: "no class", SKIP: "later"}  # what our buttons say more, where a class is called as they are
 FEW = 4  # answers that stand in one row
 Values = dict[str, Any]
 Facts = tuple[float, str | None, str, str]  # of a `Case`: p, label, what and more
@@ -148,8 +147,6 @@ class ReviewSession:
         self.verdicts, self.why_not = verdicts, why_not
         self.class_names, self.name = saved.scorer.class_names, saved.folder.resolve().name
         self.words = {a: class_words(n) for a, n in zip(verdicts.answers, self.class_names, strict=False)}
-        taken = {name.casefold() for name in self.words.values()}
-        self._own = {answer: f"{answer}: {what}" if answer in taken else answer for answer, what in OWN.items()}
         self.what = None if many else f"P({self.words[RARE]})"
         self.keys = keys_of(self.words) if many else KEYS
         self._saved, self._make = saved, explainer
@@ -184,7 +181,7 @@ class ReviewSession:
         told = [answer for answer in self.keys if answer in self.words and (self.what or counts[answer])]
         parts = [
             *(f"{counts[answer]} {self.words[answer]}" for answer in told),
-            f"{counts[UNSURE]} {self._own[UNSURE]}",
+            f"{counts[UNSURE]} {UNSURE}",
         ]
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
@@ -308,7 +305,7 @@ class ReviewSession:
         return {SKIP: "skipped"}.get(said.answer, self._words_of(said.answer))
 
     def _words_of(self, answer: str) -> str:
-        return self.words.get(answer) or self._own[answer]
+        return self.words.get(answer, answer)
 
 
 def _when(said: Answer) -> str:

@@ -23,7 +23,6 @@ from calirare.page.verdicts import SKIP, csv_of, labels_of
 HOST = "127.0.0.1"
 MOST = 4096  # bytes of an answer
 DRAINED = 1 << 16  # bytes read of a request that is refused, so that the refusal arrives
-LONGEST = 512  # characters of an address
 SECONDS = 10.0  # of silence, after which a connection is closed
 PLAIN, PAGE, TABLE = "text/plain; charset=utf-8", "text/html; charset=utf-8", "text/csv; charset=utf-8"
 PICTURE, PLAIN_ALONE = "image/png", "text/plain"
@@ -117,8 +116,6 @@ class _Handler(BaseHTTPRequestHandler):
         hosts, own = self.headers.get_all("Host") or [], self._hosts()
         if len(hosts) != 1 or hosts[0].strip().lower() not in own:
             raise RefusedError(HTTPStatus.FORBIDDEN, "this page is only for this machine: open the address as printed")
-        if len(self.path) > LONGEST:
-            raise RefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, "the address is too long")
         _, token, rest = (*self.path.split("/", 2), "", "")[:3]
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
             raise RefusedError(HTTPStatus.FORBIDDEN, "the address lacks the review's token: open it as printed")

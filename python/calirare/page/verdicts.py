@@ -10,7 +10,7 @@ import datetime
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,12 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.run_files import LIST
-from calirare.page.same_nodes import classes_told, other_nodes
 from calirare.run import NO_LABEL, UNKNOWN, inert
 
 RARE, REST, UNSURE, SKIP = "rare", "rest", "unsure", "skip"
 SIDES = ("", "-wal", "-shm")  # SQLite's files of one base: the newest answers are in the second
+EMPTY = "00000000"  # the checksum of no edges
+COUNTING = 10  # whole numbers below so many times the number of nodes are names that another graph may have by chance
 FORMAT, OF_CLASSES = "calirare review 1", "calirare review of classes 1"
 TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -338,3 +339,40 @@ def export(answers: Mapping[str, Answer], class_names: Sequence[str], path: Path
     with fresh_files(path.parent, f"review: {path}") as partial:
         (partial / path.name).write_text(csv_of(labels), encoding="utf-8", newline="")
     return labels
+
+
+def same_edges(before: str, now: str) -> bool:
+    """Returns whether two graphs' `fingerprint` tell of the same edges; without edges also of the same features."""
+    old, new = before.split("-"), now.split("-")  # of edges indptr, indices and values, then features
+    return old[:2] == new[:2] and (old[1:2] != [EMPTY] or old[3:4] == new[3:4])
+
+
+def other_nodes(before: str, now: str, answered: Collection[str], names: pd.Series) -> str:
+    """Returns why nodes that were answered are not those of a run trained since, a clause; empty: they are.
+
+    A name is the same node, whatever its label, features and edges are now. A number that merely counts, as nodes
+    without names have it, is the same node where the edges are the same ones.
+
+    Args:
+        before: checksum of the graph that the answers are about.
+        now: checksum of the run's graph.
+        answered: names of the nodes with an answer.
+        names: of the run's nodes, as `predictions.csv` has them.
+    """
+    counted = names.dtype.kind in "iu" and len(names) > 0 and names.max() < COUNTING * len(names)
+    if counted and not same_edges(before, now):
+        return "its edges are not the run's, so that a node's number may be another node's"
+    gone = set(answered) - set(names.astype(str))
+    if 2 * len(gone) > len(answered):
+        return f"{len(gone):,} of its {len(set(answered)):,} nodes are not the run's"
+    return ""
+
+
+def classes_told(before: Sequence[str], now: Sequence[str]) -> str:
+    """Returns how the classes of two runs differ, a clause."""
+    return f"the classes {_named(before)}, and the run's are {_named(now)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:4])
+    return f"{shown}, .." if len(names) > 4 else shown

@@ -55,14 +55,11 @@ def interval_diagram(
     check_order(name, to_tensor(name, "y_true", y_true), to_tensor(name, "p", p))
     scores = as_scores(name, "p", p).detach().cpu().double().numpy()
     y = as_integers(name, "y_true", y_true, torch.device("cpu"), None).numpy()
-    low, high = (
-        to_tensor(name, which, values).detach().cpu().double().numpy()
-        for which, values in (("lower", lower), ("upper", upper))
-    )
+    low, high = (to_tensor(name, "ends", ends).detach().cpu().double().numpy() for ends in (lower, upper))
     for which, values in (("lower", low), ("upper", high), ("y_true", y)):
         if values.shape != scores.shape:
             raise ValueError(f"{name}: {which} must have shape {scores.shape}, got {values.shape}")
-    if not (low <= high).all() or not np.isfinite(low).all() or not np.isfinite(high).all():
+    if not (low <= high).all() or not np.isfinite(low + high).all():
         raise ValueError(f"{name}: lower and upper must be finite with lower <= upper, got other values")
     order = np.argsort(scores, kind="stable")
     if len(order) > max_nodes:
@@ -71,13 +68,10 @@ def interval_diagram(
     axes = figure.add_subplot(figure.add_gridspec(1, 1, left=0.095, right=0.985, bottom=0.13, top=0.92)[0])
     _draw_intervals(axes, low[order], high[order], scores[order], y[order] == minority, class_names)
     shown, total = len(order), len(scores)
-    note = (
-        f"all {amount(total, 'node')}"
-        if shown == total
-        else f"{shown:,} of {total:,} nodes, evenly spaced by probability"
-    )
-    left_out = "" if shown == total else f"; {total - shown:,} left out"
-    axes.set_xlabel(f"node, sorted by probability ({note}{left_out})")
+    note = f"all {amount(total, 'node')}"
+    if shown < total:
+        note = f"{shown:,} of {total:,} nodes, evenly spaced by probability; {total - shown:,} left out"
+    axes.set_xlabel(f"node, sorted by probability ({note})")
     axes.set_ylabel(f"P({class_names[1]})")
     axes.set_title(title or "Jackknife intervals")
     axes.legend(loc="upper left", fontsize=8)
@@ -85,20 +79,15 @@ def interval_diagram(
 
 
 def _draw_intervals(
-    axes: Axes,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    probability: np.ndarray,
-    rare: np.ndarray,
-    class_names: tuple[str, str],
+    axes: Axes, lower: np.ndarray, upper: np.ndarray, p: np.ndarray, rare: np.ndarray, class_names: tuple[str, str]
 ) -> None:
-    position = np.arange(len(probability))
+    position = np.arange(len(p))
     styles: tuple[tuple[np.ndarray, str, dict[str, Any], str], ...] = (
         (~rare, LIGHT, {"marker": "o", "facecolor": "white"}, class_names[0]),
         (rare, DARK, {"marker": "D", "facecolor": DARK}, class_names[1]),
     )
     for layer, (members, colour, marker, name) in enumerate(styles):
-        where, inside = position[members], probability[members]
+        where, inside = position[members], p[members]
         axes.vlines(where, lower[members], upper[members], color=colour, linewidth=1.3, zorder=2 + layer)
         label = f"{name} ({int(members.sum()):,} shown)"
         axes.scatter(where, inside, s=11, edgecolor=colour, linewidth=0.8, label=label, zorder=4 + layer, **marker)

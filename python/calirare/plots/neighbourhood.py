@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calirare._util.errors import printable
+from calirare._util.errors import without_middle
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
 
@@ -156,9 +156,8 @@ def _legend(axes: Axes, of: str, rest: str) -> None:
 
 
 def _short(name: str) -> str:
-    """Returns a name that fits, its middle left out where it is too long."""
-    name = printable(name)
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 7]}..{name[-5:]}"
+    """Returns a name that fits."""
+    return without_middle(name, LONGEST)
 
 
 def _paper() -> dict[str, Any]:
