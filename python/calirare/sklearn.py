@@ -24,22 +24,10 @@ from calirare.calibration import Target
 from calirare.datasets import Task
 from calirare.graph import Graph, Split, check_graph
 from calirare.graph.arrays import as_array, as_features
-from calirare.graph.features import scale_note
 from calirare.leave_one_out import LeaveOneOutMethod, LogitMap
-from calirare.models import DETECTORS
 from calirare.run import Scorer, Settings, ignored_settings, train
 from calirare_ext import Csr
 
-UNSCALED = (
-    None,
-    "auto",
-    "row",
-    "none",
-)  # scales that leave columns of a sparse table in the proportions that they have
-SPARSE = (
-    "sparse columns are not scaled, and some are 1,000 times as large as others, which can spoil the model: scale them "
-    "(sklearn.preprocessing.MaxAbsScaler keeps them sparse) or give a dense X"
-)
 DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 CELL = 30  # characters of a cell in a message
 LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves to the rest
@@ -183,7 +171,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             trusted=True,
         )
         settings = self._settings("classes" if len(counts) > 2 else "rare")
-        for note in [*ignored_settings(settings), *self._unscaled(graph)]:
+        for note in ignored_settings(settings):
             warnings.warn(f"GraphClassifier: {note}", UserWarning, stacklevel=2)
         self.outcome_ = train(graph, settings)
         self.classes_, self._order = classes, order
@@ -227,13 +215,6 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         z = cast(LogitMap, calibrator).calibrated_logits(logits.double())
         z[:, 1] += self._shift
         return z[:, self._order]
-
-    def _unscaled(self, graph: Graph) -> list[str]:
-        """Returns what to say of a sparse table whose columns, which are not scaled one by one, differ in size."""
-        by_order = self.model in DETECTORS and DETECTORS[self.model].by_order
-        if self.graph is not None or by_order or self.scale not in UNSCALED or not isinstance(graph.x, Csr):
-            return []
-        return [SPARSE] if scale_note(graph) else []
 
     def _prior_shift(self, rare: int, n: int) -> float:
         """Returns what the log-odds of a table's rarer class are raised by, as of `n` rows `rare` are of it.

@@ -171,7 +171,7 @@ def print_reports(title: str, sides: dict[str, dict[str, float]]) -> None:
     """Prints one row per measure, one column per side, with the noise floors where they are known."""
     from rich.table import Table
 
-    from calirare._util.console import Screen
+    from calirare._util.console import screen
 
     table = Table(title=title, title_justify="left")
     table.add_column("measure")
@@ -184,7 +184,7 @@ def print_reports(title: str, sides: dict[str, dict[str, float]]) -> None:
                 for report in sides.values()
             ]
             table.add_row(name.replace("_", " "), *cells)
-    Screen(width=None if Screen().is_terminal else 110).print(table, highlight=False)
+    screen(110).print(table)
 
 
 def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:

@@ -7,8 +7,6 @@ import datetime
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
-from sklearn.preprocessing import MaxAbsScaler
 
 from calirare._util.errors import LONGEST, InputError
 from calirare.sklearn import GraphClassifier
@@ -60,22 +58,6 @@ def test_numbers_in_any_dress_are_taken():
     plain = pd.DataFrame({"a": [*draw[:-1], np.nan], "b": [*map(float, range(N - 1)), np.nan], "c": Y.astype(float)})
     want = quick().fit(plain, Y).predict_proba(plain)
     assert_alike(quick().fit(dressed, Y).predict_proba(dressed), want)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_sparse_columns_of_other_sizes_are_warned_of(sign, recwarn):
-    x = np.random.default_rng(0).normal(size=(N, 3)) * (np.arange(3 * N).reshape(N, 3) % 4 > 0)
-    x = np.abs(x) if sign > 0 else x
-    other = scipy.sparse.csr_array(x * [1, 1e-4, 1])
-    with pytest.warns(UserWarning, match="sparse columns are not scaled, and some are 1,000 times as large") as said:
-        quick().fit(other, Y)
-    assert len(said) == 1
-    recwarn.clear()
-    quick().fit(scipy.sparse.csr_array(x), Y)
-    quick().fit(other.toarray(), Y)  # each by what it holds
-    quick().fit(MaxAbsScaler().fit_transform(other), Y)
-    GraphClassifier(model="trees").fit(other, Y)
-    assert not recwarn.list
 
 
 def test_rows_to_predict_are_checked_too():

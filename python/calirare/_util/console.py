@@ -27,6 +27,12 @@ class Screen(Console):
         raise BrokenPipeError
 
 
+def screen(piped: int) -> Screen:
+    """Returns a console as wide as the terminal, or of so many columns where there is none."""
+    plain = Screen(markup=False, emoji=False, highlight=False)
+    return plain if plain.is_terminal else Screen(width=piped, markup=False, emoji=False, highlight=False)
+
+
 class Reporter:
     """Shows stages and keeps the lines for `log.txt`. Everything goes to stderr; results go to stdout.
 

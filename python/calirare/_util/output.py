@@ -31,13 +31,14 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
         InputError: the folder exists and must not be replaced, is no run or holds something else beside one, is
             written by another process, or cannot be written.
     """
-    where = _resolved(path)
+    where, begun = _resolved(path), False
     try:
         _check_free(where, path, overwrite)
         with _made(where.parent), locked(where, f"run {path}"):
             _restore(where)
             _check_free(where, path, overwrite)
-            with part_folder(where.parent, where.name) as partial, _kept_or_nothing(path):
+            with part_folder(where.parent, where.name) as partial:
+                begun = True
                 yield partial
                 end_if_stopped()
                 partial.chmod(0o755)
@@ -46,16 +47,8 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
                 _put(partial, where, path, overwrite)
                 sync(where.parent)
     except OSError as error:
-        raise InputError(f"run {path}: the folder cannot be written: {error.strerror or error}") from error
-
-
-@contextmanager
-def _kept_or_nothing(path: Path) -> Iterator[None]:
-    """Says of a fault while the run is made that nothing of it stays."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"run {path}: writing failed and nothing was kept: {error.strerror or error}") from error
+        what = "writing failed and nothing was kept" if begun else "the folder cannot be written"
+        raise InputError(f"run {path}: {what}: {error.strerror or error}") from error
 
 
 def _resolved(path: Path) -> Path:

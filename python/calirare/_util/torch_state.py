@@ -91,7 +91,7 @@ PREFIX = "calirare: "
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """Marks a block in a trace of torch.profiler, and with NVTX where CUDA is in use; costs microseconds otherwise.
+    """Marks a block in a trace of torch.profiler (and with NVTX within `torch.autograd.profiler.emit_nvtx`).
 
     Args:
         name: of the stage.
@@ -99,15 +99,8 @@ def named(name: str) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    nvtx = torch.cuda.is_available() and torch.cuda.is_initialized()
-    if nvtx:
-        torch.cuda.nvtx.range_push(PREFIX + name)
-    try:
-        with torch.profiler.record_function(PREFIX + name):
-            yield
-    finally:
-        if nvtx:
-            torch.cuda.nvtx.range_pop()
+    with torch.profiler.record_function(PREFIX + name):
+        yield
 
 
 @contextmanager

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from rich.console import Console
-
-from calirare._util.console import Reporter
+from calirare._util.console import Reporter, screen
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare.explain.audit import Audit
@@ -51,7 +49,6 @@ def run(
             found = load(folder).next_labels(following, graph, cast(NextBy, by or NEXT_BY[0]))
     with fresh_files(path.parent, f"audit: {path}") as partial:
         names = [file.name for file in write_predictions(found.to_frame(), partial, path.stem)]
-    console = Console()
-    print(found.summary(console.width if console.is_terminal else 80), end="")
+    print(found.summary(screen(80).width), end="")
     for name in names:
         print(path.parent / name)

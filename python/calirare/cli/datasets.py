@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from calirare._util.console import Screen
+from calirare._util.console import screen
 from calirare.datasets import dataset_table
 
 
@@ -27,8 +27,7 @@ def run(root: str | None = None) -> None:
             "public" if row.entry.public else "random",
             found,
         )
-    console = Screen(width=None if Screen().is_terminal else 120, markup=False, emoji=False)
-    console.print(table, highlight=False)
+    screen(120).print(table)
     for row in rows:
         if row.found is not None:
             print(f"{row.name}: {row.found}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from calirare._util.console import Screen
+from calirare._util.console import screen
 from calirare._util.measure_tables import detection_table, rare_rows
 from calirare.cli.tables import TableColumns, TableReport, evaluate_table
 from calirare.metrics import BUDGETS
@@ -62,7 +62,7 @@ def run(
 
 def _print(report: TableReport) -> None:
     """Prints every measure, the rare class's behind the others."""
-    console, states = Screen(width=None if Screen().is_terminal else 120), report.measures
+    console, states = screen(120), report.measures
     shown, of_rare = Table(), Table()
     for table, name in ((shown, "measure"), (of_rare, "P(rare)")):
         table.add_column(name)
@@ -72,7 +72,7 @@ def _print(report: TableReport) -> None:
         shown.add_row(name, *(f"{each.values[name]:.4f}" if name in each.values else "" for each in states.values()))
     for row in rare_rows([each.p_rare for each in states.values()]):
         of_rare.add_row(*row)
-    console.print(shown, highlight=False)
+    console.print(shown)
     for state, each in states.items():
-        console.print(detection_table(each.detection, "" if state == "value" else state), highlight=False)
-    console.print(of_rare, highlight=False)
+        console.print(detection_table(each.detection, "" if state == "value" else state))
+    console.print(of_rare)

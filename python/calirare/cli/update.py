@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from rich.console import Console
-
 from calirare._util.amounts import listed
-from calirare._util.console import Reporter
+from calirare._util.console import Reporter, screen
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
@@ -68,8 +66,7 @@ def run(
         _write(found, own, before, partial, out)
         (partial / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
         names = sorted(path.name for path in partial.iterdir())
-    console = Console()
-    print(found.summary(console.width if console.is_terminal else 80), end="")
+    print(found.summary(screen(80).width), end="")
     for name in names:
         print(out / name)
 
