@@ -112,51 +112,36 @@ def _source(
     def say(note: str) -> None:
         reporter.say(f"note: {note}")
 
-    if blocks is None:
-        loaded = scored_graph(saved, graph, settings)
-        for note in (*loaded.notes, *_told(saved, graph, settings)):
-            say(note)
-        return Loaded(saved.scorer, loaded, say)
-    detector = streams_of(saved.scorer.fit, saved.scorer.features)
-    given = [name for name, value in settings.items() if value not in (None, False)]
-    stored = Path(graph).is_dir() and not is_table(graph)
-    why = f"--{given[0].replace('_', '-')} does not go by blocks" if given and stored else "it is not in a folder"
-    if isinstance(detector, str):
-        why = detector
-    elif stored and not given:
+    notes = list[str]()
+    if blocks is not None:
         saved.scorer.note_on(reporter.say)
-        for note in _other_version(saved):
-            say(note)
-        opened = GraphOnDisk.open(graph)
-        if saved.scorer.wants_weights:
-            note_weights(True, opened.weighted, say)
-        return Streamed(saved.scorer, opened, detector, blocks, say)
+        detector = streams_of(saved.scorer.fit, saved.scorer.features)
+        given = [name for name, value in settings.items() if value not in (None, False)]
+        stored = Path(graph).is_dir() and not is_table(graph)
+        if not isinstance(detector, str) and stored and not given:
+            for note in _told(saved, graph, settings):
+                say(note)
+            opened = GraphOnDisk.open(graph)
+            if saved.scorer.wants_weights:
+                note_weights(True, opened.weighted, say)
+            return Streamed(saved.scorer, opened, detector, blocks, say)
+        why = f"--{given[0].replace('_', '-')} does not go by blocks" if given and stored else "it is not in a folder"
+        notes.append(f"the graph is scored in memory, because {detector if isinstance(detector, str) else why}")
     loaded = scored_graph(saved, graph, settings)
-    for note in (*loaded.notes, f"the graph is scored in memory, because {why}", *_told(saved, graph, settings)):
+    for note in (*loaded.notes, *notes, *_told(saved, graph, settings)):
         say(note)
-    saved.scorer.note_on(reporter.say)
     return Loaded(saved.scorer, loaded, say)
 
 
 def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
     """Returns what to know of a run of another version, and of a table scored with edges later than the run's."""
-    until, notes = saved.settings.data.as_of, _other_version(saved)
+    until, notes = saved.settings.data.as_of, list[str]()
+    if saved.version != __version__:
+        notes.append(f"the run was trained by calirare {saved.version}, and this is {__version__}")
     if until is not None and settings.get("as_of") is None and is_table(graph):
         last = as_of_words(until)
         notes.append(f"edges: all times count; the run left out edges after {last} (--as-of leaves out some here too)")
     return notes
-
-
-def _other_version(saved: SavedRun) -> list[str]:
-    """Returns the note on a run that another version trained."""
-    if saved.version == __version__:
-        return []
-    return [f"the run was trained by calirare {saved.version}, and this is {__version__}"]
-
-
-def _weights(saved: SavedRun) -> dict[str, bool]:
-    """Returns that no weights are read, where the run's own tables were read so."""
-    return {"unweighted": True} if saved.scorer.tables.unweighted else {}
 
 
 def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph:
@@ -165,7 +150,8 @@ def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph
         data = saved.settings.data
         rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
         times = {} if settings.get("as_of") is None or data.time is None else {"time": data.time}
-        own = data.columns() | rules | times | {"kinds": saved.kinds} | _weights(saved)
+        own = data.columns() | rules | times | {"kinds": saved.kinds}
+        own |= {"unweighted": True} if saved.scorer.tables.unweighted else {}
         if settings.get("weight") is not None or settings.get("unweighted"):  # here it is another way
             own = {name: value for name, value in own.items() if name not in ("weight", "unweighted")}
         settings = own | {"need_label": "label" in settings} | settings
