@@ -94,7 +94,17 @@ def read_arrow(path: Source, columns: Sequence[str] | None) -> Any:
     if columns is not None and not columns:
         return pd.DataFrame()
     schema, batches = batches_of(path, columns)
-    return pyarrow.Table.from_batches(batches, schema).to_pandas(split_blocks=True, self_destruct=True)
+    table = pyarrow.Table.from_batches(batches, schema).to_pandas(split_blocks=True, self_destruct=True)
+    release_unused()
+    return table
+
+
+def release_unused() -> None:
+    """Gives memory back that Arrow keeps for other tables."""
+    with contextlib.suppress(ImportError):
+        import pyarrow
+
+        pyarrow.default_memory_pool().release_unused()
 
 
 @contextlib.contextmanager
@@ -207,7 +217,7 @@ def as_of_words(as_of: str | None) -> str:
     return f"the end of {as_of}" if re.fullmatch(r"\d{4}(-\d{2}){1,2}", str(as_of)) else str(as_of)
 
 
-SEARCHED = 1 << 20  # rows whose ends are searched together
+SEARCHED = 1 << 18, 1 << 20  # rows whose ends are searched together: as many as there are nodes, from and to
 
 
 def header_of(source: Source) -> list[str] | None:
@@ -224,7 +234,7 @@ def header_of(source: Source) -> list[str] | None:
     return None if any(isinstance(name, str) for name in kept) or len(set(names)) < len(names) else names
 
 
-def blocks_of(source: Source, columns: Sequence[str]) -> Iterator[Any]:
+def blocks_of(source: Source, columns: Sequence[str], n_nodes: int) -> Iterator[Any]:
     """Yields columns of a table of which `header_of` has the names, as pandas DataFrames of many rows each.
 
     All rows are one block where numbers are floats: whether digits are lost shows in all of them.
@@ -234,16 +244,17 @@ def blocks_of(source: Source, columns: Sequence[str]) -> Iterator[Any]:
     with reading(source):
         schema, batches = batches_of(source, columns)
         floats = any(pyarrow.types.is_floating(field.type) for field in schema)
-        kept, rows = [], 0
+        kept, rows, least = [], 0, min(max(n_nodes, SEARCHED[0]), SEARCHED[1])
         for batch in batches:
             kept.append(batch)
             rows += batch.num_rows
-            if rows >= SEARCHED and not floats:
+            if rows >= least and not floats:
                 yield pyarrow.Table.from_batches(kept).to_pandas(integer_object_nulls=True)
                 kept, rows = [], 0
-                pyarrow.default_memory_pool().release_unused()
+                release_unused()
         if kept:
             yield pyarrow.Table.from_batches(kept).to_pandas(integer_object_nulls=True)
+    release_unused()
 
 
 def column_names(table: Source) -> list[str]:

@@ -34,6 +34,7 @@ from calirare.graph.tables.files import (
     header_of,
     read_arrow,
     read_table,
+    release_unused,
     times_of,
 )
 from calirare.graph.tables.labels import ReadLabels, check_parts, labels_of, split_of
@@ -225,16 +226,20 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
         return {}
     table.faults = faults
     cells = EdgeCells(table, nodes.ids, nodes.n_nodes)
-    numbers = cells.numbers([table.cells] if whole else blocks_of(path, list(dict.fromkeys(columns))), columns)
+    blocks = [table.cells] if whole else blocks_of(path, list(dict.fromkeys(columns)), nodes.n_nodes)
+    numbers = cells.numbers(blocks, columns)
     if whole:
-        table.cells = table.cells[[name for name in table.cells.columns if name in others]]
+        table.cells = table.cells[[name for name in table.cells.columns if name in others]].copy()
+    del blocks  # names of many nodes
+    release_unused()
     until = rows_until(table, options.time, options.as_of)
     at = cells.whole(numbers, columns, until, drop=options.unknown_ends == "drop")
-    ends = numbers if len(at) == len(numbers) else numbers[at]
+    counted = slice(None) if len(at) == len(until) else at
+    ends = numbers[counted]
     after = np.unique(numbers[~until])
     del numbers  # as long as the edges
     weights, types = (
-        None if each is None else each[at] for each in (cells.weights(weight), cells.types(options.relation))
+        None if each is None else each[counted] for each in (cells.weights(weight), cells.types(options.relation))
     )
     carried = read_edge_features(table, options.edge_columns, at)
     naming, taken = cells.naming(at), rules.for_table(weighted=weights is not None)
