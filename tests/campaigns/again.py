@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from calirare_multilabel.data import save_multilabel
-from tests.campaigns.jobs import JOBS, Job, command, contents, fresh
+from tests.campaigns.jobs import JOBS, command, contents, fresh
 from tests.campaigns.works import TABLE, tiny_tables
 from tests.helpers.command import call, empty_pictures
 from tests.helpers.multilabel import small_data
@@ -29,17 +29,15 @@ from tests.helpers.multilabel import small_data
 AUTO = ("train", "--dataset", "{root}/g.npz", "--model", "auto", "--epochs", "4", "--folds", "2", "--no-report")
 LABELS = ("multilabel", "train", "--dataset", "{root}/labels.npz", "--loss", "cmlcc", "--epochs", "3")
 MORE = {
-    "auto": Job((*AUTO, "--out", "{run}/auto")),
-    "next": Job(("audit", "--run", "{run}", "--next", "5", "--overwrite")),
-    "metrics": Job(
-        (
-            *("metrics", "{run}/predictions.csv", "--y", "y", "--p", "p_rare", "--where", "split=test"),
-            *("--minority", "1", "--out", "{run}/measured"),
-        )
+    "auto": (*AUTO, "--out", "{run}/auto"),
+    "next": ("audit", "--run", "{run}", "--next", "5", "--overwrite"),
+    "metrics": (
+        *("metrics", "{run}/predictions.csv", "--y", "y", "--p", "p_rare", "--where", "split=test"),
+        *("--minority", "1", "--out", "{run}/measured"),
     ),
-    "multilabel": Job((*LABELS, "--hidden", "8", "--floors", "0", "--out", "{run}/labels")),
+    "multilabel": (*LABELS, "--hidden", "8", "--floors", "0", "--out", "{run}/labels"),
     "paper": TABLE,
-    "datasets": Job(("datasets", "--root", "{root}")),
+    "datasets": ("datasets", "--root", "{root}"),
 }
 PROBABILITIES = ("p_raw", "p_rare", "p_balanced")
 DIGITS = 1e-4  # between P(rare) on one thread and on two

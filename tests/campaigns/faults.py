@@ -22,7 +22,7 @@ from typing import Any
 
 from calirare._util.run_files import changed_file
 from tests.campaigns import reviewing
-from tests.campaigns.jobs import JOBS, USERS, contents, ended, fresh, run_here
+from tests.campaigns.jobs import JOBS, USERS, contents, ended, forked, fresh, run_here
 from tests.campaigns.kills import kept
 from tests.helpers.command import rough_runs
 
@@ -124,18 +124,16 @@ def tried(root: Path, seconds: float, part: int, ways: Sequence[str]) -> dict[st
 
 def _forked(work: Callable[[Path, Path], int], root: Path, run: Path, way: int = 0, k: int = 0) -> int:
     """Starts a copy of this process that works below the layer; returns its number."""
-    number = os.fork()
-    if number:
-        return number
-    code = 1
-    try:
+
+    def below() -> int:
         layer = ctypes.CDLL(None)
         layer.fault_arm(os.fsencode(run.parent), way, ctypes.c_long(k))
         code = work(root, run)
         layer.fault_kinds.restype = ctypes.c_char_p
         (root / "calls.txt").write_bytes(layer.fault_kinds())
-    finally:
-        os._exit(code)
+        return code
+
+    return forked(below)
 
 
 def _said(root: Path) -> str:

@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,42 +28,19 @@ SAYS = (RARE, REST, UNSURE, SKIP)
 USERS = "notes.txt"  # a file of the user's beside the run
 
 
-@dataclass(frozen=True)
-class Job:
-    """A command.
-
-    Attributes:
-        words: after `calirare`; {root} is the folder of inputs, {run} that of the run.
-        makes: the files it writes, relative to the run's folder; none: the run itself.
-        resumes: whether a second start goes on with what the first one finished.
-    """
-
-    words: tuple[str, ...]
-    makes: tuple[str, ...] = ()
-    resumes: bool = False
-
-
-JOBS = {
-    "train": Job((*TRAIN, "--out", "{run}", "--overwrite")),
-    "predict": Job(
-        ("predict", "--run", "{run}", "--graph", OTHER, "--out", "{run}/p.csv", "--overwrite"),
-        ("p.csv", "p.parquet", "p.json"),
+Job = tuple[str, ...]  # the words of a command after `calirare`; {root} is the folder of inputs, {run} that of the run
+JOBS: dict[str, Job] = {
+    "train": (*TRAIN, "--out", "{run}", "--overwrite"),
+    "predict": ("predict", "--run", "{run}", "--graph", OTHER, "--out", "{run}/p.csv", "--overwrite"),
+    "report": ("report", "--run", "{run}", "--overwrite"),
+    "audit": ("audit", "--run", "{run}", "--overwrite"),
+    "explain": (
+        *("explain", "--run", "{run}", "--node", "7", "--out", "{run}/x.json"),
+        *("--pictures", "{run}/x", "--overwrite"),
     ),
-    "report": Job(("report", "--run", "{run}", "--overwrite"), ("report.html",)),
-    "audit": Job(("audit", "--run", "{run}", "--overwrite"), ("audit.csv", "audit.parquet")),
-    "explain": Job(
-        ("explain", "--run", "{run}", "--node", "7", "--out", "{run}/x.json", "--pictures", "{run}/x", "--overwrite"),
-        ("x.json", "x/explain_7.png"),
-    ),
-    "update": Job(
-        ("update", "--run", "{root}/base", "--labels", "{root}/new.csv", "--out", "{run}", "--overwrite"),
-    ),
-    "export": Job(
-        ("review", "--run", "{run}", "--out", ANSWERS, "--export", "{run}/labels.csv", "--overwrite"), ("labels.csv",)
-    ),
-    "recalibrate": Job(
-        ("recalibrate", "--run", "{run}", "--graph", OTHER, "--overwrite"), ("model.safetensors", "recalibration.json")
-    ),
+    "update": ("update", "--run", "{root}/base", "--labels", "{root}/new.csv", "--out", "{run}", "--overwrite"),
+    "export": ("review", "--run", "{run}", "--out", ANSWERS, "--export", "{run}/labels.csv", "--overwrite"),
+    "recalibrate": ("recalibrate", "--run", "{run}", "--graph", OTHER, "--overwrite"),
 }
 
 
@@ -78,7 +55,7 @@ def make_inputs(root: Path) -> None:
     """Writes the graphs, a finished run for jobs to start from, labels for an update, a review."""
     rare_task().to_npz(root / "g.npz")
     dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
-    if ended(fork(Job((*TRAIN, "--out", "{run}")), root, root / "base"), PATIENCE) != 0:
+    if ended(forked(lambda: run_here((*TRAIN, "--out", "{run}"), root, root / "base")), PATIENCE) != 0:
         raise RuntimeError(f"the first run failed: {(root / 'said.txt').read_text()[-600:]}")
     saved = calirare.load(root / "base")
     nodes = [str(node) for node in saved.to_frame()["node"].head(8)]
@@ -90,16 +67,7 @@ def make_inputs(root: Path) -> None:
 
 def command(job: Job, root: Path, run: Path) -> list[str]:
     """Returns the words of a process."""
-    return [sys.executable, "-m", "calirare", *(word.format(root=root, run=run) for word in job.words)]
-
-
-def start(job: Job, root: Path, run: Path, **changes: str) -> subprocess.Popen[str]:
-    """Starts a job in a session of its own."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **changes}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command(job, root, run), stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
-    )
+    return [sys.executable, "-m", "calirare", *(word.format(root=root, run=run) for word in job)]
 
 
 def run_here(job: Job, root: Path, run: Path) -> int:
@@ -113,14 +81,15 @@ def run_here(job: Job, root: Path, run: Path) -> int:
     return 1
 
 
-def fork(job: Job, root: Path, run: Path) -> int:
-    """Starts a job in a copy of this process, which has imported everything; returns the copy's number."""
+def forked(work: Callable[[], int]) -> int:
+    """Starts a work in a copy of this process, in a group of its own; returns the copy's number."""
     number = os.fork()
     if number:
         return number
     code = 1
     try:
-        code = run_here(job, root, run)
+        os.setpgid(0, 0)
+        code = work()
     finally:
         os._exit(code)
 

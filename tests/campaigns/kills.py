@@ -17,25 +17,12 @@ import calirare
 from calirare import InputError
 from calirare._util.run_files import changed_file
 from tests.campaigns import reviewing
-from tests.campaigns.jobs import USERS, contents, ended, fresh, moment
-from tests.campaigns.works import WORKS, Work
+from tests.campaigns.jobs import USERS, contents, ended, forked, fresh, moment
+from tests.campaigns.works import WORKS
 from tests.helpers.command import rough_runs
 
 PATIENCE = 120  # seconds
 TERMINATED = 0.2  # share of SIGTERM among the signals
-
-
-def forked(work: Work, root: Path, run: Path) -> int:
-    """Starts a work in a copy of this process, in a group of its own; returns the copy's number."""
-    number = os.fork()
-    if number:
-        return number
-    code = 1
-    try:
-        os.setpgid(0, 0)
-        code = work.run(root, run)
-    finally:
-        os._exit(code)
 
 
 def measured(name: str, root: Path) -> tuple[float, list[dict[str, str]]]:
@@ -47,7 +34,7 @@ def measured(name: str, root: Path) -> tuple[float, list[dict[str, str]]]:
     run, took, left = fresh(root, f"{name}-killed"), float("inf"), []
     for _ in range(2):
         began = time.monotonic()
-        if ended(forked(WORKS[name], root, run), PATIENCE) != 0:
+        if ended(forked(lambda: WORKS[name].run(root, run)), PATIENCE) != 0:
             raise RuntimeError(f"{name}: {_said(root)}")
         took = min(took, time.monotonic() - began)
         left.append(contents(run))
@@ -61,14 +48,14 @@ def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], 
     for file in ("said.txt", reviewing.TOLD):
         for path in root.rglob(file):
             path.unlink()
-    process, found, how = forked(work, root, run), list[str](), "ended"
+    process, found, how = forked(lambda: work.run(root, run)), list[str](), "ended"
     if (code := ended(process, after)) is None:
         how = "terminated" if number == signal.SIGTERM else "killed"
         found += _struck(process, root, number)
     elif code != 0:
         found.append(f"exit code {code} before it was killed: {_said(root)}")
     found += kept(run) + work.lost(root, run)
-    if ended(forked(work, root, run), PATIENCE) != 0:
+    if ended(forked(lambda: work.run(root, run)), PATIENCE) != 0:
         found.append(f"a second start fails: {_said(root)}")
     elif (now := contents(run)) not in whole:
         other = sorted(key for key in whole[0] | now if whole[0].get(key) != now.get(key))

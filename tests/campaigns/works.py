@@ -16,17 +16,13 @@ from calirare_lab.paper import cells, protocol
 from tests.campaigns import reviewing
 from tests.campaigns.jobs import JOBS, Job, run_here
 
-LARGE = Job(
-    (
-        *("train", "--dataset", "{root}/g.npz", "--preset", "paper", "--epochs", "12", "--folds", "0", "--no-report"),
-        *("--device", "cpu", "--out", "{run}", "--overwrite"),
-    )
+LARGE = (
+    *("train", "--dataset", "{root}/g.npz", "--preset", "paper", "--epochs", "12", "--folds", "0", "--no-report"),
+    *("--device", "cpu", "--out", "{run}", "--overwrite"),
 )
-TABLE = Job(
-    (
-        *("paper", "table2", "--datasets", "cora", "--label-rates", "20", "--seeds", "2"),
-        *("--methods", "uncalibrated,temperature", "--out", "{run}/paper"),
-    )
+TABLE = (
+    *("paper", "table2", "--datasets", "cora", "--label-rates", "20", "--seeds", "2"),
+    *("--methods", "uncalibrated,temperature", "--out", "{run}/paper"),
 )
 
 

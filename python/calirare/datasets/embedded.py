@@ -42,18 +42,7 @@ def digits(k: int = NEIGHBOURS) -> Graph:
 
 
 def nearest_neighbours(points: NumpyArray, k: int) -> NumpyArray:
-    """Returns the edges from each point to its k nearest other points in Euclidean distance, ties to the lower number.
-
-    Args:
-        points: int64 [n, d]; squared distances times n must fit int64.
-        k: neighbours per point, from 1 to n - 1.
-
-    Returns:
-        int64 [n * k, 2], grouped by the first column.
-
-    Raises:
-        InputError: `k` is out of range.
-    """
+    """Returns the edges int64 [n * k, 2] from points int64 [n, d] to their k nearest, ties to the lower number."""
     n = len(points)
     if not 1 <= k < n:
         raise InputError(f"nearest_neighbours: k must be from 1 to {n - 1}, one less than the nodes, got {k}")

@@ -70,17 +70,7 @@ def find(entry: Entry, roots: tuple[Path, ...]) -> tuple[Layout, Path] | None:
 def locate(
     name: str, root: str | Path | None, *, fetch: bool = False, progress: Progress | None = None
 ) -> tuple[Layout, Path]:
-    """Returns the layout of a named data set that is there, and the folder it is in.
-
-    Args:
-        name: of the data set.
-        root: the folder to search, see `data_roots`.
-        fetch: download it where it is not there.
-        progress: called during a download.
-
-    Raises:
-        InputError: it is not there, no download of it is known, or the download fails.
-    """
+    """Returns the layout of a named data set that is there, or downloaded by `fetch`, and the folder it is in."""
     entry = CATALOGUE[name]
     found = find(entry, data_roots(root))
     if found is None and fetch:

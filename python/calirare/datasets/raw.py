@@ -23,28 +23,15 @@ PAGE_TYPES = ("company", "tvshow", "politician", "government")
 CLEANED = EdgeOptions(symmetrize=True, duplicates="drop", self_loops="drop")
 
 
-def planetoid_files(prefix: str) -> tuple[str, ...]:
-    """Returns the names of the eight files of a Planetoid graph, for example of prefix "cora"."""
-    return tuple(f"ind.{prefix}.{part}" for part in PLANETOID_PARTS)
-
-
 def read_planetoid(folder: Path, prefix: str) -> Graph:
     """Returns a graph of Planetoid (Yang et al., 2016) with its classes and public split.
 
-    The test rows are put in the order of `test.index`. Test nodes that the files leave out (15 of CiteSeer) get zero
-    features and the label -1.
-
-    Args:
-        folder: holds the eight files `ind.<prefix>.*`.
-        prefix: "cora", "citeseer" or "pubmed".
-
-    Returns:
-        The graph; 500 nodes after the training nodes validate.
-
-    Raises:
-        InputError: a file is missing, damaged or does not fit the others.
+    The folder holds the eight files `ind.<prefix>.*`. The test rows are put in the order of `test.index`; test
+    nodes that the files leave out (15 of CiteSeer) get zero features and the label -1. 500 nodes after the training
+    nodes validate.
     """
-    missing = [name for name in planetoid_files(prefix) if not (folder / name).is_file()]
+    files = [f"ind.{prefix}.{part}" for part in PLANETOID_PARTS]
+    missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise InputError(f"{prefix}: the file {folder / missing[0]} is missing ({len(missing)} of 8): put it there")
     part = {name: read_pickle(folder / f"ind.{prefix}.{name}") for name in PLANETOID_PARTS if name != "test.index"}
@@ -113,14 +100,9 @@ def _assemble(part: dict[str, Any], test: NumpyArray, prefix: str, folder: Path)
 
 
 def read_musae(folder: Path) -> Graph:
-    """Returns the FaceBook pages with the words of each page as sparse features of 1.
+    """Returns the FaceBook pages of MUSAE (Rozemberczki et al., 2021), the words of each page as sparse features of 1.
 
-    Args:
-        folder: holds `facebook_edges.csv` (id_1, id_2), `facebook.json` (words by page) and `facebook_target.csv`
-            (id, ..., page_type), as in the MUSAE project (Rozemberczki et al., 2021).
-
-    Raises:
-        InputError: a file is missing or damaged.
+    The folder holds `facebook_edges.csv`, `facebook.json` (words by page) and `facebook_target.csv`.
     """
     import pandas as pd
 
@@ -144,14 +126,7 @@ def read_musae(folder: Path) -> Graph:
 
 
 def read_pickled_npz(path: Path) -> Graph:
-    """Returns the graph of a GraphData archive, whose matrices are pickled; every non-zero feature becomes 1.
-
-    Args:
-        path: `.npz` with `adj_matrix`, `node_attr` and `node_label`.
-
-    Raises:
-        InputError: the file is missing, damaged, or asks for anything but plain data.
-    """
+    """Returns the graph of a GraphData archive, whose matrices are pickled; every non-zero feature becomes 1."""
     matrices: dict[str, Any] = open_pickled_arrays(path)
     try:
         adjacency, x, y = (matrices[key] for key in ("adj_matrix", "node_attr", "node_label"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,23 +17,6 @@ from calirare_ext import Csr
 LOG_ODDS_SLOPE = 3.0
 # Rows of features drawn together, so that little memory is needed for more than the features.
 CHUNK = 65536
-
-
-class LawOptions(TypedDict, total=False):
-    """The keywords of `BlockModel` that say how blocks, edges and features are drawn."""
-
-    share: float
-    mean_degree: float
-    degree_exponent: float
-    homophily: float
-    n_features: int
-    separation: float
-
-
-class ModelOptions(LawOptions, total=False):
-    """The keywords of `BlockModel`, as `synthetic_rare` takes them."""
-
-    labels: Literal["block", "posterior"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +63,7 @@ def _check(name: str, value: object, fits: bool, wanted: str) -> None:
         raise InputError(f"synthetic_rare: {name} must be {wanted}, got {value!r}")
 
 
-def synthetic_rare(n_nodes: int, *, seed: int = 0, **model: Unpack[ModelOptions]) -> Graph:
+def synthetic_rare(n_nodes: int, *, seed: int = 0, **model: Any) -> Graph:
     """Returns a simulated rare-class graph, nodes in random order, with the probabilities a model should find.
 
     Expected degrees follow a power law. Of each edge one end is drawn by expected degree from all nodes and the other,

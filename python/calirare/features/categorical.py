@@ -65,15 +65,10 @@ class TargetEncoded(ColumnMap):
 
 
 def fit_one_hot(table: RawTable, i: int, most: int | None = FEW) -> OneHot | None:
-    """Returns the map of a column of categories, None where all nodes are alike.
+    """Returns a column for each of the `most` commonest categories (None: all but rare ones), None where all are alike.
 
-    Categories of few nodes, and those unknown to the map, share the column "other", if there are any of few nodes;
-    missing values have a column of their own where there are enough. Two columns would say the same: one stays.
-
-    Args:
-        table: the raw columns.
-        i: which of them.
-        most: how many categories, the commonest, get a column each; None: all but rare ones.
+    Categories of few nodes, and unknown ones, share the column "other", if there are any of few nodes; missing values
+    have a column of their own where there are enough. Two columns would say the same: one stays.
     """
     column = table.columns[i]
     counts = np.bincount(codes_of(table, i), minlength=len(column.categories) + 2)
@@ -94,15 +89,7 @@ def fit_one_hot(table: RawTable, i: int, most: int | None = FEW) -> OneHot | Non
 
 
 def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: int) -> TargetEncoded:
-    """Returns the map of a column of many categories by scikit-learn's TargetEncoder.
-
-    Args:
-        table: the raw columns.
-        i: which of them.
-        nodes: labelled nodes, int64 [m].
-        y: their labels, int64 [m]; each class at least twice.
-        seed: of the folds.
-    """
+    """Returns scikit-learn's TargetEncoder of a column by labels int64 [m] of nodes int64 [m], out of fold."""
     from sklearn.model_selection import StratifiedKFold
     from sklearn.preprocessing import TargetEncoder
 

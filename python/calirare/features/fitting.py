@@ -50,22 +50,16 @@ class Options:
 
 
 def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[ColumnMap, ...], tuple[str, ...]]:
-    """Returns the maps of raw columns and the lines that say what became of each.
-
-    Args:
-        graph: whose columns they are.
-        table: its raw columns.
-        options: how.
-
-    Raises:
-        InputError: values are missing and must not be, or every column is constant.
-    """
+    """Returns what raw columns are encoded by, and the lines that say what became of each."""
     log: Log = defaultdict(list)
     numbers = [i for i, column in enumerate(table.columns) if column.kind != "categorical"]
     of_scored, others = _of_scored(table, graph.scored, numbers)
     summary = ColumnSummary.of(of_scored, numbers)
     summary = replace(summary, missing=summary.missing - others)
-    _check_missing(table, numbers, summary, options)
+    lacking = [(i, int(n)) for i, n in zip(numbers, summary.missing, strict=True) if n > 0]
+    if options.impute == "error" and lacking:
+        shown = names_in_words([f"{table.columns[i].name!r} lacks {n:,}" for i, n in lacking], 10, str)
+        raise InputError(f"features: no value may be missing, but {shown}: fill them in, or take impute median or zero")
     maps: list[ColumnMap] = [*_numeric(graph, of_scored, numbers, summary, options, log)]
     for i, column in enumerate(table.columns):
         if column.kind == "date":
@@ -75,7 +69,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
                 log[f"{', '.join(cycles.cycles)} as sine and cosine"].append(column.name)
         elif column.kind == "categorical":
             maps += _categorical(table, i, options, log)
-    gone = [i for i, n in zip(numbers, summary.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
+    gone = [i for i, n in lacking if n < table.n_nodes or options.exact]
     if gone:
         maps.append(gaps := fit_missing(of_scored, gone))
         filled = "0" if options.impute == "zero" else "the median"
@@ -106,15 +100,6 @@ def _of_scored(table: RawTable, scored: Tensor | None, numbers: list[int]) -> tu
             column[~scored] = torch.nan
             unscored[j] = int((~scored).sum())
     return replace(table, x=x), unscored
-
-
-def _check_missing(table: RawTable, numbers: Sequence[int], summary: ColumnSummary, options: Options) -> None:
-    """Checks that nothing is missing where nothing may be."""
-    gone = [(i, int(n)) for i, n in zip(numbers, summary.missing, strict=True) if n > 0]
-    if options.impute != "error" or not gone:
-        return
-    shown = names_in_words([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10, str)
-    raise InputError(f"features: no value may be missing, but {shown}: fill them in, or take impute median or zero")
 
 
 def _numeric(
@@ -199,16 +184,7 @@ def _categorical(table: RawTable, i: int, options: Options, log: Log) -> list[Co
 
 
 def with_categories(graph: Graph, columns: tuple[Column, ...], names: Sequence[str]) -> tuple[Column, ...]:
-    """Returns columns of which those named are categories, though the graph has numbers there.
-
-    Args:
-        graph: whose columns they are.
-        columns: as they are.
-        names: of those to change.
-
-    Raises:
-        InputError: there is no such column, or it holds dates.
-    """
+    """Returns columns of which those named are categories, though the graph has numbers there."""
     absent = [name for name in names if name not in [column.name for column in columns if column.kind != "date"]]
     if absent:
         raise InputError(
@@ -241,12 +217,7 @@ class Missing(ColumnMap):
 
 
 def fit_missing(table: RawTable, inputs: Sequence[int]) -> Missing:
-    """Returns the map of columns of which some, but not all, values are missing; one of those missing together.
-
-    Args:
-        table: the raw columns.
-        inputs: those with missing values.
-    """
+    """Returns the indicator of columns of which some values are missing; one of those missing together."""
     first: dict[int, int] = {}
     for at, block in table.blocks(inputs):
         for i, gaps in zip(inputs[at], np.isnan(block).T, strict=True):

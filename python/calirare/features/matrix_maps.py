@@ -70,11 +70,7 @@ def weighted(graph: Graph, idf: NumpyArray | None) -> Any:
 
 
 def fit_tfidf(graph: Graph) -> MatrixMap:
-    """Returns the map by how many nodes of a graph have each word.
-
-    Raises:
-        InputError: a feature is negative.
-    """
+    """Returns the weights of words by how many nodes of a graph have each."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
     _check_counts(graph, "tfidf")
@@ -82,15 +78,7 @@ def fit_tfidf(graph: Graph) -> MatrixMap:
 
 
 def fit_svd(graph: Graph, seed: int) -> tuple[MatrixMap, float]:
-    """Returns the map along at most `DIRECTIONS` directions, and the proportion of the variance they keep.
-
-    Args:
-        graph: with more features than that.
-        seed: of the randomised decomposition.
-
-    Raises:
-        InputError: there are too few features to reduce.
-    """
+    """Returns at most `DIRECTIONS` directions, and the proportion of the variance they keep."""
     from sklearn.decomposition import TruncatedSVD
 
     if graph.n_features <= DIRECTIONS:

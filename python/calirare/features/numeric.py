@@ -165,12 +165,7 @@ def ties(quantiles: NumpyArray) -> Ties:
 
 
 def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
-    """Returns quantiles of a column, float64 [q], rising; those that rounding may have parted are one number.
-
-    Args:
-        quantiles: of a column.
-        share: how large rounding is, relative to them.
-    """
+    """Returns rising quantiles, float64 [q]; those that rounding of relative size `share` may have parted are one."""
     rounding = rounding_of(quantiles, share)
     first = np.flatnonzero(np.diff(quantiles, prepend=-np.inf) > np.append(-np.inf, rounding[:-1]))
     last = np.append(first[1:], len(quantiles)) - 1  # of chains whose steps rounding may have made
@@ -197,14 +192,7 @@ def signed_log(z: NumpyArray) -> NumpyArray:
 
 
 def fit_logs(table: RawTable, inputs: Sequence[int], centre: NumpyArray, spread: NumpyArray) -> dict[str, NumpyArray]:
-    """Returns the arrays of `Logged` for columns of a table that vary.
-
-    Args:
-        table: the raw columns.
-        inputs: which of them.
-        centre: their medians, float64 [d].
-        spread: their standard deviations, float64 [d].
-    """
+    """Returns the arrays of `Logged` for columns that vary, by their medians and standard deviations, float64 [d]."""
     scale = np.empty(len(inputs))
     for at, block in table.blocks(inputs):
         scale[at] = np.nanstd(signed_log((block - centre[at]) / spread[at]), axis=0)
@@ -212,16 +200,7 @@ def fit_logs(table: RawTable, inputs: Sequence[int], centre: NumpyArray, spread:
 
 
 def fit_quantiles(table: RawTable, inputs: Sequence[int], seed: int = 0) -> NumpyArray:
-    """Returns the quantiles of columns, of a random sample of a large table; missing values have no rank.
-
-    Args:
-        table: the raw columns.
-        inputs: which of them.
-        seed: of the sample.
-
-    Returns:
-        Float64 [q, len(inputs)], rising; q is 1,000 or the number of nodes.
-    """
+    """Returns rising quantiles, float64 [q, len(inputs)], of a random sample of a large table; gaps have no rank."""
     from sklearn.preprocessing import QuantileTransformer
 
     q = min(N_QUANTILES, table.n_nodes)
@@ -259,12 +238,7 @@ class Cyclic(ColumnMap):
 
 
 def fit_cyclic(table: RawTable, i: int) -> Cyclic | None:
-    """Returns the map of a date's phases: those that vary, of cycles that the dates go through more than once.
-
-    Args:
-        table: the raw columns.
-        i: which of them.
-    """
+    """Returns the phases of a date that vary, of cycles that the dates go through more than once; None without any."""
     day, name = _days(table, i), table.columns[i].name
     day = day[~np.isnan(day)]
     span = float(day.max() - day.min()) if len(day) else 0.0

@@ -99,16 +99,10 @@ def columns_of(graph: Graph) -> tuple[Column, ...]:
 
 
 def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, float], say: Say) -> RawTable:
-    """Returns a graph's raw columns as a map knows them: found by name where both have names, else by place.
+    """Returns a graph's raw columns as an encoder knows them: found by name where both have names, else by place.
 
-    Args:
-        graph: with dense features.
-        columns: of the map.
-        newest: of its date columns.
-        say: takes a note on columns that the map does not know.
-
-    Raises:
-        InputError: columns are missing or hold something else; all of them are named.
+    `newest` are the newest days of its date columns; `say` takes a note on columns that it does not know. An InputError
+    names all columns that are missing or hold something else.
     """
     if not isinstance(graph.x, Tensor):
         raise InputError(

@@ -164,11 +164,7 @@ def as_array(values: Any, what: str, where: str) -> NumpyArray:
 
 
 def as_coo(matrix: Tensor, what: str, where: str) -> Tensor:
-    """Returns a sparse tensor of any layout in coordinates, without gradient; repeated entries are still there.
-
-    Raises:
-        InputError: it is not a matrix, or its entries are not single numbers.
-    """
+    """Returns a sparse tensor of any layout in coordinates, without gradient; repeated entries are still there."""
     entries = matrix.detach().to_sparse_coo()
     if entries.sparse_dim() != 2 or entries.dense_dim():
         raise InputError(
@@ -197,11 +193,7 @@ def named_tensors(name: str, matrix: Tensor | Csr) -> dict[str, Tensor]:
 
 
 def matrix_named(tensors: Mapping[str, Tensor], name: str) -> Tensor | Csr:
-    """Returns the matrix that `named_tensors` has named so.
-
-    Raises:
-        KeyError: it is not there.
-    """
+    """Returns the matrix that `named_tensors` has named so; KeyError where it is not there."""
     if name in tensors:
         return tensors[name]
     indptr, indices, values = (tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values"))

@@ -41,12 +41,7 @@ class Column:
 
 
 def with_neighbours(parts: Parts, whose: str = "they") -> Parts:
-    """Returns the parts of a graph with the feature of nodes that have none, their number of neighbours, and a note.
-
-    Args:
-        parts: of the graph.
-        whose: nodes have none, as the note says.
-    """
+    """Returns the parts of a graph with the number of neighbours as a feature, and a note on whose features lack."""
     degrees = parts["adjacency"].indptr.diff().float()[:, None]
     x, names, columns = parts["x"], parts.get("feature_names", ()), parts.get("columns", ())
     return parts | {
@@ -61,14 +56,7 @@ def with_neighbours(parts: Parts, whose: str = "they") -> Parts:
 
 
 def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], x: Tensor | Csr, gaps: bool) -> tuple[Column, ...]:
-    """Returns the columns of features, which the given names name where nobody has; numbers where values are missing.
-
-    Args:
-        columns: as they are, or none.
-        given: names of the features, or none.
-        x: the features, checked, [n, d].
-        gaps: whether values are missing.
-    """
+    """Returns columns by the names given to features; of numbers where values are missing and there are none."""
     if not columns:
         return number_columns(given or default_names(x.shape[1])) if gaps else ()
     if not has_default_names([column.name for column in columns]) or len(given) != len(columns):
@@ -79,11 +67,7 @@ def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], x: Tensor |
 def names_of_features(
     columns: tuple[Column, ...], given: tuple[str, ...], n_features: int, where: str
 ) -> tuple[str, ...]:
-    """Returns the names of the features: those of columns where there are any, else the given ones.
-
-    Raises:
-        InputError: the features were given other names than the columns', or not one each.
-    """
+    """Returns the names of the features: those of columns, else the given ones, which must be the same and fit."""
     names = tuple(column.name for column in columns) or given
     if given not in ((), names):
         raise InputError(f"{where}: columns must be named as feature_names says: leave feature_names out")
@@ -95,11 +79,7 @@ def names_of_features(
 
 
 def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> None:
-    """Checks that raw columns describe the features: one each, dense, every number of a category there, none infinite.
-
-    Raises:
-        InputError: anything does not fit.
-    """
+    """Checks that raw columns describe dense features, one each, every number of a category there."""
     if not columns:
         return
     if isinstance(x, Csr):
@@ -119,21 +99,12 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
 
 
 def unmapped(columns: tuple[Column, ...], x: Tensor, node_name: Callable[[int], str]) -> str:
-    """Returns what keeps raw columns from being numbers to compute with; empty where nothing does.
-
-    Args:
-        columns: one per feature.
-        x: the features, float32 [n, d].
-        node_name: what a message calls a node.
-
-    Returns:
-        The columns concerned, in words: a few by name, with the first node that lacks a value.
-    """
+    """Returns what keeps raw columns [n, d] from being numbers to compute with, a few columns by name; else ""."""
     said = []
     for kind, holds in (("categorical", "names of categories"), ("date", "dates")):
         found = [column.name for column in columns if column.kind == kind]
         said += [f"{names_in_words(found)} hold{'s' * (len(found) == 1)} {holds}"] if found else []
-    gaps = missing(x)
+    gaps = torch.stack([part.isnan().sum(0) for part in x.split(CHUNK)]).sum(0)
     places = gaps.nonzero().flatten().tolist()
     if places:
         node = int(x[:, places[0]].isnan().nonzero()[0])
@@ -142,14 +113,6 @@ def unmapped(columns: tuple[Column, ...], x: Tensor, node_name: Callable[[int], 
             f"value{'s' * (int(gaps.sum()) > 1)} (the first of node {node_name(node)})"
         )
     return ", ".join(said)
-
-
-def missing(x: Tensor) -> Tensor:
-    """Returns how many values each column of dense features lacks, int64 [d]."""
-    gaps = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
-    for part in x.split(CHUNK):
-        gaps += part.isnan().sum(0)
-    return gaps
 
 
 @lru_cache(maxsize=32)
@@ -184,11 +147,7 @@ def columns_to_text(columns: tuple[Column, ...]) -> str:
 
 
 def columns_of_text(text: Any, where: str) -> tuple[Column, ...]:
-    """Returns stored columns.
-
-    Raises:
-        InputError: they are not what `columns_to_text` writes.
-    """
+    """Returns columns that `columns_to_text` wrote."""
     try:
         return tuple(
             Column(str(each["name"]), cast(Kind, each["kind"]), tuple(map(str, each["categories"])))

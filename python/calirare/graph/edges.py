@@ -99,7 +99,7 @@ def keys_of(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:
 
 
 def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Any:
-    """Returns the matrix of scipy of a list of directed edges, each there once; None where one may not be repeated.
+    """Returns the matrix of scipy of directed edges, each there once; None where one may not be repeated.
 
     Weights are float64; without them the entries are True, or the numbers of repetitions where these are summed.
     """
@@ -140,15 +140,7 @@ def as_csr(matrix: Any) -> Csr:
 def edge_faults(
     edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules, naming: Naming
 ) -> list[str]:
-    """Returns every kind of fault of an edge list under the rules, a sentence each, with the first edge at fault.
-
-    Args:
-        edges: int64 [m, 2], each end in [0, n_nodes).
-        weights: float32 [m], or None.
-        n_nodes: number of nodes n.
-        rules: what may be in the list.
-        naming: what a sentence calls nodes and edges.
-    """
+    """Returns every kind of fault of edges, int64 [m, 2], under the rules, each with the first edge at fault."""
     faults, rows, cols = [], edges[:, 0], edges[:, 1]
 
     def joined(at: int) -> str:
@@ -224,14 +216,8 @@ def edge_notes(
 ) -> list[str]:
     """Returns what was done to edges that nobody asked for, a sentence each.
 
-    Args:
-        edges: int32 or int64 [m, 2], each end in [0, n_nodes).
-        asked: the rules that were given.
-        taken: the rules that were followed.
-        n_nodes: number of nodes n.
-        n_entries: edges of the adjacency that was made, both directions.
-        types: names of the edges' types, str [m], or None: an edge may be there once in each type.
-        directed: whether directions are kept.
+    `asked` are the rules that were given, `taken` those that were followed, and `n_entries` the edges of the adjacency
+    that was made. `types`, str [m], or None: an edge may be there once in each type. `directed`: directions are kept.
     """
     notes, loops = [], edges[:, 0] == edges[:, 1]
     if asked.self_loops is None and loops.any():
@@ -260,14 +246,7 @@ def edge_notes(
 
 
 def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str) -> list[str]:
-    """Returns what to know of nodes whose every edge is left out for its time, a sentence or none.
-
-    Args:
-        later: these nodes, int64 [m].
-        scored: which nodes are, bool [n]; None: all.
-        n_nodes: number of nodes n.
-        as_of: the last time that counts, in words.
-    """
+    """Returns a sentence on scored nodes whose every edge is left out for its time, or none."""
     m, n = (len(later), n_nodes) if scored is None else (int(scored[later].sum()), int(scored.sum()))
     if m < NOT_YET * n or not m:
         return []

@@ -76,14 +76,7 @@ def weights_note(graph: Graph) -> str:
 
 
 def scale_note(graph: Graph) -> str:
-    """Returns a sentence for the user where a column of the features is so large that training sees little else.
-
-    Args:
-        graph: the graph; nothing is said of features that are scaled before use (`feature_normalisation`).
-
-    Returns:
-        The sentence; empty unless a column's largest entry is above `MAX_SCALE_RATIO` times that of another, or 1.
-    """
+    """Returns a sentence where a column is above `MAX_SCALE_RATIO` times as large as another, or than 1; else ""."""
     if graph.feature_normalisation != "none" or not graph.n_nodes or not graph.n_features:
         return ""
     x = graph.x
@@ -125,11 +118,7 @@ def _row(graph: Graph) -> torch.Tensor | Csr:
 
 
 def column_statistics(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns mean and standard deviation of each column of dense features, float64 [d]; infinite where it is constant.
-
-    Raises:
-        InputError: the features are sparse.
-    """
+    """Returns mean and standard deviation (infinite where constant) of columns of dense features, float64 [d]."""
     x = graph.x
     if isinstance(x, Csr):
         raise InputError(

@@ -42,11 +42,7 @@ SCALES = ("x_scale", "x_shift")  # files next to x.npy, float32 [d], of int8 onl
 
 
 def packed(x: NumpyArray, packing: Packing, where: str) -> dict[str, NumpyArray]:
-    """Returns dense features, float32 [n, d], as the arrays that are stored, by name.
-
-    Raises:
-        InputError: the packing is unknown, or a number is too large for float16.
-    """
+    """Returns dense features, float32 [n, d], as the arrays that are stored, by name."""
     if packing not in get_args(Packing):
         raise InputError(f"{where}: features can be stored as {', '.join(get_args(Packing))}, got {packing!r}")
     if packing == "float32":
@@ -102,11 +98,7 @@ DENSE = ("float32", "float16", "int8")  # types that dense features may be store
 
 
 def array_files(path: Path) -> dict[str, ArrayFile]:
-    """Returns the arrays of a graph's folder by name, their types and lengths checked.
-
-    Raises:
-        InputError: a file is missing or damaged, or of another type or length.
-    """
+    """Returns the arrays of a folder by name; an InputError where a file is missing, damaged or does not fit."""
     files = {file.stem: ArrayFile.open(file) for file in sorted(path.glob("*.npy"))}
     kinds: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int32",)}
     if "x" in files:
@@ -138,11 +130,7 @@ def array_files(path: Path) -> dict[str, ArrayFile]:
 
 
 def scales_of(files: Mapping[str, ArrayFile], path: Path) -> tuple[NumpyArray | None, NumpyArray | None]:
-    """Returns scale and shift of features in int8, float32 [d] each; None of other features.
-
-    Raises:
-        InputError: there is not one finite number per column.
-    """
+    """Returns scale and shift of features in int8, finite float32 [d] each; None of other features."""
     if files["x"].dtype != np.int8:
         return None, None
     d = files["x"].shape[1]
@@ -213,18 +201,9 @@ def write_folder(graph: Parts, path: Path, packing: Packing = "float32") -> None
 
 @contextmanager
 def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
-    """Yields a folder to write a graph's arrays into, which is at `path` once the block ends, and gone if it fails.
+    """Yields a folder for a graph's arrays, which is at `path` with `facts` once the block ends, and gone if it fails.
 
-    Args:
-        path: the folder; it must not be there.
-        facts: what `graph.json` holds next to the format, as it stands at the end of the block; `checksums` is
-            written only by those whose arrays fulfil every check.
-
-    Yields:
-        The folder under its passing name, on the same disk.
-
-    Raises:
-        InputError: the folder is there or cannot be written.
+    `facts` are read at the end of the block; only who has checked every array may put `checksums` there.
     """
     if path.exists():
         raise InputError(f"{path}: exists already: choose another folder or remove it")
@@ -243,11 +222,7 @@ def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
 
 
 def facts_of(path: Path) -> dict[str, Any]:
-    """Returns what `graph.json` holds.
-
-    Raises:
-        InputError: it is missing or damaged, or an array that it lists is missing, but for labels and a split.
-    """
+    """Returns what `graph.json` holds; an InputError where it or an array that it lists is missing or damaged."""
     try:
         facts = parse_json(read_text(path / FACTS))
     except OSError as error:

@@ -251,6 +251,9 @@ class Graph:
         k = find_class(minority, names, self.name)
         check_class_beside_others(original, k, names, self.name)
         y = torch.where(original < 0, original, (original == k).long())
+        posterior = self.posterior
+        if posterior is not None and k != (1 if self.minority is None else self.minority):
+            posterior = 1 - posterior if len(names) == 2 else None  # of one of several classes it is not known
         if self.original_y is not None and k == self.minority and self.y is not None:
             y = self.y  # which may know more: that a node is of the rest, but not of which class
         return dataclasses.replace(
@@ -260,15 +263,9 @@ class Graph:
             class_names=(name_of_rest(names, k), names[k]),
             original_class_names=names,
             minority=k,
-            posterior=self._posterior_of(k, len(names)),
+            posterior=posterior,
             trusted=True,
         )
-
-    def _posterior_of(self, k: int, n_classes: int) -> Tensor | None:
-        """Returns P(class k before merging | v) where it follows from what is known, else None."""
-        if self.posterior is None or k == (1 if self.minority is None else self.minority):
-            return self.posterior
-        return 1 - self.posterior if n_classes == 2 else None
 
     def with_split(self, split: Split | None) -> Self:
         """Returns the graph with another split."""

@@ -21,24 +21,14 @@ FEW = 16  # numbers up to the highest node for each of some nodes, from which th
 
 
 def check_graph(where: str, graph: object) -> None:
-    """Checks that a graph is one of ours.
-
-    Raises:
-        TypeError: it is something else, such as a PyTorch Geometric `Data`.
-    """
+    """Checks that a graph is one of ours; else a TypeError."""
     if not isinstance(graph, Graph):
         got = type(graph).__name__
         raise TypeError(f"{where}: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
 
 
 def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> None:
-    """Checks that these are distinct numbers of nodes of a graph.
-
-    Args:
-        where: put in front of a message.
-        nodes: int64 [m] is expected.
-        n_nodes: nodes of the graph.
-        name: of the argument.
+    """Checks that `nodes` are distinct numbers of nodes of a graph, int64 [m]; `name` is that of the argument.
 
     Raises:
         TypeError: it is no int64 tensor.
@@ -63,19 +53,7 @@ def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> No
 
 
 def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, weight_decay: float) -> None:
-    """Checks the labels, weights and penalty of m labelled nodes.
-
-    Args:
-        where: put in front of a message.
-        m: labelled nodes.
-        targets: classes, int64 [m], >= 0.
-        sample_weights: w_i, [m], finite and >= 0.
-        weight_decay: mu, finite and >= 0.
-
-    Raises:
-        TypeError: a dtype is wrong.
-        ValueError: there is no labelled node, or a shape or number is wrong.
-    """
+    """Checks classes int64 [m] and weights [m] of m labelled nodes, all finite and >= 0, and the penalty."""
     if m == 0:
         raise ValueError(f"{where}: there must be at least one labelled node, got none")
     for name, values in (("targets", targets), ("sample_weights", sample_weights)):
@@ -99,12 +77,7 @@ def check_labelled(graph: Graph) -> None:
 
 
 def check_trainable(graph: Graph) -> None:
-    """Checks that a classifier can be trained on the training nodes of a graph.
-
-    Raises:
-        InputError: there are no labels, only one class, no split, fewer than two training nodes, or a class without a
-            training node.
-    """
+    """Checks that there is a split and labels of two classes, each with a training node; else an InputError."""
     where = f"graph {graph.name!r}"
     check_labelled(graph)
     assert graph.y is not None
@@ -134,10 +107,9 @@ def check_trainable(graph: Graph) -> None:
 
 
 def nodes_not_to_review(graph: Graph) -> Tensor | None:
-    """Returns the nodes that a human need not look at, int64; None where there is none.
+    """Returns the nodes that a human need not look at, int64, or None: those with a label, and those not scored.
 
-    They are those with a label; where every node has one (a benchmark), those that trained or calibrated. Nodes
-    that are not scored are among them.
+    Where every node has a label (a benchmark), those that trained or calibrated count as labelled.
     """
     known = None if graph.split is None else torch.cat([graph.split.train, graph.split.val])
     if graph.y is not None and graph.unlabelled.numel():

@@ -44,15 +44,9 @@ def fingerprint(graph: Graph) -> str:
 
 
 def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[str], None]) -> Graph:
-    """Returns a graph with the relations that another has: those it lacks without an edge, and no others.
+    """Returns a graph with the relations that another has, by name: those it lacks without an edge, and no others.
 
-    Args:
-        graph: any.
-        names: of the other's; None: they are not known, and it stays as it is.
-        say: takes a note on relations that are not there, or not there in the other.
-
-    Raises:
-        InputError: the other has relations, and this graph knows of none.
+    `say` takes a note on the difference; an InputError where the other has relations, and this graph knows of none.
     """
     if names is None or names == tuple(relation.name for relation in graph.relations):
         return graph
@@ -81,13 +75,7 @@ def has_weights(graph: Graph) -> bool:
 
 
 def note_weights(weighted: bool | None, here: bool, say: Callable[[str], None]) -> None:
-    """Says where edges have weights and those of another graph had none, or the other way round.
-
-    Args:
-        weighted: whether edges of the other graph have weights other than 1; None: it is not known.
-        here: whether these have.
-        say: takes the note.
-    """
+    """Says where edges have weights and those of another graph had none (False), or the other way round."""
     if weighted is None or weighted == here:
         return
     what = (
@@ -125,13 +113,8 @@ def is_single_node(x: Any) -> bool:
 def features_by_name(x: Any, graph: Graph) -> tuple[Tensor, tuple[Column, ...]]:
     """Returns features float32 [b, d] in the order of a graph's columns, and what each column holds.
 
-    Args:
-        x: see `has_column_names`. Cells are read as those of a node table whose columns hold what the graph's do. What
-            the graph has no column for is not read.
-        graph: whose columns they are.
-
-    Raises:
-        InputError: the graph's features have no names, one is not there, or a cell is something else.
+    Cells are read as those of a node table; what the graph has no column for is not read. An InputError where a feature
+    is not there, a cell is something else, or the graph's features have no names.
     """
     import pandas as pd
 

@@ -113,7 +113,13 @@ class GraphOnDisk:
         They have their names where columns are of categories, which may count by the labels of named nodes.
         """
         named = self.named and any(column.kind == "categorical" for column in self.columns)
-        return self._alone(self._features(first, last), self.node_names(first, last) if named else None)
+        sparse = "x" not in self.files
+        x = (
+            self._rows("x_", first, last, self.n_features)
+            if sparse
+            else self._unpacked(self.files["x"].rows(first, last))
+        )
+        return self._alone(x, self.node_names(first, last) if named else None)
 
     def features_at(self, nodes: NumpyArray) -> Graph:
         """Returns some nodes (int64 [r], ascending) with their features, and without an edge."""
@@ -132,11 +138,6 @@ class GraphOnDisk:
     def node_names(self, first: int, last: int) -> NumpyArray:
         """Returns the names of the nodes [first, last), or their numbers."""
         return self.files["node_names"].rows(first, last) if self.named else np.arange(first, last)
-
-    def _features(self, first: int, last: int) -> Tensor | Csr:
-        if "x" not in self.files:
-            return self._rows("x_", first, last, self.n_features)
-        return self._unpacked(self.files["x"].rows(first, last))
 
     def _unpacked(self, rows: NumpyArray) -> Tensor:
         if rows.dtype == np.float16:

@@ -47,15 +47,10 @@ class Relation:
 def relations_of(
     edges: NumpyArray, weights: NumpyArray | None, types: NumpyArray | None, n_nodes: int, rules: EdgeRules
 ) -> tuple[Relation, ...]:
-    """Returns the relations of a list of directed edges, in the order of their names.
+    """Returns the relations of directed edges, int64 [m, 2], in the order of their names.
 
-    Args:
-        edges: int64 [m, 2], each from its start to its end.
-        weights: [m], finite and > 0, or None for ones.
-        types: names of types, str [m], or None where all edges are one relation, "edges".
-        n_nodes: number of nodes n.
-        rules: self loops are kept only where they say so; of edges repeated within a type weights are added where
-            they say so, else the first counts.
+    `types`, str [m], or None where all edges are one relation, "edges". Weights of edges repeated within a type are
+    added where the rules say so, else the first counts.
     """
     rules = replace(rules, duplicates="sum" if rules.duplicates == "sum" else "drop")
     names = ["edges"] if types is None else sorted(set(types.tolist()))
@@ -107,11 +102,7 @@ def typed_adjacency(
 
 
 def check_relations(relations: tuple[Relation, ...], n_nodes: int, where: str) -> None:
-    """Checks that relations have names of their own and lie between the nodes of the graph.
-
-    Raises:
-        InputError: a name stands twice, or a matrix has another size or a broken structure.
-    """
+    """Checks that relations have names of their own and lie between the nodes of the graph."""
     names = [relation.name for relation in relations]
     if len(set(names)) < len(names):
         raise InputError(f"{where}: every relation must have its own name, got {listed(names)}: rename one")
@@ -139,11 +130,7 @@ def relation_arrays(relations: tuple[Relation, ...]) -> dict[str, NumpyArray]:
 
 
 def stored_relations(arrays: Any, names: tuple[str, ...], n_nodes: int, where: str) -> tuple[Relation, ...]:
-    """Returns stored relations.
-
-    Raises:
-        InputError: an array is missing or of another type.
-    """
+    """Returns stored relations."""
     found = []
     for i, name in enumerate(names):
         try:

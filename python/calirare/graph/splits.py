@@ -252,12 +252,7 @@ def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
 
 
 def split_note(split: Split, n_rare: int) -> str:
-    """Returns a sentence for the user where so few nodes are rare that no label tests; else empty.
-
-    Args:
-        split: of the graph.
-        n_rare: labelled nodes of the rare class.
-    """
+    """Returns a sentence where so few nodes are rare that no label tests; else ""."""
     if split.test.numel() or not split.name.startswith("share(") or TEST_SHARE * n_rare >= FEWEST_TESTED:
         return ""
     few = amount(n_rare, "rare label")

@@ -35,18 +35,7 @@ def located(where: str) -> Iterator[None]:
 
 
 def check_adjacency(adjacency: Csr, where: str, name: Callable[[int], str] = str) -> None:
-    """Checks that the adjacency is a symmetric matrix with positive weights.
-
-    Args:
-        adjacency: the matrix, on any device.
-        where: put in front of a message.
-        name: what a message calls a node.
-
-    Raises:
-        TypeError: the weights are not float32.
-        InputError: it has no rows, is not square, has a broken structure, a weight that is not finite and positive or
-            requires a gradient, or an edge without an equal opposite one.
-    """
+    """Checks that an adjacency [n, n] is symmetric, with finite float32 weights > 0 and a sound structure."""
     n = adjacency.n_rows
     _check_constant(adjacency.values, "edge weights", where)
     if adjacency.dtype != torch.float32:
@@ -115,16 +104,7 @@ def check_features(
     feature_names: Sequence[str] = (),
     node_name: Callable[[int], str] = str,
 ) -> bool:
-    """Checks that there is one row of finite features [n, d], dense or sparse, per node; NaN of dense ones is missing.
-
-    Returns:
-        Whether a value is missing.
-
-    Raises:
-        TypeError: the features are not float32.
-        InputError: rows or columns are missing, or a value is infinite, beyond `MAX_FEATURE`, NaN among sparse ones, or
-            requires a gradient.
-    """
+    """Checks features [n, d]: float32, one row per node, within `MAX_FEATURE`; returns whether one is missing (NaN)."""
 
     def fault(node: int, column: int, value: float) -> InputError:
         of = repr(cut(feature_names[column], 60)) if column < len(feature_names) else str(column)
@@ -172,12 +152,7 @@ def check_features(
 
 
 def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str) -> None:
-    """Checks one label per node, each -1 (unknown) or a class; `n_classes` is 0 if it follows from the labels.
-
-    Raises:
-        TypeError: the labels are not int64.
-        InputError: the length is wrong or a label is out of range.
-    """
+    """Checks labels int64 [n]: -1 (unknown) or a class below `n_classes`, which is 0 if it follows from them."""
     if y.dtype != torch.int64:
         raise TypeError(f"{where}: {what} must be int64, got {dtype_of(y)}")
     if y.shape != (n_nodes,):
@@ -194,11 +169,7 @@ def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str)
 
 
 def check_per_node(values: Any, n_nodes: int, what: str, where: str) -> None:
-    """Checks that values, where there are any, are one per node.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Checks that values, where there are any, are one per node."""
     if values is not None and tuple(values.shape) != (n_nodes,):
         raise InputError(f"{where}: {what} must have one entry per node, got {tuple(values.shape)} for {n_nodes} nodes")
 
@@ -221,19 +192,7 @@ def check_times(time: Tensor | None, y: Tensor | None, where: str, name: Callabl
 
 
 def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: str, name: Callable[[int], str]) -> None:
-    """Checks which nodes are scored, where not all are: some node, and every one with a label.
-
-    Args:
-        scored: bool [n], or None.
-        y: labels, int64 [n], -1 for unknown, or None.
-        n_nodes: nodes of the graph.
-        where: put in front of a message.
-        name: what a message calls a node.
-
-    Raises:
-        TypeError: it is no tensor of bool.
-        InputError: its shape is wrong, no node is scored, or a node with a label is not.
-    """
+    """Checks which nodes are scored, bool [n] or None: some node, and every one with a label in y."""
     if scored is None:
         return
     if not isinstance(scored, Tensor) or scored.dtype != torch.bool:
@@ -252,16 +211,7 @@ def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: s
 
 
 def check_names(names: Any, what: str, where: str) -> None:
-    """Checks that no two features or nodes have one name, by which they are found again.
-
-    Args:
-        names: the names.
-        what: what a message calls them, such as "feature_names".
-        where: put in front of a message.
-
-    Raises:
-        InputError: a name stands twice, or names are floats that have lost digits.
-    """
+    """Checks that names are no floats that have lost digits, and no two are the same; `what` they name."""
     given = np.asarray(names)
     if given.dtype.kind == "f" and (np.abs(given) >= 2.0 ** (np.finfo(given.dtype).nmant + 1)).any():
         raise InputError(f"{where}: {what} must not be floats, which lose digits: read them as text or int64")
@@ -282,11 +232,7 @@ def _places(names: Any, name: str) -> tuple[int, int]:
 
 
 def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> None:
-    """Checks that every node of a split exists and, where the graph has labels `y`, is labelled.
-
-    Raises:
-        InputError: a node does not exist or has no label.
-    """
+    """Checks that every node of a split exists and, where the graph has labels `y`, has one."""
     for part in PARTS:
         nodes = getattr(split, part)
         if nodes.numel() and int(nodes[-1]) >= n_nodes:
@@ -331,17 +277,7 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
 
 
 def check_class_beside_others(y: Tensor, k: int, names: tuple[str, ...], graph_name: str) -> None:
-    """Checks that there are labels of the rare class, and labels of others.
-
-    Args:
-        y: labels, int64 [n], -1 for unknown.
-        k: the rare class.
-        names: names of the classes.
-        graph_name: what the graph is called in a message.
-
-    Raises:
-        InputError: no node, or every labelled one, is of the class.
-    """
+    """Checks that some labels y are of class k, and some are not."""
     counts = torch.bincount(y[y >= 0], minlength=len(names))
     if int(counts[k]) == 0:
         raise InputError(f"graph {graph_name!r}: the rare class {names[k]!r} must have nodes, it has none")

@@ -15,14 +15,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack, cast
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.datasets.synthetic import BlockModel, LawOptions
+from calirare.datasets.synthetic import BlockModel
 from calirare.graph.folder import new_folder
 from calirare_lab.simulation.array_writer import ArrayWriter
 from calirare_lab.simulation.block_law import DegreeLaw, Places
@@ -39,14 +39,6 @@ Report = Callable[[str, int, int], None]
 Result = TypeVar("Result")
 
 
-class OnDiskOptions(LawOptions, total=False):
-    """The keywords of `synthetic_on_disk` that are rarely given: the model's, and the numbers of the split."""
-
-    label_rate: int
-    n_val: int
-    n_test: int
-
-
 def synthetic_on_disk(
     path: str | Path,
     n_nodes: int,
@@ -56,7 +48,7 @@ def synthetic_on_disk(
     dtype: Literal["float32", "float16"] = "float32",
     labels: bool = True,
     report: Report | None = None,
-    **options: Unpack[OnDiskOptions],
+    **options: Any,
 ) -> None:
     """Writes a simulated rare-class graph that need not fit into memory as a folder that `load_dataset` maps.
 
@@ -86,7 +78,7 @@ def synthetic_on_disk(
     are sorted, then 4, and the features.
     """
     sizes = _SplitSizes(options.pop("label_rate", 20), options.pop("n_val", 160), options.pop("n_test", 1000))
-    rules = BlockModel(**cast(LawOptions, options))
+    rules = BlockModel(**options)
     direction_seed = seed if direction_seed is None else direction_seed
     _check("n_nodes", n_nodes, 10 <= n_nodes < 2**31, "from 10 to 2^31 - 1")
     _check("mean_degree", rules.mean_degree, rules.mean_degree < n_nodes, f"below n_nodes, {n_nodes}")

@@ -234,7 +234,7 @@ def test_blocks_of_rows_give_the_graph_of_the_whole_table(tmp_path, monkeypatch)
     want = Graph.from_tables(edges, nodes)
     nodes.to_parquet(tmp_path / "nodes.parquet")
     monkeypatch.setattr(table_sources, "ROWS", 64)
-    monkeypatch.setattr(table_ends, "SEARCHED", 200)
+    monkeypatch.setattr(table_ends, "SEARCHED", (200, 200))
     for path in (tmp_path / "edges", tmp_path / "e.csv"):
         got = Graph.from_edges(path, tmp_path / "nodes.parquet")
         for part in ("indptr", "indices", "values"):

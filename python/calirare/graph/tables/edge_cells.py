@@ -49,12 +49,7 @@ class EdgeCells:
     unknown: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     def numbers(self, blocks: Iterable[Any], columns: tuple[str, str]) -> NumpyArray:
-        """Returns the nodes that the ends name, int32 [rows, 2], `NO_NUMBER` or `EMPTY` for none.
-
-        Args:
-            blocks: tables of pandas with the ends of the edges, one after the other.
-            columns: of the ends.
-        """
+        """Returns the nodes that the ends name in blocks of rows, int32 [rows, 2], `NO_NUMBER` or `EMPTY` for none."""
         parts = [self._looked_up([block[name] for name in columns]) for block in blocks]
         numbers = np.concatenate(parts) if parts else np.zeros((0, 2), np.int32)
         if not len(self.table.cells.columns):
@@ -64,11 +59,7 @@ class EdgeCells:
     def whole(self, numbers: NumpyArray, columns: tuple[str, str], until: NumpyArray, *, drop: bool) -> NumpyArray:
         """Returns the rows of edges that count and whose ends are both known, ascending.
 
-        Args:
-            numbers: the ends of all rows.
-            columns: of the ends.
-            until: which rows count, bool.
-            drop: leave out edges of nodes that the node table does not have, unless no edge would be left.
+        Edges of nodes that the node table does not have are left out by `drop`, unless no edge would be left.
         """
         empty, unknown = numbers == EMPTY, (numbers == NO_NUMBER) & until[:, None]
         if empty.any():
@@ -176,13 +167,7 @@ class EdgeCells:
 
 
 def rows_until(table: Table, column: str | None, as_of: str | None) -> NumpyArray:
-    """Returns which rows of an edge table are not after a time, bool.
-
-    Args:
-        table: takes what is wrong.
-        column: of the times, numbers or dates in ISO 8601.
-        as_of: the last time that counts, a date without a time to its end; None: all rows count.
-    """
+    """Returns which rows of an edge table are not after a time, bool; a date without a time counts to its end."""
     import pandas as pd
 
     every = np.ones(len(table.cells), dtype=bool)

@@ -53,17 +53,10 @@ def read_edge_features(table: Table, names: Sequence[str], rows: NumpyArray) -> 
 
 
 def with_edge_features(nodes: Parts, carried: EdgeFeatures, ends: NumpyArray, table: Table, *, directed: bool) -> Parts:
-    """Returns the features of nodes, extended by those of their edges.
+    """Returns the features of nodes, extended by those of the edges with these ends, integer [m, 2].
 
-    Every row of the edge table counts at both of its ends, repetitions and loops too, but no empty cell. Where there is
-    none, a value is missing.
-
-    Args:
-        nodes: x, columns and names of the features.
-        carried: by the edges.
-        ends: of these edges, integer [m, 2].
-        table: of the edges.
-        directed: edges that start at a node and edges that end there make features of their own.
+    Every row of the edge table counts at both of its ends, repetitions and loops too, but no empty cell. `directed`:
+    edges that start at a node and edges that end there make features of their own.
     """
     if not carried.columns:
         return {}

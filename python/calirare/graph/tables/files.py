@@ -62,12 +62,7 @@ class Table:
 
 
 def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]] = list) -> Table:
-    """Returns a table.
-
-    Args:
-        path: of the table.
-        as_text: chooses the columns of a text file that stay text, of those there are; without it all do.
-    """
+    """Returns a table; `as_text` chooses the columns of a text file that stay text, by default all."""
     if isinstance(path, TableInMemory) and not is_arrow(path):
         table = path.table.copy(deep=False)
     elif is_arrow(path):
@@ -133,10 +128,7 @@ def row_in_words(row: int, path: Source | str) -> str:
 
 
 def as_names(column: Any) -> Any:
-    """Returns the cells of a column as names, None where empty.
-
-    Whole numbers have no point: a gap alone makes floats of a column of whole numbers.
-    """
+    """Returns the cells of a column as names, None where empty; whole numbers have no point."""
     column = readable(column)
     if column.dtype.kind == "f":
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -172,13 +172,7 @@ def check_parts(split: Split | None, y: torch.Tensor | None, table: Table) -> No
 def no_label_column(where: str, x: torch.Tensor, names: tuple[str, ...], columns: tuple[Column, ...]) -> str:
     """Returns what says that a node table has no labels, and which of its columns may hold them.
 
-    A column may if it has two to ten different cells; where some such columns have empty cells or -1, those alone.
-
-    Args:
-        where: put in front.
-        x: the features, float32 [n, d].
-        names: of the columns.
-        columns: what each holds, or none where all are numbers.
+    A column may if it has two to ten different cells; where some such columns have empty cells or -1, only those.
     """
     found = [(name, *_cells_of(x[:, i], columns[i] if columns else None)) for i, name in enumerate(names)]
     few = [(name, cells, gaps) for name, cells, gaps in found if 1 < len(cells) <= MOST_CLASSES]

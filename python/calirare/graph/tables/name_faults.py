@@ -49,12 +49,8 @@ def names_of_nodes(table: Table, name: str) -> Any:
 def lost_digits(column: Any, path: Source | str, *, text: bool = False) -> list[str]:
     """Returns the fault that names of nodes are floats that have lost digits, or none.
 
-    Floats hold whole numbers exactly below 2^53 (of 32 bits 2^24, of 16 bits 2^11): beyond, two names become one.
-
-    Args:
-        column: of pandas.
-        path: of the table, for the message.
-        text: what programs write for such floats counts too. Where names are looked up, `why_unknown` says so.
+    Floats hold whole numbers exactly below 2^53 (of 32 bits 2^24, of 16 bits 2^11): beyond, two names become one. With
+    `text` what programs write for such floats counts too; where names are looked up, `why_unknown` says so.
     """
     cells, bits = readable(column), 53
     if cells.dtype.kind == "f":
@@ -88,12 +84,7 @@ def _written_floats(names: Any) -> Any:
 
 
 def why_unknown(name: str, known: Iterable[object]) -> str:
-    """Returns why a name may be none of some nodes and how to fix it; "" where none of them is like it.
-
-    Args:
-        name: that is not among them.
-        known: the names of the nodes.
-    """
+    """Returns why a name may be none of the known ones and how to fix it; "" where none of them is like it."""
     import pandas as pd
 
     if _written_floats(pd.Series([name])).any():
@@ -111,12 +102,7 @@ def look_alikes(names: Any, known: Any) -> Any:
 
 
 def why_any_unknown(names: Iterable[str], known: Any) -> str:
-    """Returns what a note on unknown names says behind them of one that is lost by mistake, else "".
-
-    Args:
-        names: that are not among the known ones, of which the first `MOST_COMPARED` are looked at.
-        known: names of nodes, a column of text.
-    """
+    """Returns what a note on unknown names says of one that is lost by mistake, among the first of them, else ""."""
     import pandas as pd
 
     first = pd.Series(list(islice(names, MOST_COMPARED)), dtype=object)

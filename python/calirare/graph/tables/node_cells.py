@@ -210,11 +210,7 @@ GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well sta
 
 
 def numbers_of(cells: Any) -> tuple[NumpyArray, str]:
-    """Returns text as numbers, float64 [n], NaN for others, and a note on the first that is written for people, or "".
-
-    Args:
-        cells: a column of text, None where empty.
-    """
+    """Returns text as float64 [n], NaN for others, and a note on the first that is written for people, or ""."""
     numbers = as_float(cells)
     odd = cells.notna().to_numpy() & np.isnan(numbers)
     written = written_numbers(cells) if odd.any() else None

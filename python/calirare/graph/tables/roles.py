@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError
@@ -28,13 +29,7 @@ def exchanged(features: Iterable[str]) -> bool:
 
 
 def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Source) -> tuple[tuple[str, str], list[str]]:
-    """Returns the two columns that hold the ends of the edges, or what is wrong with them.
-
-    Args:
-        names: of the columns.
-        wanted: the two that the user named, None for one that was not.
-        path: of the table.
-    """
+    """Returns the two columns that hold the ends of the edges, or what is wrong with those that are `wanted`."""
     pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
     if any(wanted):
         absent = [name for name in wanted if name is not None and name not in names]
@@ -62,16 +57,7 @@ def with_found_columns(
 
     They are the only two columns of the edge table whose every cell names a node (by a column of text, where nobody has
     named that of the names), and the only column of the node table with another name in every row and every end of an
-    edge among them. Where several are so, the user must say which.
-
-    Args:
-        edges: the edge table.
-        nodes: the node table.
-        options: what is known of the columns.
-        faults: of reading the tables so.
-
-    Raises:
-        FaultsError: the edges may refer to nodes by a column or by the numbers of their rows.
+    edge among them. Where several are so, the user must say which: a FaultsError, with the faults found before.
     """
     import pandas as pd
 
@@ -117,25 +103,20 @@ def with_found_columns(
 def _with_things(
     options: TableOptions, cells: dict[str, pd.Series], naming: dict[str, tuple[str, ...]]
 ) -> tuple[TableOptions, tuple[str, ...]]:
-    """Returns options where one column names nodes and the only other one of names things without a row, as devices.
-
-    Args:
-        options: what is known of the columns.
-        cells: names in each column of the edge table.
-        naming: the columns of the edge table whose every cell names a node, by each column of names of the node table.
-    """
+    """Returns options where one column names nodes and the only other one of names those of things without a row."""
     import pandas as pd
 
     ends = [(name, found[0]) for name, found in naming.items() if len(found) == 1]
     if len(ends) != 1:
         return options, ()
     name, source = ends[0]
+    dates = partial(pd.to_datetime, format="ISO8601")
     things = [
         each
         for each, texts in cells.items()
         if each != source
         and FEW_THINGS < texts.nunique() < len(texts)
-        and not any(read(texts, errors="coerce").notna().all() for read in (pd.to_numeric, _dates))
+        and not any(read(texts, errors="coerce").notna().all() for read in (pd.to_numeric, dates))
     ]
     if len(things) != 1:
         return options, ()
@@ -146,23 +127,8 @@ def _with_things(
     return replace(options, id=name, source_column=source, target_column=things[0]), (note,)
 
 
-def _dates(texts: pd.Series, errors: Literal["coerce"]) -> pd.Series:
-    import pandas as pd
-
-    return pd.to_datetime(texts, errors=errors, format="ISO8601")
-
-
 def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None) -> str | None:
-    """Returns a column of names where the node table has it, else None.
-
-    Args:
-        edges: the edge table.
-        nodes: the node table; None: that next to it.
-        wanted: the column that another graph had its names in; None: there was none.
-
-    Raises:
-        InputError: a table is missing or cannot be read.
-    """
+    """Returns the column that another graph had its names in where the node table has it, else None."""
     if wanted is None:
         return None
     table = node_table_of(source_of(edges)) if nodes is None else source_of(nodes)

@@ -51,12 +51,7 @@ def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
 def lead_to_nodes_without_rows(edges: Source, columns: tuple[str, str], ids: Any) -> bool:
     """Returns whether all cells of one end name nodes, and none of the other does, as from accounts to devices.
 
-    Where a name is a node's but for how it is written, it is a fault.
-
-    Args:
-        edges: the edge table.
-        columns: of its ends.
-        ids: names of the nodes, a column of pandas.
+    A name that differs from a node's only in how it is written is a mistake, and no node without a row.
     """
     names = as_names(ids)
     ends = [end.dropna().drop_duplicates() for end in ends_as_names(edges, columns)]
@@ -71,14 +66,7 @@ def with_edge_only_nodes(
 ) -> Nodes:
     """Returns nodes with those that edges lead to and that have no row: without features, labels and P(rare).
 
-    A feature `listed` says which nodes have a row; what is known of the others is their edges.
-
-    Args:
-        nodes: of the node table, which have names.
-        edges: the edge table.
-        columns: of its ends.
-        faults: takes what is wrong.
-        until: which rows of the edge table count, bool; None: all.
+    A feature `listed` says which nodes have a row. `until` says which rows of the edge table count, bool; None: all.
     """
     import pandas as pd
 
@@ -139,9 +127,6 @@ def never_labelled(parts: Parts) -> str:
     """Returns a note on a category without any labelled node, if random labels would include some; else "".
 
     P(rare) of such nodes (devices among accounts, say) is what labels of others make of them.
-
-    Args:
-        parts: of a graph, all of whose nodes are scored.
     """
     y = parts["y"]
     if y is None or parts["scored"] is not None:

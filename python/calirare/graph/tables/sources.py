@@ -252,9 +252,6 @@ def parquet_batches(path: Path, columns: Sequence[str] | None) -> tuple[Any, Ite
     """Returns the Arrow schema and the rows of a Parquet file, or of the part files of a folder in order of names.
 
     Names of folders such as `year=2024` are a column of text.
-
-    Raises:
-        InputError: the folder holds no part file, or two hold other columns.
     """
     import pyarrow
     from pyarrow import dataset, parquet
