@@ -35,7 +35,7 @@ from torch import Tensor
 
 import calirare
 from calirare.datasets import load_dataset
-from calirare.datasets.locations import data_roots
+from calirare.datasets.catalogue import data_roots
 from calirare.graph import Graph, Order, normalize_features, propagation
 from calirare.models import GcnTraining, class_weights, cross_entropy, cross_fitted_logits
 from calirare.run.stages import Clock

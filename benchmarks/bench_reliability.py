@@ -31,7 +31,7 @@ import torch
 
 import calirare
 from calirare.datasets import load_dataset
-from calirare.datasets.locations import data_roots
+from calirare.datasets.catalogue import data_roots
 from calirare_ext import Csr
 
 KINDS = (

@@ -1,6 +1,6 @@
 """Data sets: loaders for published graphs and for the user's own, the embedded digits, and simulated graphs."""
 
-from calirare.datasets.catalogue import CATALOGUE
+from calirare.datasets.catalogue import CATALOGUE, data_root, dataset_table
 from calirare.datasets.embedded import digits
 from calirare.datasets.loading import (
     LABEL_KINDS,
@@ -12,5 +12,4 @@ from calirare.datasets.loading import (
     read_graph,
     with_task,
 )
-from calirare.datasets.locations import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_rare

@@ -1,14 +1,16 @@
-"""What is known about each published data set: its statistics, where its files are and how to read them."""
+"""What is known about each published data set: its statistics, where its files are looked for and how to read them."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calirare.datasets.download import RemoteFile
+from calirare._util.errors import InputError
+from calirare.datasets.download import Progress, RemoteFile, download
 from calirare.datasets.raw import CLEANED, read_musae, read_pickled_npz, read_planetoid
 from calirare.graph import Graph, Normalisation
 
@@ -83,3 +85,132 @@ def _entry(facts: dict[str, Any]) -> Entry:
 
 _FACTS = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
 CATALOGUE: dict[str, Entry] = {name: _entry(facts) for name, facts in _FACTS.items()}
+
+ENVIRONMENT = "CALIRARE_DATA"
+DOWNLOAD = "add --download (download=True)"
+
+
+def data_roots(root: str | Path | None = None) -> tuple[Path, ...]:
+    """Returns the folders that are searched for data sets, in order.
+
+    Args:
+        root: the only folder to search; None for the folder named by the environment variable `CALIRARE_DATA`, else
+            `../shared/data` next to a source checkout if it is there, and then the user's cache.
+
+    Returns:
+        The folders; only the last need not exist.
+
+    Raises:
+        InputError: `root` or the folder of the environment variable is not a folder.
+    """
+    if root is not None:
+        return (_folder(root, "root"),)
+    found = os.environ.get(ENVIRONMENT)
+    if found:
+        return (_folder(found, ENVIRONMENT), cache_folder())
+    checkout = Path(__file__).resolve().parents[3]
+    beside = checkout.parent / "shared" / "data"
+    if (checkout / "pyproject.toml").is_file() and beside.is_dir():
+        return (beside, cache_folder())
+    return (cache_folder(),)
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Returns the folder that is searched first; see `data_roots`."""
+    return data_roots(root)[0]
+
+
+def cache_folder() -> Path:
+    """Returns the user's cache folder for data sets; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "calirare"
+
+
+def _folder(path: str | Path, what: str) -> Path:
+    """Returns the path of an existing folder."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"datasets: {what} must be an existing folder, got {folder}: create it or give another")
+    return folder
+
+
+def find(entry: Entry, roots: tuple[Path, ...]) -> tuple[Layout, Path] | None:
+    """Returns the first layout of a data set that is complete in one of the folders, and that folder."""
+    for folder in roots:
+        for layout in entry.layouts:
+            if all((folder / file).is_file() for file in layout.files):
+                return layout, folder
+    return None
+
+
+def locate(
+    name: str, root: str | Path | None, *, fetch: bool = False, progress: Progress | None = None
+) -> tuple[Layout, Path]:
+    """Returns the layout of a named data set that is there, or downloaded by `fetch`, and the folder it is in."""
+    entry = CATALOGUE[name]
+    found = find(entry, data_roots(root))
+    if found is None and fetch:
+        if not entry.sources:
+            raise InputError(f"{name}: no download is known; searched {_shown(root)}: {entry.by_hand}")
+        folder = cache_folder() if root is None else _folder(root, "root")
+        for remote in entry.sources:
+            download(remote, folder, progress)
+        found = find(entry, (folder,))
+    if found is None:
+        raise InputError(_not_found(name, entry, root))
+    return found
+
+
+def _not_found(name: str, entry: Entry, root: str | Path | None) -> str:
+    """Returns what a user needs to know about a data set that is not there."""
+    fetched = f", or {DOWNLOAD}" if entry.sources else ""
+    for folder in data_roots(root):
+        for layout in entry.layouts:
+            missing = [file for file in layout.files if not (folder / file).is_file()]
+            if 0 < len(missing) < len(layout.files):
+                lacks = f"{missing[0]} and {len(missing) - 1} more" if len(missing) > 1 else missing[0]
+                return f"{name}: the data set is incomplete: put {lacks} into {folder}{fetched}"
+    return f"{name} was not found in {_shown(root)}: {entry.by_hand}, set {ENVIRONMENT} to yours{fetched}"
+
+
+def _shown(root: str | Path | None) -> str:
+    """Returns the searched folders as a message names them."""
+    return ", ".join(str(folder) for folder in data_roots(root))
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """One line of `calirare datasets`.
+
+    Attributes:
+        name: the name `load_dataset` takes.
+        entry: what is known of it.
+        looked_for: every path that is looked for; empty for an embedded data set.
+        found: the file or the first of the files found, or None.
+    """
+
+    name: str
+    entry: Entry
+    looked_for: tuple[Path, ...]
+    found: Path | None
+
+    @property
+    def how(self) -> str:
+        """How to get it where it is not found."""
+        by_hand = self.entry.by_hand
+        return f"{DOWNLOAD}, or {by_hand}" if self.entry.sources else by_hand
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be loaded at once."""
+        return self.found is not None or not self.looked_for
+
+
+def dataset_table(root: str | Path | None = None) -> tuple[DatasetRow, ...]:
+    """Returns one row per known data set, the embedded one first; `root` as in `data_roots`."""
+    roots, rows = data_roots(root), []
+    for name, entry in CATALOGUE.items():
+        place = find(entry, roots)
+        looked_for = tuple(folder / layout.files[0] for folder in roots for layout in entry.layouts)
+        rows.append(DatasetRow(name, entry, looked_for, None if place is None else place[1] / place[0].files[0]))
+    return tuple(rows)

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError
-from calirare.datasets.catalogue import CATALOGUE
+from calirare.datasets.catalogue import CATALOGUE, locate
 from calirare.datasets.download import Progress
 from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
-from calirare.datasets.locations import locate
 from calirare.graph import (
     COLUMN_OPTIONS,
     EdgeOptions,
@@ -63,7 +62,7 @@ def load_dataset(
         name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
             file or of a folder (`calirare.graph.folder`); or an edge table: the path of a CSV or Parquet file or of a
             folder of Parquet files, or a DuckDB table, FILE.duckdb::TABLE.
-        root: the folder to search for a named data set; None for those of `calirare.datasets.locations.data_roots`.
+        root: the folder to search for a named data set; None for those of `calirare.datasets.catalogue.data_roots`.
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.

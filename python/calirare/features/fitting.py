@@ -15,8 +15,16 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.features.categorical import FEW, codes_of, fit_one_hot, fit_target, rare_below
-from calirare.features.column_summary import ColumnSummary
-from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
+from calirare.features.numeric import (
+    ColumnSummary,
+    Kept,
+    Logged,
+    Ranked,
+    Standardized,
+    fit_cyclic,
+    fit_logs,
+    fit_quantiles,
+)
 from calirare.features.raw_table import ColumnMap, RawTable, written
 from calirare.graph import Column, Graph, names_in_words
 from calirare.graph.features import column_statistics

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from calirare._util.errors import InputError
+from calirare.datasets import catalogue, load_dataset
 from calirare.datasets import download as download_module
-from calirare.datasets import load_dataset, locations
 from calirare.datasets.download import RemoteFile, download
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -128,10 +128,10 @@ def test_load_dataset_downloads_into_the_cache(server, tmp_path, monkeypatch):
     )
     server.content = (tmp_path / "remote.npz").read_bytes()
     sources = (remote(server, "whole", "graphdata/dblp.npz"),)
-    monkeypatch.setitem(locations.CATALOGUE, "dblp", dataclasses.replace(locations.CATALOGUE["dblp"], sources=sources))
+    monkeypatch.setitem(catalogue.CATALOGUE, "dblp", dataclasses.replace(catalogue.CATALOGUE["dblp"], sources=sources))
     cache = tmp_path / "cache"
-    monkeypatch.setattr(locations, "data_roots", lambda root: (cache,))
-    monkeypatch.setattr(locations, "cache_folder", lambda: cache)
+    monkeypatch.setattr(catalogue, "data_roots", lambda root: (cache,))
+    monkeypatch.setattr(catalogue, "cache_folder", lambda: cache)
     with pytest.raises(InputError, match=r"not found in .*cache: put dblp.npz.*or add --download"):
         load_dataset("dblp")
     seen = []

@@ -9,8 +9,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.datasets import data_root, dataset_table, load_dataset
-from calirare.datasets.catalogue import CATALOGUE
-from calirare.datasets.locations import cache_folder, data_roots, find
+from calirare.datasets.catalogue import CATALOGUE, cache_folder, data_roots, find
 from calirare_ext import Csr
 
 # nodes, directed edges, features, non-zero features (None: dense), nodes per class, rare class, its share in per cent,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from calirare.features import column_summary
-from calirare.features.column_summary import ColumnSummary
+from calirare.features import numeric
+from calirare.features.numeric import ColumnSummary
 from calirare.features.raw_table import RawTable
 from calirare.graph import default_names, number_columns
 
@@ -37,7 +37,7 @@ def test_a_summary_of_many_columns_is_that_of_each(n, monkeypatch):
     x[: n // 2, 8], x[n // 2 :, 8] = np.nan, 2.5
     raw = torch.from_numpy(x.astype(np.float32))
     table = RawTable(raw, number_columns(default_names(23)), tuple(range(23)), {}, {})
-    monkeypatch.setattr(column_summary, "TOGETHER", 5 * n)  # five columns at a time
+    monkeypatch.setattr(numeric, "TOGETHER", 5 * n)  # five columns at a time
     found = ColumnSummary.of(table, [*range(20), 22])
     wanted = np.array([reference(raw.numpy().astype(np.float64)[:, j]) for j in [*range(20), 22]]).T
     for field, value in zip(dataclasses.fields(ColumnSummary), wanted, strict=True):

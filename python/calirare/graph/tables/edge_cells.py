@@ -1,16 +1,19 @@
-"""The cells of an edge table as numbers of nodes and weights."""
+"""The cells of an edge table as numbers of nodes, weights, and features of the nodes (amounts and times summed up)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 
 from calirare._util.array_files import NumpyArray
+from calirare.graph.arrays import Parts
+from calirare.graph.columns import Column
 from calirare.graph.edges import Naming
 from calirare.graph.spelling import plain_names
 from calirare.graph.tables.files import (
@@ -25,10 +28,12 @@ from calirare.graph.tables.files import (
     row_in_words,
 )
 from calirare.graph.tables.name_faults import lost_digits, why_any_unknown, why_unknown
-from calirare.graph.tables.node_cells import numbers_of, text_of
+from calirare.graph.tables.node_cells import NodeCells, numbers_of, text_of
 
 WHOLE = re.compile("[-+]?[0-9]+")
 NO_NUMBER, EMPTY = -1, -2  # of a cell that names no node, of an empty one
+NUMBERS = {"mean": "mean", "sum": "sum", "min": "min", "max": "max"}  # features of a number, and what they are of it
+TIMES = {"last": "min", "first": "max"}  # of a time, in days before the newest edge
 MOST_UNKNOWN = 1000  # cells that are kept, for messages
 
 
@@ -190,3 +195,51 @@ def rows_until(table: Table, column: str | None, as_of: str | None) -> NumpyArra
         what = f"{must}, but as_of is {as_of!r} and column {column!r} holds {cell!r} in"
         table.fault(what, wrong, "fix one of them")
     return times <= last
+
+
+def edge_features(
+    nodes: Parts, table: Table, names: Sequence[str], rows: NumpyArray, ends: NumpyArray, *, directed: bool
+) -> Parts:
+    """Returns the features of nodes, extended by columns of an edge table, of rows that count, summed up by node.
+
+    Every row counts at both of its ends, integer [m, 2], repetitions and loops too, but no empty cell. `directed`:
+    edges that start at a node and edges that end there make features of their own.
+    """
+    if not names:
+        return {}
+    sides = (("out_", ends[:, :1]), ("in_", ends[:, 1:])) if directed else (("", ends),)
+    made = dict[str, NumpyArray]()
+    for name in names:
+        own = replace(table, faults=[])
+        cells, column = NodeCells(own).column(name)
+        values = cells[rows]
+        if column.kind == "date":  # float32 does not tell times of one minute apart, but how long ago they were
+            values = np.fmax.reduce(values, initial=np.nan) - values
+        if column.kind == "categorical":
+            own.faults = [
+                f"{table.path}: column {name!r} of the edges must hold numbers or dates to be summed up, got text: "
+                "leave it out of --edge-columns (--relation reads types)"
+            ]
+        table.faults += own.faults
+        for side, its in sides:
+            found = _by_node(values, its, len(nodes["x"]))
+            for word, measure in (TIMES if column.kind == "date" else NUMBERS).items():
+                made[f"{name}_{side}{word}"] = found[measure].to_numpy()
+    old = nodes["feature_names"]
+    table.faults += [
+        f"{table.path}: two features would be called {name!r}: rename one column" for name in made if name in old
+    ]
+    with np.errstate(over="ignore"):
+        x = np.column_stack([nodes["x"].numpy(), *(column.astype(np.float32) for column in made.values())])
+    columns = (nodes["columns"] or tuple(map(Column, old))) + tuple(map(Column, made))
+    plain = all(column.kind == "numeric" for column in columns) and not np.isnan(x).any()
+    return {"x": torch.from_numpy(x), "columns": () if plain else columns, "feature_names": (*old, *made)}
+
+
+def _by_node(values: NumpyArray, ends: NumpyArray, n_nodes: int) -> Any:
+    """Returns mean, sum, least and greatest of the values of each node's edges, a DataFrame, NaN for none."""
+    import pandas as pd
+
+    both = {"node": ends.ravel(), "value": np.repeat(values, ends.shape[1])}
+    made = pd.DataFrame(both).dropna().groupby("node")["value"].agg(["mean", "sum", "min", "max"])
+    return made.reindex(range(n_nodes))

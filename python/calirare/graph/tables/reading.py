@@ -24,8 +24,7 @@ from calirare.graph.columns import NEIGHBOURS, names_in_words, with_neighbours
 from calirare.graph.edges import edge_faults, edge_notes, future_nodes_note
 from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
-from calirare.graph.tables.edge_cells import EdgeCells, rows_until
-from calirare.graph.tables.edge_features import read_edge_features, with_edge_features
+from calirare.graph.tables.edge_cells import EdgeCells, edge_features, rows_until
 from calirare.graph.tables.files import (
     Table,
     as_of_words,
@@ -241,7 +240,7 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
     weights, types = (
         None if each is None else each[counted] for each in (cells.weights(weight), cells.types(options.relation))
     )
-    carried = read_edge_features(table, options.edge_columns, at)
+    summed = edge_features(nodes.parts, table, options.edge_columns, at, ends, directed=options.directed)
     naming, taken = cells.naming(at), rules.for_table(weighted=weights is not None)
     if faults:
         with np.errstate(over="ignore"):
@@ -270,7 +269,7 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
     if options.time is not None and options.as_of is None:
         notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
     id_column = None if nodes.ids is None else str(nodes.ids.name)
-    return with_edge_features(nodes.parts, carried, ends, table, directed=options.directed) | {
+    return summed | {
         "adjacency": adjacency,
         "relations": relations_of(ends, weights, types, nodes.n_nodes, taken) if typed else (),
         "notes": tuple(f"edges: {note}" for note in notes),
