@@ -31,7 +31,6 @@ from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, SINGLE_SLOPE, SINGLE_SLOPE_SD, PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
 from calirare.calibration.sampling import (
-    CALIBRATE_ON,
     CalibrateOn,
     Sampling,
     effective_shares,
@@ -46,4 +45,4 @@ from calirare.calibration.selection_bias import (
     exchangeable,
     unseen_values,
 )
-from calirare.calibration.target_leakage import LEAKS, Leakage, find_leakage
+from calirare.calibration.target_leakage import find_leakage

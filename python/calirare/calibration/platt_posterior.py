@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from calirare.calibration.minimisers import newton_minimum
 
-SHARE_STEPS, SHARE_TOLERANCE = 10_000, 1e-14
 REACH = 12  # log-odds beyond which the residual of the form stays as it is there
 
 
@@ -50,28 +49,13 @@ class PlattPosterior:
     def start(self) -> Tensor:
         """Returns the analytic correction with the shares of the representative labels, [q]."""
         k = self.away.shape[1]
-        seen = self.counts.index_add(0, self.labels, self.weights * self.representative)
-        rest = seen.new_zeros(0 if self.form_precision is None else k - 1)
-        return torch.cat([seen.new_zeros(k), (seen[1:] / seen[0]).log(), rest])
+        rest = 0 if self.form_precision is None else k - 1
+        return torch.cat([self.away.new_zeros(k), self.log_shares(), self.away.new_zeros(rest)])
 
     def log_shares(self) -> Tensor:
-        """Returns lambda as the representative labels tell it by their numbers alone, relative to class 0, [k - 1].
-
-        It maximises sum_i w_i log(pi_y rho_iy / sum_c pi_c rho_ic) + sum_c counts_c log pi_c with rho_i the rates that
-        label i was drawn at, by minorisation: every step solves for the pi whose expected numbers are those seen.
-        """
-        some = self.representative > 0
-        weights, rates = self.weights[some], self.offsets[some].exp()
-        seen = self.counts.index_add(0, self.labels[some], weights)
-        shares = seen / seen.sum()
-        for _ in range(SHARE_STEPS):
-            drawn = weights / (rates @ shares)
-            new = seen / (drawn @ rates + self.counts.sum())
-            new = new / new.sum()
-            moved, shares = float((new - shares).abs().max()), new
-            if moved < SHARE_TOLERANCE:
-                break
-        return (shares[1:] / shares[0]).log()
+        """Returns lambda as the representative labels show it by their numbers, relative to class 0, [k - 1]."""
+        seen = self.counts.index_add(0, self.labels, self.weights * self.representative)
+        return (seen[1:] / seen[0]).log()
 
     def loss(self, theta: Tensor) -> Tensor:
         """Returns the loss; its unit is one label, so that rounding does not grow with their number."""

@@ -44,18 +44,17 @@ class PriorPlattCalibrator(Calibrator):
     and leaves alone the nodes z = r that speak for no class; alpha is what the network has wrong about the classes'
     ratio; lambda says how common they are. Each has a prior of its own:
 
-        log s ~ N(log slope, slope_sd^2),  alpha_c - alpha_d ~ N(0, ratio_sd^2),  pi ~ Dirichlet(1/2 + elsewhere)
+        log s ~ N(log slope, slope_sd^2),  alpha_c - alpha_d ~ N(0, ratio_sd^2),  pi ~ Dirichlet(1/2)
 
-    (Jeffreys' prior, plus nodes counted elsewhere). Logits of labels drawn at random see alpha + lambda alone; how many
+    (Jeffreys' prior). Logits of labels drawn at random see alpha + lambda alone; how many
     labels there are of each class then says which part is lambda, so that a network that is wrong about the classes'
     ratio is mended for a balanced world too. A label drawn with numbers m_c fixed per class is of class c with odds
     that the design sets: Bayes' rule gives
 
         P(c | x, drawn) prop. to p(x | c) m_c, hence logits s (z - r) + alpha + log m
 
-    (Prentice & Pyke 1979): such labels inform s and alpha, never lambda. With known rates rho_c of drawing each class,
-    log rho_c is added to the population's logits and they inform all. The maximum of the posterior is found by Newton's
-    method; the curvature (expected information) gives the covariance of the map, a Laplace approximation.
+    (Prentice & Pyke 1979): such labels inform s and alpha, never lambda. The maximum of the posterior is found by
+    Newton's method; the curvature (expected information) gives the covariance of the map, a Laplace approximation.
 
     With `form_sd` each class has a slope of its own. With L_c = log softmax(z - r)_c + log k, the logits s (z - r) are
 
@@ -97,8 +96,8 @@ class PriorPlattCalibrator(Calibrator):
             s_c - log s_0 of classes 1 .. k - 1 (log s is then the mean), relative to class 0, float64 [q].
         move_: from theta_ and a residual of 0 to where both are likeliest together, linearised, float64 [q + r].
         covariance_: there, of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
-        counted_: number of labels and other known nodes that tell how common the classes are, by weight; 0: pi is the
-            prior's alone, as of labels that were all drawn per class. None: the prevalence was given.
+        counted_: number of labels that show how common the classes are, by weight; 0: pi is the prior's, as of labels
+            that were all drawn per class. None: the prevalence was given.
         unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`, and other scores.
         level_: what is taken off another score over `unit_` in place of r, float64 [k]; None: logits of a network.
 
@@ -225,10 +224,8 @@ class PriorPlattCalibrator(Calibrator):
         op = type(self).__name__
         z, y = self._checked(logits, labels)
         w = as_weights(op, weights, len(y), z.device)
-        if sampling is not None and tuple(sampling.log_rates.shape) != tuple(z.shape):
-            raise ValueError(
-                f"{op}: sampling must be of {list(z.shape)} labels and classes, got {list(sampling.log_rates.shape)}"
-            )
+        if sampling is not None and len(sampling.representative) != len(z):
+            raise ValueError(f"{op}: sampling must be of {len(z)} labels, got {len(sampling.representative)}")
         self._maximise(z, y, w, sampling)
         return self
 
@@ -238,7 +235,7 @@ class PriorPlattCalibrator(Calibrator):
     def _maximise(self, logits: Tensor, labels: Tensor, weights: Tensor | None, sampling: Sampling | None) -> None:
         """Sets theta_ to the maximum of the posterior, move_ and covariance_ to where the residual takes it."""
         m, k = logits.shape
-        sampling = Sampling.at_random(m, k) if sampling is None else sampling
+        sampling = Sampling.at_random(m) if sampling is None else sampling
         w = logits.new_ones(m, dtype=torch.float64) if weights is None else weights
         w = w * (w.sum() / (w @ w))  # together as many labels as their effective number
         self.unit_, self.level_, self.covariance_ = unit_of(logits), None, None
@@ -248,7 +245,7 @@ class PriorPlattCalibrator(Calibrator):
         if self.level_ is None and self._contradicted(theta, k):
             self._take_for_score(logits, labels)
             posterior, theta = self._maximum(logits, labels, w, sampling)
-        self.counted_ = float((w * posterior.representative).sum() + sampling.elsewhere.sum())
+        self.counted_ = float((w * posterior.representative).sum())
         self.theta_ = _as_counted(theta, posterior.log_shares()).cpu()
         move, information = posterior.likeliest(theta, self.residual(logits))
         factor, fault = torch.linalg.cholesky_ex(information)
@@ -269,9 +266,9 @@ class PriorPlattCalibrator(Calibrator):
             away=log_shares_of(away),
             labels=labels,
             weights=weights,
-            offsets=sampling.offsets(labels, weights),
+            offsets=sampling.offsets(labels, weights, logits.shape[1]),
             representative=sampling.representative.to(weights),
-            counts=JEFFREYS + sampling.elsewhere.to(weights),
+            counts=weights.new_full((logits.shape[1],), JEFFREYS),
             slope_precision=self.slope_sd**-2,
             ratio_precision=self.ratio_sd**-2,
             form_precision=None if self.form_sd is None else self.form_sd**-2,

@@ -11,80 +11,48 @@ from torch import Tensor
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 
-ABSENT = -700.0  # log of the share of a class that a draw left out: exp of it is 0 next to any other
+ABSENT = -700.0  # log of the proportion of a class that a draw left out: exp of it is 0 next to any other
 
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Where each label of a calibration sample came from; all of it on the CPU.
+    """Where each label of a calibration sample came from.
 
     Attributes:
-        draw: int64 [m]: 0 for a label drawn without regard to its class; g >= 1 for one of the g-th draw with numbers
-            fixed per class, such as 20 of each.
-        log_rates: float64 [m, k], log of the share of each class that the label's draw took, up to a constant per row;
-            0 where classes were drawn alike. Read for draw 0 alone: a draw with fixed numbers and known class totals
-            is a draw 0 with log(k_c / n_c) here.
-        elsewhere: float64 [k], how many other nodes of each class are known that represent the population: labels
-            without a leave-one-out logit, or the totals of a register; zeros where there are none.
+        representative: whether the label was drawn without regard to its class, bool [m], on the CPU; else it is of a
+            draw with numbers fixed per class, such as 20 of each.
         sentence: what was assumed, for the user.
-
-    Raises:
-        ValueError: shapes differ, or a number is out of range.
     """
 
-    draw: Tensor
-    log_rates: Tensor
-    elsewhere: Tensor
+    representative: Tensor
     sentence: str = ""
 
     __repr__ = brief
 
-    def __post_init__(self) -> None:
-        """Checks shapes and ranges."""
-        m, k = self.log_rates.shape if self.log_rates.dim() == 2 else (-1, -1)
-        if tuple(self.draw.shape) != (m,) or tuple(self.elsewhere.shape) != (k,):
-            shapes = [tuple(x.shape) for x in (self.draw, self.log_rates, self.elsewhere)]
-            raise ValueError(f"Sampling: shapes must be [m], [m, k] and [k], got {', '.join(map(str, shapes))}")
-        if bool((self.draw < 0).any()) or not bool(torch.isfinite(self.log_rates).all()):
-            raise ValueError("Sampling: draw must be >= 0 and log_rates finite")
-        if not bool((torch.isfinite(self.elsewhere) & (self.elsewhere >= 0)).all()):
-            raise ValueError("Sampling: elsewhere must be finite and >= 0")
-
     @classmethod
-    def at_random(cls, m: int, n_classes: int) -> Sampling:
+    def at_random(cls, m: int) -> Sampling:
         """Returns the sampling of m labels that were drawn without regard to their classes."""
-        rates = torch.zeros(m, n_classes, dtype=torch.float64)
-        return cls(torch.zeros(m, dtype=torch.int64), rates, rates.new_zeros(n_classes))
-
-    @property
-    def representative(self) -> Tensor:
-        """Which labels tell how common each class is, bool [m]."""
-        return self.draw == 0
+        return cls(torch.ones(m, dtype=torch.bool))
 
     def select(self, chosen: Tensor) -> Sampling:
         """Returns the sampling of some of the labels, given as bool [m] or int64 [c]."""
-        chosen = chosen.cpu()
-        return Sampling(self.draw[chosen], self.log_rates[chosen], self.elsewhere, self.sentence)
+        return Sampling(self.representative[chosen.cpu()], self.sentence)
 
-    def offsets(self, labels: Tensor, weights: Tensor) -> Tensor:
+    def offsets(self, labels: Tensor, weights: Tensor, n_classes: int) -> Tensor:
         """Returns what sampling adds to each label's log-odds, float64 [m, k].
 
-        Of draw 0 these are its rates. A draw with fixed numbers m_c of class c sees P(y = c) = m_c / m whatever the
-        population is, so log m_c stands there in place of the population's log-share.
+        A draw with fixed numbers m_c of class c sees P(y = c) = m_c / m whatever the population is, so log m_c stands
+        there in place of the population's log-share.
         """
-        out = self.log_rates.to(weights).clone()
-        for draw in self.draw.unique().tolist():
-            if draw > 0:
-                member = self.draw.to(labels.device) == draw
-                number = torch.zeros_like(out[0]).index_add(0, labels[member], weights[member])
-                out[member] = (number / number.sum()).log().clamp(min=ABSENT)
+        out, member = weights.new_zeros(len(labels), n_classes), ~self.representative.to(labels.device)
+        number = weights.new_zeros(n_classes).index_add(0, labels[member], weights[member])
+        out[member] = (number / number.sum()).log().clamp(min=ABSENT)
         return out
 
 
 CalibrateOn = Literal["auto", "val", "all", "random"]
 CALIBRATE_ON: tuple[CalibrateOn, ...] = ("auto", "val", "all", "random")
 LEVEL = 0.05  # of the test that training and validation labels have the same class shares
-TRAIN_DRAW = 1
 
 
 def representative_labels(
@@ -118,9 +86,7 @@ def representative_labels(
         raise InputError(
             f"calibrate_on={calibrate_on}: there is no such label: take auto or all, or add labels drawn at random"
         )
-    whole = Sampling.at_random(len(labels), n_classes)
-    draw = torch.where(in_train.cpu() & drawn, TRAIN_DRAW, 0)
-    return used, Sampling(draw, whole.log_rates, whole.elsewhere, why).select(used)
+    return used, Sampling(~(in_train.cpu() & drawn), why).select(used)
 
 
 def effective_shares(labels: Tensor, sample_weights: Tensor | None, n_classes: int) -> list[float]:

@@ -8,12 +8,10 @@ from calirare.explain.explanation import (
     Explanation,
     Explanations,
     FeatureShare,
-    GroupEffect,
     LabelEffect,
-    Needed,
     written,
 )
-from calirare.explain.label_acquisition import LabelValues, label_values, taken_together
+from calirare.explain.label_acquisition import label_values, taken_together
 from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.out_of_fold import OutOfFold
 from calirare.explain.picture import draw, picture_name

@@ -10,10 +10,6 @@ import torch
 
 from calirare._util.arrays import EQUAL
 
-# Numbers handled at a time: torch's own limit below which it stays on one thread.
-BLOCK = 32768
-
-
 ROUNDED = 1e-9  # of a bin
 
 
@@ -183,21 +179,9 @@ def equal_width_statistics(
 ) -> BinStatistics:
     """Returns the sums per bin ((m-1)/M, m/M] of scores [n] or [n, G] in [0, 1] and outcomes of the same shape.
 
-    Gradients flow into the scores; weights are float64 [n] or None. Works through the rows in blocks that stay in the
-    cache and are too small for torch to wake its threads: a dozen passes over the whole would spend more time waiting
-    for memory and threads than counting.
+    Gradients flow into the scores; weights are float64 [n] or None.
     """
-    n = len(scores)
-    whole = scores.requires_grad or scores.device.type != "cpu"
-    rows = n if whole else max(1, BLOCK * n // scores.numel())
-    total: BinStatistics | None = None
-    for start in range(0, n, rows):
-        part = slice(start, start + rows)
-        bins = equal_width_bins(scores[part], n_bins)
-        sums = bin_sums(bins, scores[part], outcomes[part], n_bins, None if weights is None else weights[part])
-        total = sums if total is None else total + sums
-    assert total is not None  # scores are never empty
-    return total
+    return bin_sums(equal_width_bins(scores, n_bins), scores, outcomes, n_bins, weights)
 
 
 def adaptive_statistics(

@@ -28,8 +28,7 @@ def enriched(rng: np.random.Generator, share: float, n: int, **network: float) -
 
 def by_class(logits: torch.Tensor, labels: torch.Tensor) -> PriorPlattCalibrator:
     """The map of labels drawn with numbers fixed per class."""
-    whole = Sampling.at_random(len(labels), 2)
-    drawn = Sampling(torch.ones_like(whole.draw), whole.log_rates, whole.elsewhere)
+    drawn = Sampling(torch.zeros(len(labels), dtype=torch.bool))
     return PriorPlattCalibrator().fit(logits, labels, sampling=drawn)
 
 

@@ -68,23 +68,22 @@ def test_the_map_is_the_maximum_of_the_posterior_as_the_docstring_has_it():
     z = drawn_logits(y, rng, slope=1.5, shift=0.4)[:, 1].numpy()
     draw = rng.integers(0, 2, 300)  # half of the labels as if drawn with numbers per class
     m = np.bincount(y[draw == 1], minlength=2)
-    shares, elsewhere = np.array([0.7, 0.3]), np.array([30.0, 4.0])
+    shares = np.array([0.7, 0.3])
 
     def loss(theta: np.ndarray, ratio_sd: float = 0.5) -> float:
         log_s, alpha, lam = theta
         eta = np.exp(log_s) * (z - np.log(shares[1] / shares[0])) + alpha + np.where(draw, np.log(m[1] / m[0]), lam)
         of_labels = np.logaddexp(0, np.where(y == 1, -eta, eta)).sum()
-        of_shares = -(0.5 + elsewhere[1]) * np.log(expit(lam)) - (0.5 + elsewhere[0]) * np.log(expit(-lam))
+        of_shares = -0.5 * np.log(expit(lam)) - 0.5 * np.log(expit(-lam))
         return of_labels + of_shares + (log_s - np.log(0.6)) ** 2 / (2 * 0.3**2) + alpha**2 / (2 * ratio_sd**2)
 
     ours = PriorPlattCalibrator(trained_shares=shares.tolist(), slope=0.6, slope_sd=0.3)
-    sampling = Sampling(torch.from_numpy(draw), torch.zeros(300, 2, dtype=torch.float64), torch.from_numpy(elsewhere))
-    ours.fit(z, y, sampling=sampling)
+    ours.fit(z, y, sampling=Sampling(torch.from_numpy(draw == 0)))
     exact = minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
     found = ours.theta_.numpy()
     assert np.abs(found[:1] - exact[:1]).max() < 1e-5
     assert abs(found[1:].sum() - exact[1:].sum()) < 1e-5
-    counted = np.bincount(y[draw == 0], minlength=2) + 0.5 + elsewhere
+    counted = np.bincount(y[draw == 0], minlength=2) + 0.5
     assert found[2] == pytest.approx(np.log(counted[1] / counted[0]), abs=CLOSE)
     eta = np.exp(exact[0]) * (z - np.log(shares[1] / shares[0])) + exact[1] + exact[2]
     assert np.abs(ours.transform(z) - expit(eta)).max() < 1e-5
@@ -93,15 +92,11 @@ def test_the_map_is_the_maximum_of_the_posterior_as_the_docstring_has_it():
 
 
 def test_without_a_rare_label_it_is_the_analytic_correction():
-    trained, elsewhere = [0.8, 0.2], torch.tensor([960.0, 40.0], dtype=torch.float64)
     far = torch.tensor([[60.0, 0.0]], dtype=torch.float64)  # a label that nobody doubts tells nothing
-    sampling = Sampling(torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.float64), elsewhere)
-    fitted = PriorPlattCalibrator(trained_shares=trained).fit(far, torch.tensor([0]), sampling=sampling)
+    drawn = Sampling(torch.zeros(1, dtype=torch.bool))
+    fitted = PriorPlattCalibrator(trained_shares=[0.8, 0.2]).fit(far, torch.tensor([0]), sampling=drawn)
     assert fitted.scale_ == pytest.approx(1.0, abs=CLOSE)
-    assert float(fitted.bias_[1]) == pytest.approx(np.log(40.5 / 960.5) - np.log(0.2 / 0.8), abs=CLOSE)
-    balanced = fitted.set_params(target="balanced")
-    one_more = np.log(961.5 / 960.5)  # its class is counted all the same
-    assert float(balanced.bias_[1]) == pytest.approx(one_more - np.log(0.2 / 0.8), abs=CLOSE)
+    assert float(fitted.bias_[1]) == pytest.approx(-np.log(0.2 / 0.8), abs=CLOSE)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -121,27 +116,20 @@ def test_labels_drawn_per_class_tell_the_slope_and_not_the_prevalence():
     random_y = np.zeros(50, dtype=int)
     random_z = drawn_logits(random_y, rng, slope=2.5)
     both, labels = torch.cat([z, random_z]), torch.from_numpy(np.concatenate([y, random_y]))
-    draw = torch.cat([torch.ones(2000, dtype=torch.int64), torch.zeros(50, dtype=torch.int64)])
-    rates = torch.zeros(2050, 2, dtype=torch.float64)
-    known = torch.tensor([98.0, 2.0], dtype=torch.float64)
-    designed = PriorPlattCalibrator().fit(both, labels, sampling=Sampling(draw, rates, known))
-    alone = PriorPlattCalibrator().fit(random_z, labels[2000:], sampling=Sampling(draw[2000:], rates[2000:], known))
+    designed = PriorPlattCalibrator().fit(both, labels, sampling=Sampling(torch.arange(2050) >= 2000))
+    alone = PriorPlattCalibrator().fit(random_z, labels[2000:])
     assert designed.scale_ == pytest.approx(1 / 2.5, abs=0.1)
     assert float(designed.shares_[1]) == pytest.approx(float(alone.shares_[1]), rel=0.25)
     at_random = PriorPlattCalibrator().fit(both, labels)
     assert float(at_random.shares_[1]) > 10 * float(designed.shares_[1])
 
 
-def test_known_sampling_rates_give_the_population_back():
+def test_weights_by_sampling_rates_give_the_population_back():
     rng = np.random.default_rng(2)
     y = (rng.random(40_000) < 0.02).astype(int)
     z = drawn_logits(y, rng, slope=1.4, shift=0.3)
     kept = rng.random(len(y)) < np.where(y == 1, 0.5, 0.025)
-    rates = torch.log(torch.tensor([0.025, 0.5], dtype=torch.float64)).expand(int(kept.sum()), 2)
     labels = torch.from_numpy(y[kept])
-    sampling = Sampling(torch.zeros_like(labels), rates, torch.zeros(2, dtype=torch.float64))
-    fitted = PriorPlattCalibrator().fit(z[kept], labels, sampling=sampling)
-    assert float(fitted.transform(z)[:, 1].mean()) == pytest.approx(0.02, rel=0.1)
     weighted = PriorPlattCalibrator().fit(z[kept], labels, weights=np.where(y[kept] == 1, 2.0, 40.0))
     assert float(weighted.transform(z)[:, 1].mean()) == pytest.approx(0.02, rel=0.15)
     plain = PriorPlattCalibrator().fit(z[kept], labels)
@@ -186,8 +174,8 @@ def test_shares_and_sampling_must_fit_the_logits():
     z, y = problem(n=30)
     with pytest.raises(ValueError, match="one number per class, 2, got 3"):
         PriorPlattCalibrator(trained_shares=[1.0, 1.0, 1.0]).fit(z, y)
-    with pytest.raises(ValueError, match=r"sampling must be of \[30, 2\]"):
-        PriorPlattCalibrator().fit(z, y, sampling=Sampling.at_random(29, 2))
+    with pytest.raises(ValueError, match="sampling must be of 30 labels, got 29"):
+        PriorPlattCalibrator().fit(z, y, sampling=Sampling.at_random(29))
     with pytest.raises(ValueError, match="weights must have shape"):
         PriorPlattCalibrator().fit(z, y, weights=np.ones(3))
 
@@ -200,8 +188,7 @@ def test_probabilities_of_labels_come_from_maps_without_them():
         alone = PriorPlattCalibrator().fit(z[others], y[others]).transform(z[i : i + 1])
         assert float((found[i : i + 1] - alone).abs().max()) < CLOSE
     z, y = problem(n=300, share=0.05)
-    draw = (torch.arange(300) < 60).long()
-    sampling = Sampling(draw, torch.zeros(300, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+    sampling = Sampling(torch.arange(300) >= 60)
     p = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, sampling=sampling, weights=torch.ones(300))
     whole = PriorPlattCalibrator().fit(z, y, sampling=sampling).transform(z)
     assert 0 < float((p - whole).abs().max()) < 0.2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calirare import InputError
-from calirare.calibration import PriorPlattCalibrator, Sampling, effective_shares, representative_labels
+from calirare.calibration import PriorPlattCalibrator, effective_shares, representative_labels
 from tests.helpers.logits import drawn_logits
 
 
@@ -72,16 +72,6 @@ def test_effective_shares_are_what_the_loss_sees():
     balanced = torch.where(y == 1, 5.0, 5 / 9)
     assert effective_shares(y, balanced, 2) == pytest.approx([0.5, 0.5])
     assert effective_shares(labels(9), None, 2) == pytest.approx([9 / 9.5, 0.5 / 9.5])
-
-
-def test_a_sampling_must_be_of_one_shape():
-    whole = Sampling.at_random(4, 2)
-    with pytest.raises(ValueError, match=r"shapes must be \[m\], \[m, k\] and \[k\]"):
-        Sampling(whole.draw[:3], whole.log_rates, whole.elsewhere)
-    with pytest.raises(ValueError, match="draw must be >= 0"):
-        Sampling(whole.draw - 1, whole.log_rates, whole.elsewhere)
-    with pytest.raises(ValueError, match="elsewhere must be"):
-        Sampling(whole.draw, whole.log_rates, whole.elsewhere - 1)
 
 
 @pytest.mark.slow

@@ -22,19 +22,6 @@ def test_batches_add_up(task, within_rounding):
         assert int(total.count[0].sum()) == len(y)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [7, 10**9])
-def test_blocks_do_not_change_the_sums(task, block, monkeypatch, within_rounding):
-    p, y = task
-    w = np.random.default_rng(0).random(len(y))
-    for make in (metrics.confidence_statistics, metrics.class_statistics):
-        for weights in (None, w):
-            whole = make(y, p, 10, weights=weights).sums.numpy()
-            with monkeypatch.context() as patch:
-                patch.setattr("calirare.metrics.binning.BLOCK", block)
-                within_rounding(make(y, p, 10, weights=weights).sums.numpy(), whole, terms=2 * len(y))
-
-
 def test_different_bins_do_not_add_up():
     first, second = (metrics.confidence_statistics([0, 1], [0.2, 0.8], m) for m in (5, 6))
     with pytest.raises(ValueError, match="same shape"):

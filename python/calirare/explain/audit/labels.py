@@ -126,7 +126,6 @@ def _offsets(given: Tensor, used: Tensor, sampling: Sampling, share: Tensor) -> 
     out = torch.zeros(len(given), k, dtype=torch.float64, device=given.device)
     at_random = torch.zeros(len(given), dtype=torch.bool, device=given.device)
     at_random[used] = sampling.representative.to(given.device)
-    out[used] = sampling.log_rates.to(out)
     drawn = ~at_random
     if bool(drawn.any()):
         number = torch.bincount(given[drawn], minlength=k).double().clamp(min=0.5)
