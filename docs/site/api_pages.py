@@ -1,4 +1,4 @@
-"""The reference's pages: one per package, from its `__all__`, and the commands; made at every build, never by hand."""
+"""The reference's pages: one per package, from what it exports, and the commands; made at every build."""
 
 import importlib
 import inspect
@@ -6,6 +6,7 @@ import os
 import re
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 HELP_WIDTH = 74  # characters of a line
@@ -86,18 +87,25 @@ def home_of(value: object) -> str | None:
     """Returns the public package that documents a value, None where it is the front door alone."""
     for package_name in TITLES:
         module = importlib.import_module(package_name)
-        if any(value is getattr(module, name, None) for name in getattr(module, "__all__", ())):
+        if any(value is getattr(module, name) for name in public_names(module)):
             return package_name
     return "" if inspect.ismodule(value) else None
 
 
-def package(name: str) -> str:
-    """Returns the page of a package: functions and classes in the order of its `__all__`, then constants."""
-    module = importlib.import_module(name)
+def public_names(module: ModuleType) -> list[str]:
+    """Returns what a package lists in `__all__`, or else imports, and the classes that a module defines."""
     if hasattr(module, "__all__"):
-        public = [n for n in module.__all__ if not n.startswith("__")]
-    else:
-        public = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == name]
+        return [name for name in module.__all__ if not name.startswith("__")]
+    public = {name: each for name, each in vars(module).items() if name[0] != "_" and name != "annotations"}
+    if hasattr(module, "__path__"):
+        return [name for name, each in public.items() if not inspect.ismodule(each)]
+    return [n for n, each in public.items() if inspect.isclass(each) and each.__module__ == module.__name__]
+
+
+def package(name: str) -> str:
+    """Returns the page of a package: functions and classes, then constants."""
+    module = importlib.import_module(name)
+    public = public_names(module)
     documented = [n for n in public if inspect.isclass(getattr(module, n)) or inspect.isroutine(getattr(module, n))]
     text = heading(name) + rst(inspect.getdoc(module) or "") + "\n\n"
     text += f".. py:module:: {name}\n\n"
