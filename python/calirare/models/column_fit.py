@@ -21,7 +21,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.steps import progress
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.models.crossfit import class_weights, time_folds
+from calirare.models.crossfit import class_weights, labels_at, time_folds
 from calirare.models.fitted import FoldFitted, State
 
 Scores = Callable[[NumpyArray], NumpyArray]  # of rows float32 [n, d]: logits [n, k]
@@ -93,10 +93,9 @@ def labelled_rows(
     Raises:
         ValueError: a node has no label.
     """
-    if graph.y is None or bool((graph.y[nodes] < 0).any()):
-        raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
+    targets = labels_at(graph, nodes)
     columns = HopColumns.fit(graph, hops, seed, nodes) if columns is None else columns
-    return columns, columns.at(graph, nodes), graph.y[nodes]
+    return columns, columns.at(graph, nodes), targets
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,17 @@ from calirare.graph import Graph
 from calirare.models.fitted import Detector
 
 
+def labels_at(graph: Graph, nodes: Tensor, where: str = "fit: nodes") -> Tensor:
+    """Returns the classes of some nodes, int64 [m].
+
+    Raises:
+        ValueError: one has no label.
+    """
+    if graph.y is None or bool((graph.y[nodes] < 0).any()):
+        raise ValueError(f"{where} must be labelled, but one of graph {graph.name!r} has no label")
+    return graph.y[nodes]
+
+
 def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
     """Returns a fold in [0, n_folds) for each label, classes spread evenly, int64 [m]."""
     generator = np.random.default_rng(seed)

@@ -17,7 +17,7 @@ from calirare.curvature import GcnLinearisation, linearise
 from calirare.graph import Graph, LazyPropagation, check_nodes
 from calirare.graph.arrays import matrix_named, named_tensors
 from calirare.graph.labelled import check_training_labels
-from calirare.models.crossfit import class_weights, cross_entropy
+from calirare.models.crossfit import class_weights, cross_entropy, labels_at
 from calirare.models.fitted import FittedNetwork, State
 from calirare.models.gcn import GCN
 from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds
@@ -199,9 +199,7 @@ def of_network(
     check_nodes("fit", nodes, graph.n_nodes)
     if nodes.numel() == 0:
         raise ValueError("fit: nodes must name at least one labelled node, got none")
-    if graph.y is None or bool((graph.y[nodes] < 0).any()):
-        raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
-    targets = graph.y[nodes]
+    targets = labels_at(graph, nodes)
     if sample_weights is None:
         sample_weights = class_weights(targets, model.n_classes)[targets]
     first = model.weights[0]

@@ -16,7 +16,7 @@ from calirare._util.torch_state import plain_modes
 from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_graph, check_nodes, normalize_features
 from calirare.graph.labelled import check_training_labels
-from calirare.models.crossfit import class_weights
+from calirare.models.crossfit import class_weights, labels_at
 from calirare.models.fitted import FittedNetwork, flat
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
@@ -222,9 +222,7 @@ def fit_of(
             raise ValueError(f"fit_of: labelled must be given, graph {graph.name!r} has no split to take it from")
         labelled = graph.split.train
     check_nodes("fit_of", labelled, graph.n_nodes, "labelled")
-    if graph.y is None or bool((graph.y[labelled] < 0).any()):
-        raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
-    targets = graph.y[labelled]
+    targets = labels_at(graph, labelled, "fit_of: nodes of labelled")
     if isinstance(model, GCN) and (type(model) is not GCN or not all(p.requires_grad for p in model.parameters())):
         raise ValueError(
             "fit_of: model must be a plain GCN whose parameters all require a gradient, or another torch module, got a "

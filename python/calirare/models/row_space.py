@@ -10,7 +10,7 @@ itself, goes another way; what that is worth is told in docs/research/detectors.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,14 +20,13 @@ from calirare.models.fitted import flat
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
 
-FitT = TypeVar("FitT", bound=GcnFit)
 WIDE = 15_000  # columns: of more than these a network is trained in the space of its rows
 MOST_ROWS = 2_500  # whose eigenvectors are made: their time grows with the cube
 NOTHING = 1e-12  # eigenvalues of K, of the largest: what rounding leaves of none
 
 
 @dataclass(frozen=True, eq=False)
-class RowSpace(Generic[FitT]):
+class RowSpace:
     """Where a network is trained: as it is, or of very many columns in the space of its rows.
 
     Attributes:
@@ -36,12 +35,12 @@ class RowSpace(Generic[FitT]):
         root: C, float64 [r, r]; None: columns are few.
     """
 
-    wide: FitT
-    fitted: FitT
+    wide: GcnFit
+    fitted: GcnFit
     root: Tensor | None = None
 
     @classmethod
-    def of(cls, wide: FitT) -> Self:
+    def of(cls, wide: GcnFit) -> Self:
         """Returns the space of a network's rows, its parameters those of the network as far as they lie in it."""
         x = wide.field.features
         if not isinstance(x, Tensor) or x.shape[1] <= WIDE or x.shape[0] > min(MOST_ROWS, x.shape[1]):

@@ -273,7 +273,8 @@ class TreesTraining:
         targets, n_classes = labels.targets, labels.n_classes
         if fold is None:
             fold = fold_of(torch.from_numpy(targets), min(self.folds, targets.size), self.seed).numpy()
-        grower = Grower(labels, self._settings(targets.size, n_classes))
+        given = {"num_leaves": self._leaves, "learning_rate": self.learning_rate, "seed": self.seed, "num_threads": 1}
+        grower = Grower(labels, settings_of(targets.size, n_classes, **given))
         kept = [np.arange(targets.size), *(np.flatnonzero(fold != f) for f in range(int(fold.max()) + 1))]
         held = [np.flatnonzero(fold == f) for f in range(len(kept) - 1)]
         if min(map(len, kept)) < LEAST:
@@ -323,10 +324,6 @@ class TreesTraining:
     def _leaves(self) -> int:
         """Leaves of a tree, at most."""
         return self.leaves or (15 if self.kind == "boosting" else 255)
-
-    def _settings(self, m: int, n_classes: int) -> dict[str, Any]:
-        given = {"learning_rate": self.learning_rate, "seed": self.seed, "num_threads": 1}
-        return settings_of(m, n_classes, num_leaves=self._leaves, **given)
 
 
 def check_finite(op: str, columns: NumpyArray) -> None:
