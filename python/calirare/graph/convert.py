@@ -93,9 +93,8 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
         data: with `x` (dense or sparse; without it the number of neighbours is the feature) and `edge_index` [2, m], or
             `adj_t` (torch sparse, or `SparseTensor` of torch_sparse) in its place; optionally `edge_weight` or a
             one-column `edge_attr`, `y` (numbers or names of classes), and `train_mask`, `val_mask`, `test_mask`, or
-            numbers of nodes as `train_idx`, `val_idx`, `test_idx`, and `time` (or
-            `node_time`) of each node. Each may be a tensor, an array or a list; the graph
-            copies features and labels.
+            numbers of nodes as `train_idx`, `val_idx`, `test_idx`, and `time` (or `node_time`) of each node. Each may
+            be a tensor, an array or a list; the graph copies features and labels.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
@@ -113,18 +112,19 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     parts = parts_of_arrays(
         edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules.of(where, edge_options), where=where
     )
-    notes = (*parts.get("notes", ()), *left_out)
+    notes = [*parts.get("notes", ()), *left_out]
     if hasattr(data, "src") and hasattr(data, "msg"):
-        notes = (*notes, "a TemporalData has no labels; its times t and messages msg are left out")
-    left = [each for each in UNREAD if getattr(data, each, None) is not None]
-    if left:
-        notes = (
-            *notes,
-            f"attributes not read: {', '.join(left)} (use a HeteroData or an edge table for types and times)",
-        )
+        notes.append("a TemporalData has no labels; its times t and messages msg are left out")
+    if left := [each for each in UNREAD if getattr(data, each, None) is not None]:
+        notes.append(f"attributes not read: {', '.join(left)} (use a HeteroData or an edge table for types and times)")
     times = [each for name in TIMES if (each := getattr(data, name, None)) is not None and len(each) == n]
     parts["time"] = as_time(times[0], where) if times else None
-    return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name, "notes": notes}
+    return parts | {
+        "x": parts["x"].to("cpu"),
+        "split": split_of_masks(data, n, where),
+        "name": name,
+        "notes": tuple(notes),
+    }
 
 
 def _n_nodes(data: Data, where: str) -> int:

@@ -81,19 +81,7 @@ def unpacked(x: NumpyArray, scale: NumpyArray | None, shift: NumpyArray | None) 
 
 OF_NODES = ("node_names", "scored", "time")
 FACTS, FORMAT = "graph.json", "calirare graph 1"
-ARRAYS = (
-    "indptr",
-    "indices",
-    "weights",
-    "x",
-    "x_indptr",
-    "x_indices",
-    "x_data",
-    *SCALES,
-    "node_names",
-    "scored",
-    "time",
-)
+ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *SCALES, *OF_NODES)
 DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
 
 

@@ -197,16 +197,12 @@ def known_rare(graph: Graph, minority: int | str | None = None) -> Graph:
     test = test[known[test]]
     if not test.numel() or bool(rare[test].all()):
         test = test[:0]
-    y = torch.where(rare, 1, -1)
-    y[test] = rare[test].long()
-    part = torch.zeros(graph.n_nodes, dtype=torch.bool, device=graph.device)
-    part[test] = True
-    train = (rare & ~part).nonzero().flatten()
+    train = rare.nonzero().flatten()
     if graph.split is not None and test.numel():  # rare nodes outside a split that is given stay unknown
         kept = torch.cat([graph.split.train, graph.split.val])
         train = kept[rare[kept]]
-        y[rare & ~part] = -1
-        y[train] = 1
+    y = torch.full_like(original, -1)
+    y[train], y[test] = 1, rare[test].long()
     if not train.numel():
         raise InputError(
             f"graph {graph.name!r}: no node of the rare class {names[k]!r} is left to train on: label some"

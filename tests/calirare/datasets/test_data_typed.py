@@ -16,7 +16,7 @@ from calirare.features.raw_table import read_table
 from calirare.graph import Column, Graph, normalize_features
 from calirare.graph.matching import features_by_name
 from calirare.graph.tables import Table
-from calirare.graph.tables.node_cells import NodeCells
+from calirare.graph.tables.node_cells import NodeCells, written_numbers
 
 NODES = """id,amount,city,joined,vip,region,label
 a,1.5,Bern,2024-01-01,True,1,0
@@ -285,3 +285,75 @@ def test_names_of_categories_have_one_spelling(suffix, tmp_path):
     for cell in (10, 10.0, np.float32(10), "10.0", decimal.Decimal("10.00")):
         assert [each.categories for each in features_by_name({"code": cell, "float": cell}, graph)[1]] == [("10",)] * 2
     assert features_by_name({"code": True, "float": 20.5}, graph)[1][0].categories == ("true",)
+
+
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=40)
+
+
+def notes_of(tmp_path, values):
+    pd.DataFrame({"node": range(40), "z": values, "label": np.arange(40) % 2}).to_csv(tmp_path / "n.csv", index=False)
+    edges = pd.DataFrame({"source": range(39), "target": range(1, 40)})
+    edges.to_csv(tmp_path / "e.csv", index=False)
+    return [note for note in Graph.from_edges(tmp_path / "e.csv", tmp_path / "n.csv").notes if "rounded" in note]
+
+
+@pytest.mark.parametrize("values", [Z, Z + 1000, 1e6 * Z + 1.7e9, np.full(40, 1e8), np.full(40, 0.1), Z * 1e-30])
+def test_columns_that_float32_tells_apart(tmp_path, values):
+    assert notes_of(tmp_path, values) == []
+
+
+@pytest.mark.parametrize("values", [Z + 1e8, 600 * Z + 1.7e9, np.round(1000 * Z) + 2.0**40])
+def test_columns_that_lose_what_they_tell(tmp_path, values):
+    (note,) = notes_of(tmp_path, values)
+    assert note.startswith("nodes: 'z' is rounded by up to ")
+    assert f"subtract {np.median(values):.10g} or so" in note
+
+
+@pytest.mark.parametrize(("hours", "told"), [(1, True), (24 * 30, False)])
+def test_times_that_float32_does_not_tell_apart(tmp_path, hours, told):
+    times = pd.Timestamp("2026-01-01T12:00:07") + pd.to_timedelta(hours * RNG.random(40), "h")
+    notes = notes_of(tmp_path, times.strftime("%Y-%m-%d %H:%M:%S"))
+    assert [note.startswith("nodes: 'z' is rounded by up to 4") for note in notes] == [True] * told
+
+
+def test_a_column_known_to_hold_names_is_not_read_as_numbers():
+    table = Table(pd.DataFrame({"a": np.arange(4.0), "b": np.arange(4.0)}), "table")
+    _, columns = NodeCells(table, {"b": "categorical"}).read(["a", "b"])
+    assert [column.kind for column in columns] == ["numeric", "categorical"]
+
+
+WRITTEN = {
+    "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
+    "codes": (["USD 1,234.50", "USD7", None, "USD -12.50"], [1234.5, 7, np.nan, -12.5]),
+    "codes behind": (["12,50 EUR", "1.234,00 EUR", None, "3 EUR"], [12.5, 1234, np.nan, 3]),
+    "Swiss": (["1'234", "1'000'000.5", None, "7"], [1234, 1000000.5, np.nan, 7]),
+    "thousands": (["1,234", "12.5", None, "1,234,567"], [1234, 12.5, np.nan, 1234567]),
+    "continental": (["12,50 €", "1.234,00 €", None, "3 €"], [12.5, 1234, np.nan, 3]),
+    "narrow blanks": (["1\u202f234\u00a0€", "56\u00a0€", None, "7 €"], [1234, 56, np.nan, 7]),
+    "losses": (["1,234.50", "(5.00)", None, "(1,000.25)"], [1234.5, -5, np.nan, -1000.25]),
+    "losses of money": (["$12", "$(5.00)", None, "($7)"], [12, -5, np.nan, -7]),
+    "per cent": (["5 %", "12.5%", None, "1\u00a0%"], [5, 12.5, np.nan, 1]),
+}
+KINDS = ["object", "str", "string[pyarrow]"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WRITTEN)
+def test_cells_are_read_whatever_holds_them(way, kind):
+    cells, numbers = WRITTEN[way]
+    assert np.array_equal(written_numbers(pd.Series(cells, dtype=kind)), numbers, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "cells", [["USD 1.50", "EUR 2.50"], ["ABC 123", "ABC 124"], ["USD", "USD 3"], ["1 USD 2"], ["(12)", "(13)"]]
+)
+def test_names_and_more_than_one_currency_are_no_numbers(cells):
+    assert written_numbers(pd.Series(cells)) is None
+
+
+def test_a_column_of_them_is_numeric_and_a_note_says_so():
+    table = Table(pd.DataFrame({"amount": ["1.234,5", "12", None]}), "nodes.csv")
+    x, columns = NodeCells(table).read(["amount"])
+    assert (columns[0].kind, x[:2, 0].tolist(), table.faults) == ("numeric", [1234.5, 12], [])
+    assert table.notes[0].startswith("'amount' is read as numbers, ")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import load_dataset
+from calirare.datasets import load_dataset, read_graph
 from calirare.graph import Graph
 
 N, DEVICES, ROWS = 40, 12, 100  # of accounts; of devices with edges, and with a row of their own
@@ -126,3 +126,31 @@ def load_dataset_of(tmp_path):
     USES.to_csv(tmp_path / "edges.csv", index=False)
     ends = {"source_column": "account", "target_column": "device"}
     return load_dataset(tmp_path / "edges.csv", minority="fraud", scale="auto", id="account", **ends)
+
+
+PARTS = ["train", "train", "test", "", "val", ""]
+
+
+def tables(folder, labels):
+    nodes = pd.DataFrame({"node": range(6), "x": np.arange(6) / 3, "label": labels, "split": PARTS})
+    nodes.to_csv(folder / "n.csv", index=False)
+    pd.DataFrame({"source": range(5), "target": range(1, 6)}).to_csv(folder / "e.csv", index=False)
+    return {"path_or_name": folder / "e.csv", "features": folder / "n.csv"}
+
+
+@pytest.mark.parametrize("labels", [[""] * 6, ["0.5", "1", "0", "", "1", "0"], ["-3", "1", "0", "", "1", "0"]])
+def test_a_table_to_score_is_read_without_them(tmp_path, labels):
+    given = tables(tmp_path, labels)
+    path = given.pop("path_or_name")
+    graph, _ = read_graph(path, **given, need_label=False)
+    assert graph.y is None
+    assert any(note.startswith("nodes: no label is read, nor needed here: ") for note in graph.notes)
+    with pytest.raises(InputError, match=r"must have a label|labels must be names or whole numbers"):
+        load_dataset(path, **given)
+
+
+def test_labels_that_can_be_read_are(tmp_path):
+    given = tables(tmp_path, ["1", "0", "0", "", "1", ""])
+    graph, _ = read_graph(given.pop("path_or_name"), **given, need_label=False)
+    assert graph.y.tolist() == [1, 0, 0, -1, 1, -1]
+    assert graph.split.train.tolist() == [0, 1]
