@@ -61,14 +61,6 @@ def test_every_option_of_every_command_is_explained(command):
         assert all(spelling in said.out for spelling in action.option_strings)
 
 
-@pytest.mark.skipif("multilabel" not in OTHERS, reason="calirare-multilabel is not installed")
-@pytest.mark.parametrize("words", [(), ("train",), ("evaluate",)], ids=" ".join)
-def test_the_commands_of_several_labels_have_help(words):
-    said = call("multilabel", *words, "--help")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.strip().startswith("Usage: calirare multilabel")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -170,13 +162,4 @@ def test_a_failure_of_ours_is_code_1_and_leaves_nothing(debug, graph_file, tmp_p
     else:
         assert "Traceback" not in said.err
         assert last == "calirare: failed: ZeroDivisionError: by zero (--debug shows where)"
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(143)], ids=["ctrl-c", "terminated"])
-def test_an_interrupted_run_leaves_nothing(stop, graph_file, tmp_path):
-    with mock.patch("calirare.run.outcome.save_model", side_effect=stop):
-        said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
-    assert said.code == (130 if isinstance(stop, KeyboardInterrupt) else 143)
-    assert "Traceback" not in said.err
     assert list(tmp_path.iterdir()) == []

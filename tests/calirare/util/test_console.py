@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from calirare._util.console import Reporter
-from calirare._util.steps import progress, report_step, step_listener
+from calirare._util.steps import progress, step_listener
 
 
 class Terminal(io.StringIO):
@@ -109,18 +109,3 @@ def test_items_are_told_before_they_are_worked_on_and_at_the_end():
         for item in progress("stage", ["a", "b"]):
             heard.append(item)
     assert heard == [("stage", 0, 2), "a", ("stage", 1, 2), "b", ("stage", 2, 2)]
-
-
-def stopped_after_a_step():
-    report_step("inner", 1, 1)
-    raise KeyError
-
-
-def test_the_inner_listener_hears_until_it_is_gone():
-    outer, inner = [], []
-    with step_listener(lambda *step: outer.append(step)):
-        with pytest.raises(KeyError), step_listener(lambda *step: inner.append(step)):
-            stopped_after_a_step()
-        report_step("outer", 1, 1)
-    report_step("nobody", 1, 1)
-    assert (outer, inner) == ([("outer", 1, 1)], [("inner", 1, 1)])
