@@ -113,16 +113,6 @@ def test_labels_that_only_the_other_run_has_and_nodes_of_one_alone(place):
     assert all(label.endswith(" (there)") for label in labelled)
 
 
-def test_a_run_beside_itself_differs_in_nothing(place, tmp_path):
-    path = tmp_path / "same.html"
-    assert call("report", "--run", place / "two", "--against", place / "two", "--out", path).code == 0
-    text = text_of(path)
-    assert "No setting differs" in text
-    assert "0 of 500 nodes of both runs." in text
-    assert "judged on different nodes" not in text
-    assert "recalibrated on" not in text
-
-
 @pytest.mark.parametrize(
     ("there", "same", "words"),
     [

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import calirare
 from calirare.graph import Graph
@@ -89,17 +88,6 @@ def test_a_budget_is_that_of_the_graph_and_a_prevalence_is_kept_to(graph_file, l
     assert told["alerts"] == table["alert"].sum() == 17
     assert table["p_rare"][table["alert"]].min() >= table["p_rare"][~table["alert"]].max()
     assert table["p_rare"].mean() == pytest.approx(0.02, rel=0.05)
-
-
-def test_drift_is_told_and_fails_where_asked(run, tmp_path):
-    graph = rare_task(seed=1)
-    moved = dataclasses.replace(graph, x=graph.x * torch.tensor([1.0, 1.0, 100.0, 1.0, 1.0, 1.0]), trusted=True)
-    path = folder_of(moved, tmp_path / "moved")
-    said = call("predict", "--run", run, "--graph", path, "--scores-only", "--fail-on-drift", "--out",
-                tmp_path / "s.parquet")  # fmt: skip
-    assert said.code == 3
-    assert "do not trust" in said.out
-    assert (tmp_path / "s.parquet").exists()
 
 
 def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeypatch):

@@ -236,7 +236,7 @@ class ReviewSession:
         """Returns the page of a node whose answer was to be taken back, which says what became of that."""
         answers, place = self.verdicts.latest(), self.place(said.node)
         case = self.next(answers) if place is None else self.cases[place]
-        if self.verdicts.undone(said.number):
+        if said.undone:
             below = {node: each for node, each in answers.items() if each.number < said.number}
             message = self._last(below, f"Taken back: {self._of(said)}")
         else:

@@ -59,12 +59,14 @@ class Answer:
         node: what the user calls it.
         answer: one of `answers_of` the classes.
         time: when, UTC, ISO 8601.
+        undone: whether it was taken back.
     """
 
     number: int
     node: str
     answer: str
     time: str
+    undone: bool = False
 
 
 def answers_of(class_names: Sequence[str]) -> tuple[str, ...]:
@@ -147,9 +149,6 @@ class Verdicts:
             with closing(sqlite3.connect(path, timeout=10)) as base:
                 facts = dict(base.execute("SELECT name, value FROM facts"))
             return cls(path, facts["graph"], classes_of(facts))
-        except sqlite3.OperationalError as error:
-            if "no such table" not in str(error):
-                raise _unusable(path, error) from error
         except sqlite3.Error as error:
             raise _unusable(path, error) from error
         except (KeyError, ValueError, TypeError):
@@ -264,15 +263,10 @@ class Verdicts:
     def numbered(self, number: int) -> Answer | None:
         """Returns an answer, whether it stands or not; None: there is none of this number."""
         with self._faults():
-            row = self._base.execute("SELECT id, node, answer, time FROM said WHERE id = ?", (number,)).fetchone()
+            row = self._base.execute(
+                "SELECT id, node, answer, time, undone FROM said WHERE id = ?", (number,)
+            ).fetchone()
         return None if row is None else Answer(*row)
-
-    def undone(self, number: int) -> bool:
-        """Returns whether an answer was taken back."""
-        with self._faults():
-            return (
-                self._base.execute("SELECT 1 FROM said WHERE id = ? AND undone = 1", (number,)).fetchone() is not None
-            )
 
     def latest(self) -> dict[str, Answer]:
         """Returns the answer of each node that has one, the oldest first.
