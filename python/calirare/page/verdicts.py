@@ -151,9 +151,8 @@ class Verdicts:
             return cls(path, facts["graph"], classes_of(facts))
         except sqlite3.Error as error:
             raise _unusable(path, error) from error
-        except (KeyError, ValueError, TypeError):
-            pass
-        raise _foreign(path)
+        except (KeyError, ValueError, TypeError) as error:
+            raise _foreign(path) from error
 
     def _prepare(self, facts: dict[str, str]) -> None:
         """Makes the tables or checks those that are there; from here on a commit waits for the disk."""
