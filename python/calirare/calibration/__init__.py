@@ -11,6 +11,7 @@ from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.label_shift import Prevalence, prevalence_by_map
 from calirare.calibration.minimisers import newton_minimum
+from calirare.calibration.mondrian import label_sets
 from calirare.calibration.positive_only import (
     SCAR,
     PositiveOnlyCalibrator,
@@ -29,6 +30,7 @@ from calirare.calibration.posterior import (
 )
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, SINGLE_SLOPE, SINGLE_SLOPE_SD, PriorPlattCalibrator
+from calirare.calibration.probability_scatter import NodeProbabilities, node_probabilities
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
 from calirare.calibration.sampling import (
     CalibrateOn,

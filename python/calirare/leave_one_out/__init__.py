@@ -2,6 +2,7 @@
 
 from calirare.leave_one_out.algorithm1 import UNCERTAINTIES, UncertaintyName, jackknife
 from calirare.leave_one_out.alo import ALO, Grouped, alo_change
+from calirare.leave_one_out.by_fold import logits_by_fold
 from calirare.leave_one_out.comparison import Comparison, compare, leave_one_out
 from calirare.leave_one_out.directions import (
     LeftOut,
