@@ -97,7 +97,6 @@ class Cell:
     def __init__(self, drawn: Draw) -> None:
         outcome = calirare.train(drawn.seen, seed=drawn.seed)
         assert isinstance(outcome.fit, Mixture)
-        assert outcome.mapped is not None
         self.fit, self.graph, self.drawn = outcome.fit, outcome.mapped, drawn
         self.targets, self.weights = self.fit.targets, self.fit.sample_weights.double()
         self.shares = effective_shares(self.targets, self.weights, 2)

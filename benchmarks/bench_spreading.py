@@ -52,7 +52,7 @@ def cell(name: str, regime: str, split: int, *, features: bool) -> dict[str, obj
     drawn = draw(task, regime, split)
     graph = drawn.seen if features else edges_alone(drawn.seen)
     outcome = calirare.train(graph, seed=drawn.seed)
-    mapped = outcome.graph if outcome.mapped is None else outcome.mapped
+    mapped = outcome.mapped
     mixture = outcome.fit
     others = {m.name: m.fitted for m in mixture.members if m.name != "spreading"}
     without = mixture_of(others, mixture.sample_weights)

@@ -30,7 +30,6 @@ def _train(drawn: Drawn) -> dict[str, Any]:
     begin = time.process_time()
     outcome = calirare.train(drawn.graph)
     seconds = time.process_time() - begin
-    assert outcome.mapped is not None
     return {
         "unseen": outcome.fit.judged_by_folds(outcome.mapped).own_logits.numpy(),
         "nodes": drawn.nodes,

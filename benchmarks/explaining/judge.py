@@ -63,7 +63,7 @@ class Judge:
         assert isinstance(outcome.fit, GcnFit)
         self.outcome, self.network = outcome, outcome.fit.model
         assert (self.network.n_layers, self.network.hops) == (2, 1)
-        self.graph: Graph = normalize_features(outcome.graph if outcome.mapped is None else outcome.mapped)
+        self.graph: Graph = normalize_features(outcome.mapped)
         a = scipy_of(self.graph.adjacency).astype(np.float64).tocsr()
         loops = a.diagonal()
         self.loops = torch.from_numpy(np.where(loops == 0, 1.0, loops))

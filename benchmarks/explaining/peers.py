@@ -100,7 +100,7 @@ class Peers:
     @property
     def _graph(self) -> object:
         outcome = self.judge.outcome
-        return outcome.graph if outcome.mapped is None else outcome.mapped
+        return outcome.mapped
 
     def pg_explainer(self, number: int) -> Scores:
         """Returns the scores of PGExplainer, trained with a seed of its own on all that is explained."""

@@ -67,7 +67,6 @@ def mcpal(outcome: Outcome, pool: np.ndarray, k: int, rng: np.random.Generator) 
 
 def _columns(outcome: Outcome) -> torch.Tensor:
     """Returns own columns, neighbours' means and degree of every node, [n, d]."""
-    assert outcome.mapped is not None
     x = HopColumns.fit(outcome.mapped).of(outcome.mapped).x
     assert isinstance(x, torch.Tensor)
     return x.double()

@@ -42,7 +42,7 @@ def without(graph: Graph, edges: torch.Tensor) -> Graph:
 def test_the_judge_says_what_the_run_says_of_the_graph_without_these_edges(bench):
     graph = rare_task()
     outcome = calirare.train(graph, model="gcn", seed=0)
-    taken, judge = outcome.mapped or outcome.graph, bench.judge.Judge(outcome)
+    taken, judge = outcome.mapped, bench.judge.Judge(outcome)
     field = judge.field(node := 20)
     kept = torch.from_numpy(np.random.default_rng(0).random((4, len(field.ends))) < 0.6)
     kept[0] = True

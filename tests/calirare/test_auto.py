@@ -60,21 +60,15 @@ def test_a_network_is_chosen_by_networks_that_have_not_seen_the_label(graph):
     assert seen.index(min(seen)) != best, "the loss on what was learnt would have chosen another"
 
 
-@pytest.mark.slow
-def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
+def test_a_saved_run_scores_and_explains_as_the_outcome_does(outcome, graph, tmp_path):
     with rough_runs():
         outcome.save(tmp_path / "run")
-    again = calirare.load(tmp_path / "run").predict(graph)
-    here = outcome.to_frame()
+    saved, table = calirare.load(tmp_path / "run"), outcome.to_frame()
+    found = saved.predict(graph)
     for name in ("p_rare", "p_balanced", "p_raw", "lower", "upper", "uncertainty"):
-        assert (again[name] - here[name]).abs().max() == 0, name
-
-
-def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
-    with rough_runs():
-        outcome.save(tmp_path / "run")
+        assert (found[name] - table[name]).abs().max() == 0, name
     here = outcome.explain(top=2)
-    again = calirare.load(tmp_path / "run").explain(top=2, graph=graph)
+    again = saved.explain(top=2, graph=graph)
     for one, other in zip(here, again, strict=True):
         assert (one.node, one.sentences) == (other.node, other.sentences)
         for reasons in ("labels", "edges"):

@@ -15,7 +15,7 @@ from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
-from calirare.leave_one_out import ALO, METHODS, Influence, jackknife, leave_one_out
+from calirare.leave_one_out import ALO, Influence, jackknife
 from calirare.models import cross_fitted_logits
 from calirare.models.crossfit import HOPS, WEIGHT_DECAYS, loo_loss
 from calirare.run.outcome import write_config
@@ -118,21 +118,6 @@ def test_the_jackknife_is_that_of_the_public_function():
     distance = outcome.jackknife.uncertainty - population.gather(1, predicted[:, None]).squeeze(1)
     assert float(distance.abs().max()) < 1e-4, "the same map, fitted on float32 leave-one-out logits"
     assert float(outcome.jackknife.ice.mean()) > 0.01
-
-
-@pytest.mark.parametrize("loo", ["influence", "grouped"])
-def test_another_leave_one_out(loo):
-    graph = rare_task()
-    outcome = calirare.train(graph, loo=loo, **QUICK)
-    assert outcome.jackknife.method == loo
-    settings = METHODS[loo]()
-    change = leave_one_out(outcome.fit, graph, settings)
-    judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
-    again = jackknife(
-        outcome.fit, graph, settings, calibrator=outcome.calibrator, result=change, calibration_nodes=judges
-    )
-    assert_identical(outcome.jackknife.lower, again.lower)
-    assert_identical(outcome.jackknife.uncertainty, again.uncertainty)
 
 
 def test_the_midpoint_is_selectable_and_the_printed_formulas_come_with_it():
@@ -311,13 +296,6 @@ def test_more_than_two_classes(options):
     assert float(scored.double().mean()) > 0.4, "better than the 1/3 of guessing"
 
 
-@pytest.mark.parametrize("n_layers", [1, 3])
-def test_every_depth(n_layers):
-    outcome = calirare.train(rare_task(), preset="paper", n_layers=n_layers, epochs=40, folds=0)
-    assert outcome.model.n_layers == n_layers
-    assert torch.isfinite(outcome.jackknife.ice).all()
-
-
 @pytest.mark.parametrize("saved", [False, True], ids=["outcome", "saved run"])
 def test_a_run_that_has_explained_can_be_pickled(saved, tmp_path):
     with rough_runs():
@@ -330,8 +308,4 @@ def test_a_run_that_has_explained_can_be_pickled(saved, tmp_path):
     again = pickle.loads(pickle.dumps(run))
     found = again.explain([0], **graph)[0]
     assert_alike(torch.tensor(found.p), torch.tensor(want.p))
-    for kind in ("labels", "edges", "features"):
-        one, other = (getattr(each, kind) for each in (found, want))
-        size = "share" if kind == "features" else "effect"
-        assert {each.name for each in one} == {each.name for each in other}
-        assert_alike(torch.tensor([getattr(x, size) for x in one]), torch.tensor([getattr(x, size) for x in other]))
+    assert [edge.name for edge in found.edges] == [edge.name for edge in want.edges]

@@ -46,12 +46,6 @@ def test_a_graph_without_a_split_gets_the_one_that_is_asked_for(task, n_classes)
         calirare.train(rare_task(n_classes=n_classes), split="all", **quick)
 
 
-def test_probabilities_are_those_of_the_runs_target_unless_asked_otherwise():
-    outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=0, target="population")
-    assert torch.equal(outcome.probabilities(), outcome.probabilities("population"))
-    assert not torch.allclose(outcome.probabilities(), outcome.probabilities(None))
-
-
 def test_changes_go_over_settings():
     settings = Settings.of(preset="paper", epochs=3, folds=0, hidden=5, target="population")
     outcome = calirare.train(rare_task(), settings, hidden=7)

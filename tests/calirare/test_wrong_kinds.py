@@ -23,16 +23,14 @@ class Module(torch.nn.Module):
         return self.layer(x)
 
 
-@pytest.mark.parametrize("function", ["jackknife", "fit_of"])
-def test_a_graph_of_pytorch_geometric_is_named(function):
+@pytest.mark.parametrize(
+    ("function", "before"),
+    [("jackknife", (Module(),)), ("fit_of", (Module(),)), ("train", ()), ("fit", ())],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_graph_of_pytorch_geometric_is_named(function, before):
     with pytest.raises(TypeError, match=f"{function}: graph must be a calirare.Graph, got Data: take Graph.from_data"):
-        getattr(calirare, function)(Module(), rare_task().to_data())
-
-
-@pytest.mark.parametrize("function", ["train", "fit"])
-def test_it_is_named_where_it_comes_first(function):
-    with pytest.raises(TypeError, match=f"{function}: graph must be a calirare.Graph, got Data: take Graph.from_data"):
-        getattr(calirare, function)(rare_task().to_data())
+        getattr(calirare, function)(*before, rare_task().to_data())
 
 
 def test_weights_that_are_none_are_named():

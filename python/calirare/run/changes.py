@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -38,51 +38,34 @@ NO_SINGLE_LABEL = "no single label: calibrators and weights were fitted again"
 ALERT_CHANGED = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}
 
 
-def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
-    """Returns how many labels are new, others than a graph's, forgotten, and the same in another part of the split."""
-    assert graph.y is not None
-    had = graph.y.cpu()[changed.nodes]
-    other = had != changed.y
-    kinds = {
-        "new": (had < 0) & (changed.y >= 0),
-        "changed": other & (had >= 0) & (changed.y >= 0),
-        "forgotten": changed.y < 0,
-        "moved": ~other,
-    }
-    return {name: int(which.sum()) for name, which in kinds.items()}
-
-
 @dataclass(frozen=True, eq=False)
 class Side:
     """A run before or after the change.
 
     Attributes:
-        found: probabilities of every node.
+        p: P of every class for the run's target, float64 [n, k]; of a rare class for the population.
+        decided: likeliest class of every node, int64 [n]; of a rare class 1 of a scored node that is an alert.
+        threshold: of alerts.
         graph: with its labels and split.
         trained: nodes whose labels the detector has seen, int64.
     """
 
-    found: Probabilities
+    p: Tensor
+    decided: Tensor
+    threshold: float
     graph: Graph
     trained: Tensor
 
-    @cached_property
-    def rare(self) -> Tensor:
-        """P(rare) of every node, float64 [n]."""
-        return self.found.rare.cpu().double()
-
-    @cached_property
-    def classes(self) -> Tensor:
-        """Probabilities of every class for the run's target, float64 [n, k]."""
-        return self.found.chosen.cpu().double()
-
-    @property
-    def alert(self) -> Tensor:
-        """Which scored nodes have P(rare) of at least the threshold, bool [n]."""
-        out = torch.zeros(self.graph.n_nodes, dtype=torch.bool)
-        nodes = self.graph.scored_nodes.cpu()
-        out[nodes] = (self.found.rare >= self.found.threshold).cpu()[nodes]
-        return out
+    @classmethod
+    def of(cls, found: Probabilities, graph: Graph, trained: Tensor, *, many: bool) -> Self:
+        """Returns a side from probabilities of every node."""
+        if many:
+            p = found.chosen.cpu().double()
+            return cls(p, p.argmax(1), found.threshold, graph, trained.cpu())
+        rare, scored = found.rare.cpu(), torch.zeros(graph.n_nodes, dtype=torch.bool)
+        scored[graph.scored_nodes.cpu()] = True
+        decided = (found.alert.cpu() & scored).long()
+        return cls(torch.stack([1 - rare, rare], 1), decided, found.threshold, graph, trained.cpu())
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,16 +118,26 @@ class Updated:
 
         Of many classes half the sum of |change| over classes, in [0, 1].
         """
+        change = self.after.p - self.before.p
         if self.many:
-            return (self.after.classes - self.before.classes).abs().sum(1) / 2
-        out, nodes = torch.zeros(self.after.graph.n_nodes, dtype=torch.float64), self.after.graph.scored_nodes.cpu()
-        out[nodes] = (self.after.rare - self.before.rare)[nodes]
+            return change.abs().sum(1) / 2
+        out, nodes = torch.zeros(len(change), dtype=torch.float64), self.after.graph.scored_nodes.cpu()
+        out[nodes] = change[nodes, 1]
         return out
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """How many labels are new, others than before, forgotten, and the same in another part of the split."""
-        return kinds_of(self.before.graph, self.changed)
+        graph, now = self.before.graph, self.changed.y
+        assert graph.y is not None
+        had = graph.y.cpu()[self.changed.nodes]
+        kinds = {
+            "new": (had < 0) & (now >= 0),
+            "changed": (had != now) & (had >= 0) & (now >= 0),
+            "forgotten": now < 0,
+            "moved": had == now,
+        }
+        return {name: int(which.sum()) for name, which in kinds.items()}
 
     @cached_property
     def distance(self) -> dict[str, float] | None:
@@ -156,7 +149,7 @@ class Updated:
         found = self.foreseen
         if found is None:
             return None
-        gap = (found.together - self.after.found.rare.cpu()[found.nodes]).abs()
+        gap = (found.together - self.after.p[found.nodes, 1]).abs()
         still = gap.numel() < 2 or min(float(each.std()) for each in found.moved) == 0
         r = float("nan") if still else float(torch.corrcoef(torch.stack(found.moved))[0, 1])
         return {"largest": float(gap.max()), "mean": float(gap.mean()), "correlation": r, "nodes": gap.numel()}
@@ -172,33 +165,24 @@ class Updated:
 
         AUPRC, log loss and mean P(rare); of many classes accuracy and log loss.
         """
-        nodes, y = self._judging()
-        sides, facts = {"before": self.before, "after": self.after}, {"nodes": float(len(y))}
-        if self.many:
-            if not len(y):
-                return None
-            found = {name: side.classes[nodes] for name, side in sides.items()}
-            hits = {name: float((p.argmax(1) == y).double().mean()) for name, p in found.items()}
-            return {name: facts | {"accuracy": hits[name], "log_loss": float(nll(y, found[name]))} for name in sides}
-        labels = y.numpy()
-        if not labels.any() or labels.all():
-            return None
-        facts["observed"] = float(labels.mean())
-        out = {}
-        for name, side in sides.items():
-            p = side.rare[nodes].numpy()
-            out[name] = facts | {"auprc": float(auprc(labels, p)), "log_loss": float(nll(labels, p))}
-            out[name]["mean_p"] = float(p.mean())
-        return out
-
-    def _judging(self) -> tuple[Tensor, Tensor]:
-        """Returns the labelled test nodes that neither run was trained on, and their labels, each int64."""
-        split, y = self.after.graph.split, self.after.graph.y
+        split, labels = self.after.graph.split, self.after.graph.y
         assert split is not None
-        assert y is not None
+        assert labels is not None
         seen, nodes = torch.cat([self.before.trained, self.after.trained]), split.test.cpu()
-        nodes = nodes[(y.cpu()[nodes] >= 0) & ~torch.isin(nodes, seen)]
-        return nodes, y.cpu()[nodes]
+        nodes = nodes[(labels.cpu()[nodes] >= 0) & ~torch.isin(nodes, seen)]
+        y = labels.cpu()[nodes]
+        if not len(y) or (not self.many and len(y.unique()) < 2):
+            return None
+        out = dict[str, dict[str, float]]()
+        for name, side in (("before", self.before), ("after", self.after)):
+            p = side.p[nodes]
+            out[name] = {"nodes": float(len(y)), "log_loss": float(nll(y, p))}
+            if self.many:
+                out[name]["accuracy"] = float((p.argmax(1) == y).double().mean())
+            else:
+                rates = {"observed": float(y.double().mean()), "mean_p": float(p[:, 1].mean())}
+                out[name] |= rates | {"auprc": float(auprc(y, p[:, 1]))}
+        return out
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the scored nodes that moved most and all whose alert or predicted class changed.
@@ -209,7 +193,7 @@ class Updated:
         probabilities; moved, see `moved`; label.
         """
         graph, sides = self.after.graph, {"before": self.before, "after": self.after}
-        now = {name: side.classes.argmax(1) if self.many else side.alert for name, side in sides.items()}
+        now = {name: side.decided for name, side in sides.items()}
         order = torch.argsort(self.moved.abs(), descending=True, stable=True)
         kept = (torch.arange(len(order)) < KEPT) | (now["before"] != now["after"])[order]
         nodes = order[kept]
@@ -219,12 +203,12 @@ class Updated:
             for name in sides:
                 columns[f"prediction_{name}"] = [graph.class_names[c] for c in now[name][nodes].tolist()]
             for name, side in sides.items():
-                columns[f"confidence_{name}"] = side.classes[nodes].max(1).values.numpy()
+                columns[f"confidence_{name}"] = side.p[nodes].max(1).values.numpy()
             columns["moved"] = self.moved[nodes].numpy()
         else:
-            columns |= {f"p_{name}": side.rare[nodes].numpy() for name, side in sides.items()}
+            columns |= {f"p_{name}": side.p[nodes, 1].numpy() for name, side in sides.items()}
             columns["change"] = self.moved[nodes].numpy()
-            columns |= {f"alert_{name}": alert[nodes].long().numpy() for name, alert in now.items()}
+            columns |= {f"alert_{name}": alert[nodes].numpy() for name, alert in now.items()}
         label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
         words = (*graph.class_names, "unknown")
         columns["label"] = [words[label[node]] if node in label else "" for node in nodes.tolist()]
@@ -254,24 +238,23 @@ class Updated:
         """Returns everything but the run as JSON holds it."""
         scored = self.after.graph.scored_nodes.cpu()
         moved, facts = self.moved[scored].abs(), dict[str, Any]()
+        sides = {"before": self.before, "after": self.after}
+        was, now = (side.decided[scored] for side in sides.values())
         if self.many:
-            was, now = (side.classes[scored] for side in (self.before, self.after))
-            names = self.after.graph.class_names
-            shares = {"before": was, "after": now}
             facts["task"] = "classes"
-            facts["predictions_changed"] = int((was.argmax(1) != now.argmax(1)).sum())
-            facts["estimated_shares"] = {
-                side: dict(zip(names, p.mean(0).tolist(), strict=True)) for side, p in shares.items()
-            }
+            facts["predictions_changed"] = int((was != now).sum())
+            names = self.after.graph.class_names
+            means = {name: side.p[scored].mean(0).tolist() for name, side in sides.items()}
+            facts["estimated_shares"] = {name: dict(zip(names, mean, strict=True)) for name, mean in means.items()}
         else:
-            was, now = self.before.alert, self.after.alert
-            facts["alerts"] = {
-                "before": int(was.sum()),
-                "after": int(now.sum()),
-                "appeared": int((now & ~was).sum()),
-                "vanished": int((was & ~now).sum()),
+            counts = {
+                "before": was.sum(),
+                "after": now.sum(),
+                "appeared": (now > was).sum(),
+                "vanished": (now < was).sum(),
             }
-            facts["threshold"] = {"before": self.before.found.threshold, "after": self.after.found.threshold}
+            facts["alerts"] = {name: int(n) for name, n in counts.items()}
+            facts["threshold"] = {name: side.threshold for name, side in sides.items()}
             facts["closed_form"] = self.distance
         return facts | {
             "labels": self.counts,

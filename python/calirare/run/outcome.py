@@ -124,8 +124,7 @@ class Outcome(RunResult):
         Raises:
             InputError: there are too few labels, or the run has none without themselves.
         """
-        mapped = self.graph if self.mapped is None else self.mapped
-        return audit_run(Scorer.of(self), self.graph, mapped, self.held_out, at_least)
+        return audit_run(Scorer.of(self), self.graph, self.mapped, self.held_out, at_least)
 
     def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Nodes | None = None) -> NextLabels:
         """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
@@ -160,8 +159,8 @@ class Outcome(RunResult):
     @cached_property
     def explainer(self) -> Explainer:
         """What explains the graph's nodes, made once."""
-        mapped = self.graph if self.mapped is None else self.mapped
-        return explainer_of(Scorer.of(self), self.graph, mapped, lambda: p_rare(self.logits, self.calibrators).cpu())
+        stored = lambda: p_rare(self.logits, self.calibrators).cpu()  # noqa: E731
+        return explainer_of(Scorer.of(self), self.graph, self.mapped, stored)
 
     def explain(
         self,

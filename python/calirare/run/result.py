@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, cast
 
@@ -54,38 +54,38 @@ class RunResult:
 
     Attributes:
         graph: the graph, with labels and split.
-        settings: how it was made, as asked for.
+        mapped: the same as the detector took it.
+        features: what its features became.
+        settings: how it was made, as requested.
         fit: the detector and the labels it was trained on.
         logits: of every node [n, k].
         own_logits: of each training label from the model without it, [m, k]; None where no label was left out.
-        calibrators: the fitted map of each target; empty without calibration.
-        rare: what there is of the rare class; None where every class is taken as it is.
-        agreement: how leave-one-out loss and held-out loss compare; None without the check.
-        notes: sentences a user should read (fallbacks, warnings).
-        damping: of the leave-one-out step of a network; 0 where there is none.
-        seconds: wall time of each stage.
-        choice: what was chosen among detectors, and why; None where one was asked for.
-        features: what the features became; None stands for "stored".
-        mapped: the graph as the detector took it; None: as it is.
         held_out: each label's logits by the network without its fold, [m, k]; None where the detector has its folds, or
             there was no cross-validation.
+        calibrators: the fitted calibrator of each target; empty without calibration.
+        rare: what there is of the rare class; None where every class is taken as it is.
+        agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        damping: of the leave-one-out step of a network; 0 where there is none.
+        choice: what was chosen among detectors, and why; None where one was requested.
+        notes: sentences a user should read (fallbacks, warnings).
+        seconds: wall time of each stage.
     """
 
     graph: Graph
+    mapped: Graph
+    features: FeatureMap
     settings: Settings
     fit: Fitted
     logits: Tensor
     own_logits: Tensor | None
+    held_out: Tensor | None
     calibrators: dict[Target, Calibrator]
     rare: RareView | None
     agreement: Agreement | None
-    notes: list[str] = field(default_factory=list)
-    damping: float = 0.0
-    seconds: dict[str, float] = field(default_factory=dict)
-    choice: Choice | None = None
-    features: FeatureMap | None = None
-    mapped: Graph | None = None
-    held_out: Tensor | None = None
+    damping: float
+    choice: Choice | None
+    notes: list[str]
+    seconds: dict[str, float]
 
     __repr__ = brief
 
@@ -173,19 +173,14 @@ class RunResult:
         return self.calibrators.get(self.settings.calibration.target)
 
     @cached_property
-    def feature_map(self) -> FeatureMap:
-        """What the features became."""
-        return self.features or FeatureMap.fit(self.graph, "stored")
-
-    @cached_property
     def reference(self) -> Reference:
         """What the run remembers of its graph, which others are compared with."""
         if self.rare is None:
             nobody = torch.empty(0, dtype=torch.int64)
-            return Reference.of(self.graph, self.feature_map, torch.zeros(self.graph.n_nodes), nobody)
+            return Reference.of(self.graph, self.features, torch.zeros(self.graph.n_nodes), nobody)
         taught, rest = nodes_not_to_review(self.graph), self.graph.scored_nodes
         rest = rest if taught is None else rest[~torch.isin(rest, taught)]
-        return Reference.of(self.graph, self.feature_map, p_rare(self.logits, self.calibrators), rest)
+        return Reference.of(self.graph, self.features, p_rare(self.logits, self.calibrators), rest)
 
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""

@@ -107,7 +107,7 @@ class Scorer:
             outcome.damping,
             in_val if bool(in_val.any()) else None,
             graph.class_names,
-            outcome.feature_map,
+            outcome.features,
             outcome.threshold,
             outcome.reference,
             graph.tables or NO_TABLES,

@@ -107,22 +107,23 @@ def train(
         decision = clock.time("decide", work)
         make = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
         rare = RareView(clock.time("jackknife", make), decision, calibrated.check, calibrated.doubt)
-    outcome = Outcome(
-        data.graph,
-        settings,
-        trained.fitted,
-        trained.logits,
-        out_of_fold.logits,
-        calibrated.calibrators,
-        rare,
-        out_of_fold.agreement,
-        _notes(data, settings, trained, out_of_fold, calibrated, rare),
-        rare.jackknife.facts.damping if rare else out_of_fold.damping or 0.0,
-        clock.seconds,
-        choice=trained.choice,
+    return Outcome(
+        graph=prepared.raw_graph,
+        mapped=prepared.graph,
+        features=prepared.features,
+        settings=settings,
+        fit=trained.fitted,
+        logits=trained.logits,
+        own_logits=out_of_fold.logits,
         held_out=out_of_fold.held_out,
-    )
-    return replace(outcome.on_cpu(), graph=prepared.raw_graph, features=prepared.features, mapped=prepared.graph)
+        calibrators=calibrated.calibrators,
+        rare=rare,
+        agreement=out_of_fold.agreement,
+        damping=rare.jackknife.facts.damping if rare else out_of_fold.damping or 0.0,
+        choice=trained.choice,
+        notes=_notes(data, settings, trained, out_of_fold, calibrated, rare),
+        seconds=clock.seconds,
+    ).on_cpu()
 
 
 def _check_no_split(graph: Graph, changes: dict[str, Any]) -> None:

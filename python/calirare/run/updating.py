@@ -56,9 +56,10 @@ def update(
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
     outcome, labels = _trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
-    before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
-    after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
-    foreseen = None if saved.settings.many else _foreseen(saved, graph, changed, before, outcome)
+    many, was = saved.settings.many, saved.scorer.probabilities(saved.mapped(graph))
+    before = Side.of(was, graph, saved.fit.nodes, many=many)
+    after = Side.of(outcome.for_tables(), outcome.graph, outcome.fit.nodes, many=many)
+    foreseen = None if many else _foreseen(saved, graph, changed, before, outcome)
     return Updated(outcome, labels, changed, before, after, foreseen)
 
 
@@ -68,12 +69,12 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
         explainer = saved.explainer(graph)
     except InputError:
         return None
-    p, scored = before.found.rare.cpu(), graph.scored_nodes.cpu()
+    p, scored = before.p[:, 1], graph.scored_nodes.cpu()
     moved = (outcome.for_tables().rare.cpu() - p).abs()[scored]
     nodes = scored[torch.argsort(moved, descending=True, stable=True)[:FORESEEN]]
     parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]
     each, together = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
-    base, mapped = difference(explainer.model.logits(nodes)), outcome.mapped or outcome.graph
+    base, mapped = difference(explainer.model.logits(nodes)), outcome.mapped
     now = difference(outcome.fit.logits_of(mapped, nodes.to(mapped.device))).cpu()
     effects, after = (explainer.context.probabilities(two_columns(base + x))[..., 1] for x in (each, together))
     return Foreseen(nodes, effects - p[nodes], after, (together, now - base))

@@ -141,7 +141,7 @@ def test_what_is_remembered_is_the_same_after_a_file(months, outcome):
     change, _ = months.DRIFTS["a new country"]
     graph = change(months.month(3)).graph()
     p = torch.full((graph.n_nodes,), 0.05, dtype=torch.float64)
-    features = outcome.feature_map
+    features = outcome.features
     assert again.compare(graph, features, p).to_mapping() == reference.compare(graph, features, p).to_mapping()
 
 

@@ -86,7 +86,7 @@ def test_what_cannot_be_told_is_said(why, monkeypatch):
 
 def by_blocks(folder):
     """Logits of a graph on disk, and what is said of names."""
-    detector, notes = streams_of(trained().fit, trained().feature_map.elsewhere()), []
+    detector, notes = streams_of(trained().fit, trained().features.elsewhere()), []
     found = logits_on_disk(detector, GraphOnDisk.open(folder), BlockFiles(folder / "blocks"), say=notes.append)
     return found, [note for note in notes if "names" in note]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 import torch
 
@@ -81,11 +80,3 @@ def test_without_it_no_node_is_left_open_and_no_column_is_there(outcome):
         Settings.of(abstain=1.0)
     with pytest.raises(InputError, match=r"\(abstain\) need method jackknife and map prior"):
         Settings.of(abstain=0.9, map="platt")
-
-
-def test_a_folder_holds_the_column(outcome, tmp_path):
-    with rough_runs():
-        outcome.save(tmp_path / "run")
-    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
-    assert table["abstain"].sum() == int(outcome.for_tables().abstain.sum())
-    assert calirare.load(tmp_path / "run").score(outcome.graph).undecided.abstained == table["abstain"].sum()

@@ -76,13 +76,6 @@ def folder(outcome: Outcome, tmp_path_factory) -> Path:
     return path
 
 
-def test_an_outcome_predicts_what_its_folder_does(outcome: Outcome, graph: calirare.Graph, folder) -> None:
-    said = outcome.predict(graph)
-    pd.testing.assert_frame_equal(said, calirare.load(folder).predict(graph))
-    own = outcome.to_frame()
-    pd.testing.assert_frame_equal(said, own[said.columns], check_exact=False, rtol=0, atol=1e-12)
-
-
 @pytest.mark.slow
 def test_calibration_lowers_the_loss_of_test_nodes(outcome: Outcome) -> None:
     report = outcome.metrics["report"]
@@ -162,14 +155,6 @@ def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Grap
         calirare.train(graph.with_split(none), task="classes", model="gcn", epochs=10, method="ts")
 
 
-@pytest.mark.slow
-def test_temperature_scaling_and_no_calibration(graph: calirare.Graph) -> None:
-    for method, sides in (("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})):
-        found = calirare.train(graph, task="classes", model="gcn", epochs=10, method=method)
-        assert set(found.metrics["report"]) == sides
-        assert "accuracy" in found.summary()
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -244,13 +229,6 @@ def test_intervals_and_new_nodes_of_every_class(outcome, graph, folder, tmp_path
     new = calirare.Scorer.open(outcome).score(graph.x[5], near)
     assert new.chosen.shape == (1, 3)
     assert float((new.chosen[0] - p[5]).abs().max()) < 0.2, "a node with the neighbours of another"
-
-
-def test_a_damaged_model_of_classes_is_refused(folder, tmp_path) -> None:
-    shutil.copytree(folder, tmp_path / "run")
-    (tmp_path / "run" / "model.safetensors").write_bytes(b"no")
-    with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
-        calirare.load(tmp_path / "run")
 
 
 def test_the_queue_begins_with_the_least_sure(outcome: Outcome, graph: calirare.Graph, folder) -> None:

@@ -13,7 +13,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare._util.output import fresh_files, fresh_folder
+from calirare._util.output import fresh_files
 from calirare._util.run_files import seal
 from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
@@ -118,20 +118,6 @@ def test_save_load_predict_and_the_tables_are_one(outcome, rough, tmp_path):
         run.graph(rare_task(seed=1))
 
 
-def test_a_damaged_folder_says_what_is_damaged(outcome, rough, tmp_path):
-    outcome.save(tmp_path / "run")
-    run = calirare.load(tmp_path / "run")
-    (tmp_path / "run" / "metrics.json").write_text("{}")
-    seal(tmp_path / "run")
-    with pytest.raises(InputError, match=r"metrics\.json is missing or damaged"):
-        run.summary()
-    (tmp_path / "run" / "predictions.csv").unlink()
-    with pytest.raises(InputError, match=r"predictions\.csv is missing"):
-        run.to_frame()
-    with pytest.raises(InputError, match="there is no such folder"):
-        calirare.load(tmp_path / "none")
-
-
 def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outcome = calirare.train(rare_task(), preset="paper", epochs=2, folds=0)
@@ -186,19 +172,6 @@ def test_files_appear_together_or_not_at_all(tmp_path):
 def _write_then_stop(path) -> None:
     path.write_text("half")
     raise RuntimeError("stop")
-
-
-def test_a_folder_appears_only_when_it_is_done(tmp_path):
-    run = tmp_path / "x" / "run"
-    with fresh_folder(run, overwrite=False) as partial:
-        (partial / "config.yaml").write_text("")
-        assert not run.exists()
-        assert partial.parent == run.parent
-    assert [path.name for path in run.parent.iterdir()] == ["run"]
-    assert run.stat().st_mode & 0o777 == 0o755
-    with pytest.raises(RuntimeError, match="stop"), fresh_folder(tmp_path / "y" / "z", overwrite=False) as partial:
-        _write_then_stop(partial / "a")
-    assert [path.name for path in tmp_path.iterdir()] == ["x"], "folders made on the way are gone too"
 
 
 def test_a_graph_given_in_python_is_found_in_a_file_that_has_no_split(tmp_path) -> None:

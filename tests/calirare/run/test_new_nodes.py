@@ -85,9 +85,9 @@ def check(outcome, graph: Graph) -> None:
     scorer = calirare.Scorer.open(outcome)
     named = [[f"n{u}" for u in near] for near in neighbours]
     got = scorer.logits(x, named, weights=weights, among=among)
-    want = outcome.fit.logits_of(outcome.feature_map.transform(with_nodes(graph, x, neighbours, weights, among)))
+    want = outcome.fit.logits_of(outcome.features.transform(with_nodes(graph, x, neighbours, weights, among)))
     assert float((got - want[-3:]).abs().max()) < LEVEL
-    bare = outcome.fit.logits_of(outcome.feature_map.transform(with_nodes(graph, x, [[], [], []], [[], [], []], [])))
+    bare = outcome.fit.logits_of(outcome.features.transform(with_nodes(graph, x, [[], [], []], [[], [], []], [])))
     assert float((got[:2] - bare[-3:-1]).abs().max()) > 100 * LEVEL, "edges must matter, or nothing was shown"
     said = scorer.score(x, named, weights=weights, among=among)
     table = outcome.score(with_nodes(graph, x, neighbours, weights, among), say=lambda note: None).table.iloc[-3:]
@@ -117,22 +117,6 @@ def test_degrees_of_known_neighbours_change_and_that_matters(graph, monkeypatch)
     exact = scorer.logits(graph.x[0], ["n5", "n17"])
     monkeypatch.setattr("calirare.models.graph_delta.GraphDelta.added", lambda self, nodes: np.zeros(len(nodes)))
     assert float((scorer.logits(graph.x[0], ["n5", "n17"]) - exact).abs().max()) > 100 * LEVEL
-
-
-def test_typed_columns_and_missing_values_are_mapped_as_in_the_run(tmp_path):
-    rng = np.random.default_rng(0)
-    kinds = rng.choice(["card", "cash"], 200)
-    y = (rng.random(200) < 0.3).astype(int)
-    amount = np.where(rng.random(200) < 0.1, "", np.round(rng.gamma(1, 50, 200) + 90 * y, 2).astype(str))
-    rows = [f"{i},{a},{k},{c}" for i, (a, k, c) in enumerate(zip(amount, kinds, y, strict=True))]
-    (tmp_path / "nodes.csv").write_text("id,amount,kind,label\n" + "\n".join(rows) + "\n")
-    edges = "\n".join(f"{i},{(i * 7 + 1) % 200}" for i in range(200))
-    (tmp_path / "edges.csv").write_text(f"source,target\n{edges}\n")
-    outcome = calirare.train(dataset=str(tmp_path / "edges.csv"), label="label", model="gcn", **QUICK)
-    scorer = calirare.Scorer.open(outcome)
-    alone = scorer.logits([[float("nan"), 0.0], [100.0, 1.0]], [[], []])
-    assert bool(alone.isfinite().all())
-    assert float((alone[0] - alone[1]).abs().max()) > LEVEL
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +189,8 @@ WRONG = {
     "text": ((["a", "b", "c", "d"], ["n7"]), {}, "real numbers"),
     "a number that is none": (([float("nan")] * 4, ["n7"]), {}, "finite"),
     "one sequence for two": (([[0.0] * 4] * 2, [["n7"]]), {}, "one sequence per node, 2, got 1"),
+    "no sequence": (([0.0] * 4, 1), {}, "neighbours must be one sequence per node, got"),
+    "a word": (([0.0] * 4, "ab"), {}, "neighbours must be one sequence per node, got"),
     "a weight too few": (([0.0] * 4, ["n7", "n8"]), {"weights": [1.0]}, "one number per neighbour"),
     "a weight of zero": (([0.0] * 4, ["n7"]), {"weights": [0.0]}, "above 0"),
     "an edge to itself": (([[0.0] * 4] * 2, [[], []]), {"among": [[1, 1]]}, "two new nodes"),
@@ -242,11 +228,3 @@ def test_numbers_out_of_range_and_other_graphs_are_refused(small):
         calirare.Scorer.open(calirare.train(typed, model="hops", **QUICK), typed)
     same = calirare.Scorer.open(outcome, typed).logits([0.0] * 4, [1])  # types that the run does not know of
     assert torch.equal(same, scorer.logits([0.0] * 4, [1]))
-
-
-@pytest.mark.parametrize("neighbours", [1, "ab"])
-def test_neighbours_that_are_no_sequence_are_told(neighbours):
-    with rough_runs():
-        scorer = calirare.Scorer.open(calirare.train(rare_task(), model="gcn", **QUICK))
-    with pytest.raises(InputError, match="neighbours must be one sequence per node, got"):
-        scorer.score(scorer.graph.x[0], neighbours)
