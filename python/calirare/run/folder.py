@@ -33,10 +33,8 @@ from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_file import check_model, damaged, read_model, scorer_of
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
-from calirare.run.probabilities import PrevalenceRequest
-from calirare.run.scored import Scored
-from calirare.run.scoring import Report, Say, Scorer, to_stderr
-from calirare.run.settings import IntervalNodes, Settings
+from calirare.run.scoring import Scorer, ScoresGraphs
+from calirare.run.settings import Settings
 from calirare.run.summary import summary_of
 from calirare.run.tables import NAMED, read_predictions, read_table, stored_p_rare
 from calirare.run.yaml_files import read_yaml
@@ -61,7 +59,7 @@ def _finite(value: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class SavedRun:
+class SavedRun(ScoresGraphs):
     """A run read from its folder; `calirare.load` reads one.
 
     Attributes:
@@ -171,39 +169,11 @@ class SavedRun:
         own = self.folder / LABELS
         return dataclasses.replace(data, relabel=str(own)) if data.relabel is not None and own.is_file() else data
 
-    def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
-        """Returns one row per scored node of a graph; `score` says more, of which this notes a drift.
-
-        Args:
-            graph: with the run's features, in any order where they have names; labels play no part.
-            say: takes notes, such as features that are left out.
-            report: called as nodes are scored.
-
-        Returns:
-            The columns of `predictions.csv`, without split and label where there are none.
-
-        Raises:
-            InputError: the features are others.
-        """
-        return self.score(graph, say, report).noted(say)
-
     @plain_torch()
     def probabilities(self, graph: Graph) -> Tensor:
         """Returns the probabilities of every node of the run's own graph for the run's target, float64 [n, k]."""
         logits, fitted = self.fit.logits_of(self.mapped(graph)).double(), self.scorer.calibrator
         return logits.softmax(1) if fitted is None else fitted.transform(logits)
-
-    def score(
-        self,
-        graph: Graph,
-        say: Say = to_stderr,
-        report: Report | None = None,
-        *,
-        prevalence: PrevalenceRequest = None,
-        interval_nodes: IntervalNodes | None = None,
-    ) -> Scored:
-        """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
-        return self.scorer.score(graph, say, report, prevalence, interval_nodes)
 
     def audit(self, data: str | Path | Graph | None = None, at_least: float = AT_LEAST) -> Audit:
         """Returns which labels of the run are probably wrong, and why, see `Outcome.audit`.

@@ -74,8 +74,8 @@ class NodeScorer:
         """
         if isinstance(run, Outcome):
             if isinstance(graph, Graph) and graph is not run.graph:
-                return cls(Scorer.of(run), graph)
-            return cls(Scorer.of(run), run.graph, run.mapped)
+                return cls(run.scorer, graph)
+            return cls(run.scorer, run.graph, run.mapped)
         saved = run if isinstance(run, SavedRun) else load(run)
         return cls(saved.scorer, graph if isinstance(graph, Graph) else saved.graph(graph))
 

@@ -39,7 +39,7 @@ from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, write_json
 from calirare.run.model_file import save_model
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
-from calirare.run.probabilities import PrevalenceRequest, p_rare
+from calirare.run.probabilities import p_rare
 from calirare.run.report import (
     evaluated_logits,
     evaluated_nodes,
@@ -50,16 +50,15 @@ from calirare.run.report import (
     report,
 )
 from calirare.run.result import RunResult
-from calirare.run.scored import Scored
-from calirare.run.scoring import Say, Scorer, to_stderr
-from calirare.run.settings import IntervalNodes, Settings
+from calirare.run.scoring import Scorer, ScoresGraphs
+from calirare.run.settings import Settings
 from calirare.run.summary import summary_of
 from calirare.run.tables import REVIEWED, write_csv, write_predictions
 from calirare_ext import __version__
 
 
 @dataclass(eq=False)
-class Outcome(RunResult):
+class Outcome(RunResult, ScoresGraphs):
     """A trained and calibrated detector with everything computed on the way (attributes: see `RunResult`).
 
     With task "classes" every class has its probability, and what is of a rare class alone refuses, see `RareView`.
@@ -99,21 +98,10 @@ class Outcome(RunResult):
         result = None if self.rare is None else self.rare.jackknife
         return predictions(graph, self.for_tables(), result, graph.split, nodes, classes)
 
-    @plain_torch()
-    def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
-        """Returns the same of another graph with the same features; `score` says more, of which this notes a drift."""
-        return self.score(graph, say).noted(say)
-
-    def score(
-        self,
-        graph: Graph,
-        say: Say = to_stderr,
-        *,
-        prevalence: PrevalenceRequest = None,
-        interval_nodes: IntervalNodes | None = None,
-    ) -> Scored:
-        """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
-        return Scorer.of(self).score(graph, say, prevalence=prevalence, interval_nodes=interval_nodes)
+    @cached_property
+    def scorer(self) -> Scorer:  # type: ignore[override]
+        """What scores other graphs, made once."""
+        return Scorer.of(self)
 
     def audit(self, at_least: float = AT_LEAST) -> Audit:
         """Returns which labels are probably wrong, and why.
@@ -124,7 +112,7 @@ class Outcome(RunResult):
         Raises:
             InputError: there are too few labels, or the run has none without themselves.
         """
-        return audit_run(Scorer.of(self), self.graph, self.mapped, self.held_out, at_least)
+        return audit_run(self.scorer, self.graph, self.mapped, self.held_out, at_least)
 
     def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Nodes | None = None) -> NextLabels:
         """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
@@ -154,13 +142,13 @@ class Outcome(RunResult):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made again out of copies and files."""
-        return {name: value for name, value in self.__dict__.items() if name != "explainer"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("explainer", "scorer")}
 
     @cached_property
     def explainer(self) -> Explainer:
         """What explains the graph's nodes, made once."""
         stored = lambda: p_rare(self.logits, self.calibrators).cpu()  # noqa: E731
-        return explainer_of(Scorer.of(self), self.graph, self.mapped, stored)
+        return explainer_of(self.scorer, self.graph, self.mapped, stored)
 
     def explain(
         self,

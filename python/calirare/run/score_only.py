@@ -18,10 +18,11 @@ from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, logits_on_disk, read_ahead
 from calirare.run.columns import CLASSES, SCORES, Rows, columns_of, node_column
+from calirare.run.data import Report
 from calirare.run.deciding import threshold_on
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, correct_prevalence, p_rare
 from calirare.run.scored import Scored, Totals
-from calirare.run.scoring import Report, Say, Scorer, to_stderr
+from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.tables import parquet_writer
 
 ROWS = 1 << 18  # of the table, made and written together: a row group

@@ -29,6 +29,7 @@ from calirare.graph.matching import has_weights, note_weights, with_relations
 from calirare.leave_one_out import JackknifeResult, Known, leave_one_out
 from calirare.models import Fitted, match_nodes
 from calirare.run.columns import predictions
+from calirare.run.data import Report
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, intervals_of, known_logits
 from calirare.run.probabilities import (
@@ -50,7 +51,6 @@ DRAWN = (
 )  # of positive labels alone
 Say = Callable[[str], None]
 NO_TABLES = TableColumns()
-Report = Callable[[str, int, int], None]  # stage, done, of how many
 
 
 def to_stderr(note: str) -> None:
@@ -333,3 +333,37 @@ class Scorer:
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         y = torch.where(graph.y < 0, graph.y, (graph.y == k).long())
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)
+
+
+class ScoresGraphs:
+    """A run that scores other graphs by its `scorer`."""
+
+    scorer: Scorer
+
+    def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
+        """Returns one row per scored node of a graph, and notes what keeps its probabilities from being relied on.
+
+        Args:
+            graph: with the run's features, in any order where they have names; labels play no part.
+            say: takes notes, such as features that are left out.
+            report: called as nodes are scored.
+
+        Returns:
+            The columns of `predictions.csv`, without split and label where there are none.
+
+        Raises:
+            InputError: the features are others.
+        """
+        return self.score(graph, say, report).noted(say)
+
+    def score(
+        self,
+        graph: Graph,
+        say: Say = to_stderr,
+        report: Report | None = None,
+        *,
+        prevalence: PrevalenceRequest = None,
+        interval_nodes: IntervalNodes | None = None,
+    ) -> Scored:
+        """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
+        return self.scorer.score(graph, say, report, prevalence, interval_nodes)

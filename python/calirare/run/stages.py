@@ -248,11 +248,12 @@ def _notes(
     rare: RareView | None,
 ) -> list[str]:
     """Returns what a user should read, each sentence once."""
-    graph, split = data.user_graph, data.graph.split
-    assert data.graph.y is not None
+    graph, split, y = data.user_graph, data.graph.split, data.graph.y
+    assert y is not None
     assert split is not None
+    few = _untested(y, split.test, graph.n_classes) if rare is None else split_note(split, int((y == 1).sum()))
     notes = [
-        _untested(data.graph) if rare is None else split_note(split, int((data.graph.y == 1).sum())),
+        few,
         scale_note(data.graph),
         weights_note(graph),
         *ignored_settings(settings),
@@ -265,13 +266,11 @@ def _notes(
     return list(dict.fromkeys(note for note in notes if note))
 
 
-def _untested(graph: Graph) -> str:
+def _untested(y: Tensor, test: Tensor, k: int) -> str:
     """Returns a sentence where test nodes have labels, but none of some class, of which nothing is measured."""
-    assert graph.split is not None
-    assert graph.y is not None
-    tested = graph.y[graph.split.test]
-    counts = torch.bincount(tested[tested >= 0], minlength=graph.n_classes)
-    none, k = int((counts == 0).sum()), graph.n_classes
+    tested = y[test]
+    counts = torch.bincount(tested[tested >= 0], minlength=k)
+    none = int((counts == 0).sum())
     if not none or none == k:
         return ""
     return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from calirare.models import networks
 from calirare.run.settings import Settings
 
@@ -9,52 +11,31 @@ NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_d
 
 
 def ignored_settings(settings: Settings) -> list[str]:
-    """Returns a note for each thing asked for that other settings leave out."""
-    notes = (_network(settings), _check(settings), _decision(settings), _known(settings))
-    return [note for note in notes if note]
+    """Returns a note for each requested thing that other settings leave out."""
+    return list(_notes(settings))
 
 
-def _network(settings: Settings) -> str:
-    """Returns a note where settings of one network are given to detectors that choose their own, or have none."""
-    model, plain = settings.model, Settings()
-    if model in networks():
-        return ""
-    names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
-    hops = settings.training.hops
-    names += ["hops"] if hops is not None and (model == "auto" or hops == "auto") else []
-    names += ["loo"] if settings.loo != plain.loo else []
-    names += ["folds"] if settings.calibration.folds != plain.calibration.folds else []
-    if not names:
-        return ""
-    return f"{' and '.join(names)} changed nothing with model {model}: they belong to models {' and '.join(networks())}"
-
-
-def _check(settings: Settings) -> str:
-    """Returns a note where cross-validation of the leave-one-out loss is left out."""
-    folds, loo = settings.calibration.folds, settings.loo
-    if settings.method != "jackknife" or not folds or settings.model not in networks():
-        return ""
-    why = [] if settings.plain_alo else [f"loo {loo.name}"]
-    if loo.prints != "corrected":
-        why.append(f"convention {loo.prints}")
-    if loo.damping is not None:
-        why.append(f"damping {loo.damping:g}")
-    if not why:
-        return ""
-    return (
-        f"the leave-one-out loss was not compared with {folds}-fold cross-validation, because of {' and '.join(why)}: "
-        "that check is for loo alo as it is, without a damping"
-    )
-
-
-def _decision(settings: Settings) -> str:
-    """Returns a note where a rule of decision other than the chosen one was given something."""
-    names = settings.decision.idle
-    return f"{' and '.join(names)} changed nothing with decide {settings.decision.decide}" if names else ""
-
-
-def _known(settings: Settings) -> str:
-    """Returns a note where it is said which labels represent the population, and known rare nodes are the only ones."""
-    if not settings.positive_only or settings.calibration.calibrate_on == "auto":
-        return ""
-    return "calibrate_on changed nothing with labels positive-only: no label shows how common the rare class is"
+def _notes(settings: Settings) -> Iterator[str]:
+    model, plain, loo, folds = settings.model, Settings(), settings.loo, settings.calibration.folds
+    if model not in networks():  # settings of one network, of detectors that choose their own or have none
+        names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
+        hops = settings.training.hops
+        names += ["hops"] if hops is not None and (model == "auto" or hops == "auto") else []
+        names += ["loo"] if loo != plain.loo else []
+        names += ["folds"] if folds != plain.calibration.folds else []
+        if names:
+            kinds = " and ".join(networks())
+            yield f"{' and '.join(names)} changed nothing with model {model}: they belong to models {kinds}"
+    elif settings.method == "jackknife" and folds:  # whose leave-one-out loss is cross-validated, unless
+        why = [] if settings.plain_alo else [f"loo {loo.name}"]
+        why += [] if loo.prints == "corrected" else [f"convention {loo.prints}"]
+        why += [] if loo.damping is None else [f"damping {loo.damping:g}"]
+        if why:
+            yield (
+                f"the leave-one-out loss was not compared with {folds}-fold cross-validation, because of "
+                f"{' and '.join(why)}: that check is for loo alo as it is, without a damping"
+            )
+    if settings.decision.idle:
+        yield f"{' and '.join(settings.decision.idle)} changed nothing with decide {settings.decision.decide}"
+    if settings.positive_only and settings.calibration.calibrate_on != "auto":
+        yield "calibrate_on changed nothing with labels positive-only: no label shows how common the rare class is"
