@@ -21,7 +21,6 @@ from calirare.models import (
     GcnTraining,
     HopColumns,
     LabelPropagation,
-    Member,
     Mixture,
     MlpTraining,
     TreesTraining,
@@ -233,15 +232,12 @@ def mean_loss(own_logits: Tensor, task: Task) -> float:
     return float(label_losses(own_logits, task).mean().nan_to_num(nan=torch.inf))
 
 
-def own_logits_of(member: Member) -> Tensor:
-    """Returns a member's logits of each label without it; 0 where it has nothing to say."""
-    return member.fitted.own_logits.double().nan_to_num(nan=0.0)
-
-
 def choice_of(mixture: Mixture, without: Mixture, task: Task) -> Choice:
     """Returns what was chosen and why: each member's loss without each label, and the paired effect of the graph."""
-    every = [(m.name, m.weight, m.calibrator.calibrated_logits(own_logits_of(m))) for m in mixture.members]
-    rows = [Row(name, weight, float(label_losses(own, task).mean())) for name, weight, own in every]
+    rows = list[Row]()
+    for m in mixture.members:  # logits of each label without it, 0 where the member has nothing to say
+        own = m.calibrator.calibrated_logits(m.fitted.own_logits.double().nan_to_num(nan=0.0))
+        rows.append(Row(m.name, m.weight, float(label_losses(own, task).mean())))
     together = label_losses(mixture.own_logits, task)
     effect = label_losses(without.own_logits, task) - together
     error = float(effect.std() / max(effect.numel(), 1) ** 0.5)

@@ -197,11 +197,7 @@ def rare_left(graph: Graph, prevalence: float) -> Left | None:
 
 
 def _of_known(data: TrainingData, settings: Settings, fitted: Fitted, out_of_fold: OutOfFold) -> Calibrated:
-    """Returns the calibrators where rare nodes alone are known; no label can tell whether their mean is right.
-
-    Raises:
-        InputError: the share of rare nodes among those without a label cannot be told.
-    """
+    """Returns the calibrators where rare nodes alone are known; no label can tell whether their mean is right."""
     logits, prevalence = out_of_fold.retrained, settings.calibration.prevalence
     assert logits is not None
     has_model = torch.isfinite(logits).all(1)

@@ -149,11 +149,7 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
 
 
 def _with_negatives(graph: Graph, settings: Settings) -> Graph:
-    """Returns known rare nodes with drawn ones as the other class, see `with_sampled_negatives`.
-
-    Raises:
-        InputError: known rare nodes are too few, or more than the prevalence leaves room for.
-    """
+    """Returns known rare nodes with drawn ones as the other class, see `with_sampled_negatives`."""
     assert graph.split is not None
     n_known, prevalence = graph.split.train.numel(), settings.calibration.prevalence
     if prevalence is None:

@@ -44,18 +44,12 @@ def doubt_of(
     on, others = settings.calibration.calibrate_on, _without_label(data, settings.seed, own.device)
     why = ""
     if others.numel() and on == "all":
-        why = _of_equal_numbers(torch.bincount(data.targets[torch.isin(data.nodes, nodes)], minlength=2))
+        rest, rare = torch.bincount(data.targets[torch.isin(data.nodes, nodes)], minlength=2).tolist()
+        same = f"both classes have the same number of labels, {rare}: labels sampled per class are no random sample"
+        why = same if rest == rare >= 2 else ""
     elif others.numel() and on == "auto" and nodes.numel():
         why = _why_no_sample(data, settings.seed, fitted, population, own, nodes, others)
     return Doubt(why, "caution") if why else NO_DOUBT
-
-
-def _of_equal_numbers(counts: Tensor) -> str:
-    """Returns a doubt about labels that should be a random sample but have equal class counts."""
-    number = int(counts[0])
-    if number != int(counts[1]) or number < 2:
-        return ""
-    return f"both classes have the same number of labels, {number}: labels sampled per class are no random sample"
 
 
 def _without_label(data: TrainingData, seed: int, device: torch.device) -> Tensor:
@@ -137,15 +131,6 @@ def _why_no_sample(
 
     Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
     the scores agree, the labels' places in the graph and in the columns as they were given are compared.
-
-    Args:
-        data: the run's.
-        seed: of what is drawn.
-        fitted: the detector.
-        population: its calibrator.
-        own: out-of-fold logits of these labels, [m, 2].
-        nodes: that have them, int64 [m].
-        others: nodes without a label, int64 [n].
     """
     columns = _unseen(data.raw_graph, nodes, others)
     if columns is not None and columns[0].gap:  # a column that is filled for labels alone says more than scores do

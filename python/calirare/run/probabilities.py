@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, cast
 
 import torch
+from scipy.special import expit, logit
 from torch import Tensor
 
 from calirare._util.amounts import amount
@@ -214,18 +214,9 @@ def correct_prevalence(
     if asked == "estimate":  # by the map that no prevalence of the training has gone into
         told = prevalence_by_map(plain, logits.double())
         # As wide in log-odds on either side, so that the mean becomes the estimate itself.
-        reach = (_odds(told.high) - _odds(told.low)) / 2
-        ends = _share(_odds(told.share) - reach), _share(_odds(told.share) + reach)
+        reach, middle = (logit(told.high) - logit(told.low)) / 2, logit(told.share)
+        ends = float(expit(middle - reach)), float(expit(middle + reach))
     else:
         ends = prevalence_ends(cast(float, asked))
-        middle = _share((_odds(ends[0]) + _odds(ends[1])) / 2)
-        told = Prevalence(middle, ends[0], ends[1], "as given")
+        told = Prevalence(float(expit(logit(ends).mean())), *ends, "as given")
     return told, maps | {"population": with_prevalence(fitted, logits.double(), ends)}
-
-
-def _odds(share: float) -> float:
-    return math.log(share) - math.log1p(-share)
-
-
-def _share(odds: float) -> float:
-    return 1 / (1 + math.exp(-odds))

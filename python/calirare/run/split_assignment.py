@@ -92,13 +92,7 @@ def assign_parts(
 
 
 def _counted(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, Settings, list[str]]:
-    """Returns the same where new labels are a random sample: they calibrate too where validation labels alone do.
-
-    Args:
-        graph: with the labels and the split of before.
-        changed: the labels that change.
-        settings: of the run.
-    """
+    """Returns the same where new labels are a random sample: they calibrate too where validation labels alone do."""
     before, after = graph.split, changed.of(graph).split
     assert before is not None
     assert after is not None

@@ -127,11 +127,7 @@ def train(
 
 
 def _check_no_split(graph: Graph, changes: dict[str, Any]) -> None:
-    """Checks that a split is asked for by name of graphs alone that have none, or were read as these settings say.
-
-    Raises:
-        InputError: it would not be the graph's.
-    """
+    """Checks that a split is asked for by name of graphs alone that have none, or were read as these settings say."""
     asked = [name for name in ("split", "label_rate") if changes.get(name) is not None]
     if asked and "dataset" not in changes and graph.split is not None:
         raise InputError(

@@ -110,18 +110,7 @@ def _trained_again(
     chosen: bool = True,
     report: Report | None = None,
 ) -> tuple[Outcome, Labels]:
-    """Returns a run trained from scratch with other labels, and those that changed with their parts of the split.
-
-    Args:
-        settings: of the run; what its labels chose is chosen again.
-        graph: its own, on the CPU.
-        changed: the labels that change; unknown ones are forgotten.
-        chosen: whether new labels were chosen, see `update`.
-        report: called as stages proceed.
-
-    Raises:
-        InputError: the labels that are left cannot train a detector.
-    """
+    """Returns a run trained from scratch with other labels, and those that changed with their parts of the split."""
     asked = settings.but("update", **settings.training.requested)
     table, after, notes = assign_parts(graph, changed, asked, chosen=chosen)
     labelled = table.of(graph)
