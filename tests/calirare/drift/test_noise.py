@@ -11,7 +11,7 @@ import torch
 
 from calirare.drift import Finding, Noise, design_effect, neighbourhoods, patches
 from calirare.drift.columns import ReferenceCategories, ReferenceNumbers
-from calirare.drift.neighbourhoods import communities, component_sizes
+from calirare.drift.neighbourhoods import communities
 from calirare_ext import Csr
 
 NOISE = Noise(1)  # one test at 5 %
@@ -135,25 +135,6 @@ def drawn(n: int, edges: int, seed: int = 0) -> sp.spmatrix:
 
 def path(n: int) -> sp.spmatrix:
     return sp.diags([np.ones(n - 1), np.ones(n - 1)], [1, -1])
-
-
-GRAPHS = {
-    "no edge": sp.coo_matrix((7, 7)),
-    "one loop": sp.coo_matrix(([1.0], ([3], [3])), shape=(7, 7)),
-    "scattered": drawn(300, 100),
-    "one large": drawn(300, 900),
-    "far across": path(500),
-    "two far across": sp.block_diag([path(400), path(300), sp.coo_matrix((5, 5))]),
-    "near and far": sp.block_diag([drawn(200, 2000), path(300)]),
-}
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_components_are_scipys(name):
-    matrix = sp.csr_matrix(GRAPHS[name])
-    of_each = sp.csgraph.connected_components(matrix, directed=False)[1]
-    sizes = np.bincount(of_each[np.diff(matrix.indptr) > 0])
-    assert component_sizes(adjacency_of(matrix)).tolist() == sorted(sizes[sizes > 0].tolist())
 
 
 def test_patches_of_a_large_graph_are_connected_or_whole_components(monkeypatch):

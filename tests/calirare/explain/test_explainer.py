@@ -18,7 +18,7 @@ from calirare.explain import Explainer, ExplanationContext, draw, nodes_named, p
 from calirare.explain.explainable_model import Kept, Shares
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
 from calirare.explain.network import ExplainableNetwork
-from calirare.explain.words import Values, neighbours, with_words
+from calirare.explain.words import neighbours, with_words
 from calirare.graph import Column, Relation, default_names
 from calirare.models import GcnTraining, MlpTraining
 from calirare.run.explaining import explained
@@ -158,20 +158,14 @@ def test_nodes_are_known_by_name_or_number(explainer):
     graph = explainer.context.graph
     assert_identical(nodes_named(graph, ["acc-003", "acc-001"]), torch.tensor([3, 1]))
     assert_identical(nodes_named(graph, torch.tensor([5])), torch.tensor([5]))
-    assert_identical(nodes_named(rare_task(), [4, "7"]), torch.tensor([4, 7]))
+    for wanted, nodes in (([4, "7"], [4, 7]), ("12", [12]), (12, [12]), (np.int64(12), [12])):  # not nodes 1 and 2
+        assert_identical(nodes_named(rare_task(), wanted), torch.tensor(nodes))
     for wanted in (["acc-999"], [3], torch.tensor([260]), torch.tensor([-1])):
         with pytest.raises(InputError, match="has no node"):
             nodes_named(graph, wanted)
     for wanted in ([], torch.tensor([], dtype=torch.int64)):
         with pytest.raises(InputError, match="at least one node"):
             nodes_named(graph, wanted)
-
-
-def test_one_node_alone_is_one_node():
-    graph = rare_task()
-    assert_identical(nodes_named(graph, "12"), torch.tensor([12]))  # not nodes 1 and 2
-    assert_identical(nodes_named(graph, 12), torch.tensor([12]))
-    assert_identical(nodes_named(graph, np.int64(12)), torch.tensor([12]))
 
 
 @pytest.mark.parametrize("given", [torch.ones(260, dtype=torch.bool), torch.ones(260), np.ones(260, dtype=bool)])
@@ -323,15 +317,6 @@ def test_labels_are_grouped_by_hand_too(explainer):
     assert {each.value for each in told.groups} == {"ring 0", "ring 1", "missing"}
     with pytest.raises(InputError, match="no node with a label is in a group"):
         context.groups({"who": "x"})
-
-
-def test_features_without_names_have_values_too():
-    graph = rare_task()
-    values = Values(dataclasses.replace(graph, feature_names=()))
-    assert values.of(7, "feature 2") == f"{float(graph.x[7, 2]):.4g}"
-    around = graph.x[neighbours(graph.adjacency, 7), 2]
-    assert values.of(7, "mean of neighbours of feature 2") == f"{float(around.mean()):.4g}"
-    assert values.of(7, "direction 2") is None
 
 
 def test_what_is_kept_of_one_set_of_nodes_is_never_told_of_another():

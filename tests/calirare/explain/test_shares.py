@@ -137,14 +137,15 @@ def test_stretched_shares_keep_signs_and_add_up_to_what_is_asked():
     np.testing.assert_array_equal(found.base.numpy(), [-3.0, 2.0])
 
 
-def test_values_are_those_of_the_users_table(task):
-    values = Values(dataclasses.replace(task, feature_names=tuple("abcdef")))
+@pytest.mark.parametrize("names", [tuple("abcdef"), ()])
+def test_values_are_those_of_the_users_table(task, names):
+    values, name = Values(dataclasses.replace(task, feature_names=names)), names[2] if names else "feature 2"
     around = task.adjacency.to_dense()[20].nonzero().flatten()
-    assert values.of(20, "b") == f"{float(task.x[20, 1]):.4g}"
-    assert values.of(20, "mean of neighbours of b") == f"{float(task.x[around, 1].mean()):.4g}"
+    assert values.of(20, name) == f"{float(task.x[20, 2]):.4g}"
+    assert values.of(20, f"mean of neighbours of {name}") == f"{float(task.x[around, 2].mean()):.4g}"
     assert values.of(20, "number of neighbours") == str(around.numel())
-    assert values.of(20, "mean over 2 hops of b") is None
-    assert values.of(20, NEIGHBOURHOOD + "b") is None
+    for unknown in (f"mean over 2 hops of {name}", NEIGHBOURHOOD + name, "direction 2"):
+        assert values.of(20, unknown) is None
 
 
 def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):

@@ -76,14 +76,7 @@ def label_noise(scores: Numbers, rare: NDArray[np.bool_], offsets: Numbers, shar
         offsets: what the drawing of each label added to its log odds of being given as rare, [m]; 0 where it was drawn
             without regard to its label.
         share: of the population that would be given as rare, in (0, 1).
-
-    Raises:
-        ValueError: shapes differ, or a number is out of range.
     """
-    if not (scores.shape == rare.shape == offsets.shape and scores.ndim == 1 and len(scores)):
-        raise ValueError(f"label_noise: shapes must be [m], got {scores.shape}, {rare.shape} and {offsets.shape}")
-    if not (np.isfinite(scores).all() and np.isfinite(offsets).all() and 0 < share < 1):
-        raise ValueError(f"label_noise: scores and offsets must be finite and share in (0, 1), got share {share}")
     scores = np.clip(scores, -FARTHEST, FARTHEST)
     grid = _Grid.of(share)
     s, y, o, count = _binned(scores, rare, offsets)

@@ -136,17 +136,3 @@ def test_many_labels_told_as_counts_say_the_same(noisy, monkeypatch):
     noise, scores, given, _ = noisy
     monkeypatch.setattr(module, "BINS", 60)
     assert np.abs(posterior(scores, given).p_wrong - noise.p_wrong).max() < 0.05
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"scores": np.array([np.nan, 1.0])}, "finite"),
-        ({"share": 0.0}, r"share in \(0, 1\)"),
-        ({"offsets": np.zeros(3)}, r"shapes must be \[m\]"),
-    ],
-)
-def test_bad_input_is_refused(change, message):
-    good = {"scores": np.zeros(2), "rare": np.array([True, False]), "offsets": np.zeros(2), "share": 0.5}
-    with pytest.raises(ValueError, match=message):
-        label_noise(**(good | change))
