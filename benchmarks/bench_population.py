@@ -144,7 +144,7 @@ def run(name: str, setup: str, rare: int, seed: int, detector: str) -> dict[str,
         "bounds": [float(low), float(high)],
         "ece": float(binned_error(p, truth.astype(float), BINS)),
         "floor": float(floor),
-        "verdict": None if out.check is None else out.check.verdict,
+        "verdict": out.verdict.answer,
         "log_loss": {"ours": loss(truth, p)} | of_maps(out, judged, given, truth),
         "hits": hits,
     }
@@ -227,7 +227,7 @@ def summary() -> dict[str, Any]:
 def shares(table: list[dict[str, Any]]) -> dict[str, Any]:
     losses = {name: np.array([row["log_loss"][name] for row in table]) for name in table[0]["log_loss"]}
     best = np.min([losses[name] for name in losses if name not in OURS], 0)
-    trusted = [row["factor"] for row in table if row["verdict"] == "trust"]
+    trusted = [row["factor"] for row in table if row["verdict"] in ("trust", "calibrated")]
     promised = [row for row in table if "hits_expected" in row]
     return {
         "runs": len(table),

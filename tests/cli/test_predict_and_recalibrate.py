@@ -168,13 +168,14 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
     said = call("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
     assert said.code == 0, said.err
     told = json.loads((tmp_path / "new" / "recalibration.json").read_text())
-    assert (told["labels"], told["before"]["events"]) == (690, 60)
-    assert told["before"]["verdict"] == "do not trust"
-    assert told["before"]["factor"] > 1.5
-    assert told["after"]["low"] <= 1 <= told["after"]["high"]
+    old_verdict, after = (told[side]["verdict"] for side in ("before", "after"))
+    assert (told["labels"], old_verdict["evidence"]["rare"]) == (690, 60)
+    assert old_verdict["answer"] == "not calibrated"
+    assert old_verdict["evidence"]["ratio"] > 1.5
+    assert after["answer"] == "calibrated"
     assert told["after"]["log_loss"] < told["before"]["log_loss"]
     assert told["after"]["threshold"] < told["before"]["threshold"], "the rule balanced goes by the prevalence"
-    assert said.out.startswith("690 fresh labels, 60 of them rare\nbefore: do not trust: the predicted rate is ")
+    assert said.out.startswith("690 fresh labels, 60 of them rare\nbefore: not calibrated: predicted ")
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     old, new = calirare.load(run), calirare.load(tmp_path / "new")
     fresh_graph = Graph.read(fresh)[0]

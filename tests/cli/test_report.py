@@ -54,7 +54,7 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp
     assert page.tags.count("script") == 1, "our own, which sorts tables"
     assert "onerror" not in re.sub(r"&#34;&gt;&lt;img src=x onerror=alert\(2\)&gt;", "", text)
     assert all(address.startswith(("#", "data:image/png;base64,")) for address in page.addresses)
-    assert page.tags.count("img") == 5
+    assert page.tags.count("img") == len(list((hostile_run / "run").glob("*.png")))
     assert len(text) < 3_000_000
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= set(page.ids)
     assert "{{ 7 * 7 }}" in page.text
@@ -158,7 +158,7 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
     assert "metrics.json is damaged" in assert_refused(call("report", "--run", copy))
     for verdict in (True, " "):  # by another release, or by hand: files.json lists it as it is
         metrics = json.loads((quick_run / "metrics.json").read_text())
-        metrics["population_check"] = {"verdict": verdict, "events": None, "reason": "because"}
+        metrics["verdict"] |= {"answer": verdict}
         (copy / "metrics.json").write_text(json.dumps(metrics))
         seal(copy)
         assert "metrics.json is damaged" in assert_refused(call("report", "--run", copy))

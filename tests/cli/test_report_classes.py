@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib
-import inspect
 import json
 import re
 import shutil
@@ -15,7 +13,6 @@ import pytest
 
 import calirare
 from calirare.page.against import against, class_caveat
-from calirare.page.content import INSTEAD, class_verdict
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 from tests.helpers.classes import NAMES, blocks, file_of
 from tests.helpers.command import assert_refused, call
@@ -160,21 +157,6 @@ def test_the_pages_are_shown_whole(place, page, scheme, tmp_path):
             assert told["needs"] <= width, "tables and pictures scroll in their own boxes, the page does not"
             assert told["contrast"] >= 4.5, told["contrast_at"]
             assert "Nodes whose likeliest class differs" in told["text"]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "notes", "told"),
-    [
-        ("trust", [], ("trust", "trust")),
-        ("do not trust", [], ("do not trust", "do")),
-        ("do not trust", [f"too sure: {INSTEAD}"], (f"not passed, {INSTEAD}", "caution")),
-    ],
-)
-def test_a_map_that_does_not_rest_on_the_check_is_not_called_untrusted(verdict, notes, told):
-    said = class_verdict({"agreement": {"verdict": verdict}, "notes": notes})
-    assert (said["verdict"], said["verdict_class"]) == told
-    assert class_verdict({"agreement": None, "notes": notes})["verdict"] is None
-    assert INSTEAD in inspect.getsource(importlib.import_module("calirare.run.left_out")), "as the note of a run ends"
 
 
 def test_its_pictures_tell_their_numbers(page):

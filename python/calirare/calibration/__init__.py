@@ -39,8 +39,6 @@ from calirare.calibration.sampling import (
     representative_labels,
 )
 from calirare.calibration.selection_bias import (
-    NO_DOUBT,
-    Doubt,
     Exchangeable,
     LabelClustering,
     UnseenValues,

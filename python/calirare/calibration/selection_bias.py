@@ -4,34 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from calirare._util.arrays import differ
-
-Verdict = Literal["trust", "caution", "do not trust"]
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Why P(rare) of nodes without a label can be wrong.
-
-    Attributes:
-        sentence: in words; empty where there is no reason.
-        verdict: the best that P(rare) can have.
-    """
-
-    sentence: str = ""
-    verdict: Verdict = "trust"
-
-    def __post_init__(self) -> None:
-        """Refuses a verdict that is none, as a damaged file has."""
-        if self.verdict not in get_args(Verdict):
-            raise ValueError(f"doubt: verdict must be one of {get_args(Verdict)}, got {self.verdict!r}")
-
-
-NO_DOUBT = Doubt()
 
 
 def sample_remedy(kind: str | None) -> str:

@@ -115,6 +115,7 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
             reporter.say("resumed: finished blocks of nodes of an earlier start were taken")
         for line in outcome.features.log if outcome.features is not None else ():
             reporter.log(f"features: {line}")
+        reporter.log(str(outcome.verdict))
         for note in notes:
             reporter.log(f"note: {note}")  # the summary shows it
         outcome.write(folder)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
 from calirare._util.arrays import Array
 from calirare.metrics.inputs import read_event
 
-Verdict = Literal["trust", "caution", "do not trust"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NUMBERS = ("factor", "low", "high", "mean", "share", "events")  # of a check
 TRUSTED = (0.67, 1.5)  # a mean probability within these factors of the truth may be called right
 TINY = 1e-15
@@ -29,8 +27,6 @@ class PopulationCheck(NamedTuple):
         mean: weighted mean probability.
         share: weighted share of the event.
         events: how many labels have the event.
-        doubt: what else makes nodes without a label doubtful, in words; empty where nothing does.
-        at_best: the verdict that this leaves.
     """
 
     factor: float
@@ -39,13 +35,6 @@ class PopulationCheck(NamedTuple):
     mean: float
     share: float
     events: int
-    doubt: str = ""
-    at_best: Verdict = "trust"
-
-    @staticmethod
-    def no_numbers() -> dict[str, None]:
-        """Returns `numbers` where no label allows a check."""
-        return dict.fromkeys(NUMBERS)
 
     def numbers(self) -> dict[str, float]:
         """Returns what was counted."""
@@ -53,7 +42,7 @@ class PopulationCheck(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether the whole interval lies within `TRUSTED`, which few events cannot reach, whatever else is doubted."""
+        """Whether the whole interval lies within `TRUSTED`, which few events cannot reach."""
         return TRUSTED[0] <= self.low and self.high <= TRUSTED[1]
 
     @property
@@ -64,16 +53,11 @@ class PopulationCheck(NamedTuple):
     @property
     def verdict(self) -> str:
         """How far probabilities may be trusted on the whole: "trust", "caution" or "do not trust"."""
-        verdict = "trust" if self.trusted else "do not trust" if self.wrong else "caution"
-        return max(verdict, self.at_best, key=VERDICTS.index)
+        return "trust" if self.trusted else "do not trust" if self.wrong else "caution"
 
     @property
     def sentence(self) -> str:
         """What a user should know."""
-        return f"{self._of_labels}, but {self.doubt}" if self.doubt else self._of_labels
-
-    @property
-    def _of_labels(self) -> str:
         factor, low, high = map(_shown, (self.factor, self.low, self.high))
         times = f"the predicted rate is {factor} times the observed rate ({low} to {high})"
         if self.wrong and not self.trusted:

@@ -101,7 +101,7 @@ RARE_MEASURES: tuple[tuple[str, Callable[[Values], str]], ...] = (
     ("nodes judged on", lambda run: "{n:,} {judged_on}, {n_rare:,} rare".format(**_found(run))),
     ("AUPRC", _with_ends("auprc")),
     ("AUROC", _with_ends("auroc")),
-    ("may P be read as a probability", _verdict("population_check")),
+    ("verdict", lambda run: str(run["verdict"]["answer"])),
     ("threshold", lambda run: f"{run['decision']['threshold']:.3g}"),
 )
 CLASS_MEASURES: tuple[tuple[str, Callable[[Values], str]], ...] = (

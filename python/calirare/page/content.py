@@ -15,7 +15,7 @@ from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, 
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
 from calirare.plots import Marks, read_marks
-from calirare.run import TOGETHER, Choice, SavedRun
+from calirare.run import TOGETHER, Choice, SavedRun, Verdict
 
 ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
 DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
@@ -31,7 +31,6 @@ CLASS_PICTURES = (
     ("reliability.png", "Reliability of the confidence in the predicted class"),
     ("classes.png", "Does each class happen as often as its probability says?"),
 )
-INSTEAD = "the calibrator was fitted on cross-validated logits instead"  # as a note of the run ends
 OF_CLASS = (
     ("mean_p_over_share", "mean P / share"),
     ("recall", "recall"),
@@ -50,12 +49,7 @@ ALIKE = (
     "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
     "something, another region or another month"
 )
-UNCHECKED = "no label can tell whether it is right: read the probabilities as estimates"
-MEANING = {
-    "trust": "the probabilities may be read as they stand, on the whole",
-    "caution": "read the probabilities as estimates",
-    "do not trust": "its numbers are not to be read as probabilities",
-}
+STYLES = {"calibrated": "trust", "not known": "caution"}  # of the verdict; others are "do"
 
 
 def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame) -> dict[str, Any]:
@@ -67,7 +61,10 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
         lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
     if (saved.folder / RECALIBRATION).is_file():
         lines.append(EARLIER)
+    verdict = Verdict.from_mapping(metrics["verdict"])
     common = {
+        "verdict": sentence(str(verdict)),
+        "verdict_class": STYLES.get(verdict.answer, "do"),
         "lead": lines,
         "data": data_rows(metrics),
         "detectors": sorted(choice["rows"], key=lambda row: -row["weight"]),
@@ -79,14 +76,11 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
     }
     if many:
         return common | _class_values(saved, metrics)
-    verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
     return common | {
         "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
         "rare": class_words(graph["rare_class"]),
         "covered": f"{metrics['interval_coverage']['wanted']:.0%}",
         "of_known": of_known(metrics),
-        "verdict": verdict,
-        "verdict_class": verdict and verdict.split()[0],
         "detection": detection_rows(metrics),
         "probability": probability_table(metrics),
         "decision": sentence(metrics["decision"]["sentence"]),
@@ -98,7 +92,7 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
 def _class_values(saved: SavedRun, metrics: dict[str, Any]) -> dict[str, Any]:
     """Returns the values that only the page of many classes has."""
     graph = metrics["graph"]
-    return class_verdict(metrics) | {
+    return {
         "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
         "rare": None,
         "target": class_side(metrics),
@@ -124,13 +118,6 @@ def lead(metrics: dict[str, Any]) -> list[str]:
         f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}), "
         f"against {found['prevalence']:.3f} for a random ranking, on {judged}.",
     ]
-    check = metrics["population_check"]
-    if check is not None:
-        verdict = check["verdict"]
-        unchecked = check["events"] is None and verdict == "caution"
-        meaning = UNCHECKED if unchecked else MEANING.get(verdict, "")
-        of = "" if check["events"] is None else "on the calibration labels (cross-fitted), "
-        lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(of + check['reason'])}")
     decision = metrics["decision"]
     return [*lines, f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}."]
 
@@ -319,16 +306,6 @@ def limits(metrics: dict[str, Any]) -> list[str]:
     if metrics["decision"]["caveat"]:
         lines.append(sentence(metrics["decision"]["caveat"]))
     return [*lines, f"{ALIKE} may have another share of the rare class (--prevalence)."]
-
-
-def class_verdict(metrics: dict[str, Any]) -> dict[str, str | None]:
-    """Returns the check of leave-one-out logits and its style; where the calibrator took others, that it did."""
-    agreement = metrics["agreement"]
-    if agreement is None:
-        return {"verdict": None, "verdict_class": None}
-    if any(note.endswith(INSTEAD) for note in metrics["notes"]):
-        return {"verdict": f"not passed, {INSTEAD}", "verdict_class": "caution"}
-    return {"verdict": agreement["verdict"], "verdict_class": agreement["verdict"].split()[0]}
 
 
 def sentence(words: str) -> str:

@@ -55,10 +55,8 @@ def _told(said: dict[str, Any]) -> Elsewhere:
     if verdict not in VERDICTS:
         raise ValueError(verdict)
     sentences = [f"{_expected(said)}; {amount(said['alerts'], 'alert')} from P(rare) of {said['threshold']:.3g} on."]
-    if said["assumed"]:
-        sentences.append(sentence(f"the run has {said['assumed']}"))
-    if said["doubt"]:
-        sentences.append(sentence(f"by the check of the run's labels {said['doubt']}"))
+    if verdict != "ok":
+        sentences.append(sentence(f"the run's verdict: {said['run']['sentence']}"))
     if drift is None:
         return Elsewhere(said["graph"], verdict, CLASS_OF[verdict], [*sentences, "Drift was not checked."], [])
     sentences.append(sentence(f"drift: {drift['sentence']}"))

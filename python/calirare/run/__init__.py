@@ -25,4 +25,5 @@ from calirare.run.stages import train
 from calirare.run.tables import inert, write_predictions
 from calirare.run.unused import ignored_settings
 from calirare.run.updating import retrained, update
+from calirare.run.verdict import Verdict
 from calirare.run.yaml_files import read_yaml

@@ -9,14 +9,12 @@ from torch import Tensor
 
 from calirare.calibration import (
     FORM_SD,
-    NO_DOUBT,
     SCAR,
     SINGLE_SLOPE,
     SINGLE_SLOPE_SD,
     TARGETS,
     AffineCalibrator,
     Calibrator,
-    Doubt,
     JackknifeCalibrator,
     PositiveOnlyCalibrator,
     Prevalence,
@@ -31,11 +29,10 @@ from calirare.calibration import (
 )
 from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph
-from calirare.metrics import PopulationCheck, population_check
 from calirare.models import Fitted
 from calirare.run.data import OutOfFold, Trained, TrainingData
 from calirare.run.explaining import resolved_calibrate_on
-from calirare.run.label_checks import doubt_of, leakage
+from calirare.run.label_checks import leakage, why_no_sample
 from calirare.run.settings import Settings
 
 MOSTLY = 0.9  # of the odds: what is nearer to 1 goes without a word
@@ -84,22 +81,22 @@ class Calibrated:
     Attributes:
         calibrators: of each target; none without calibration.
         notes: sentences a user should read.
-        check: predicted over observed rate, by calibrators without each label; None where labels cannot tell.
         labelled: labels that represent the population, with P(rare) by such calibrators; None where there is none.
-        doubt: other doubts about P(rare) of unlabelled nodes, see `leakage` and `doubt_of`.
+        leak: which column or edges give labels away, a sentence; empty where nothing does.
+        no_sample: why labels are no random sample of the nodes, a sentence; empty where nothing shows it.
         left: what labels leave of the rare nodes of a given prevalence; None where it makes no difference.
     """
 
     calibrators: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    check: PopulationCheck | None = None
     labelled: Labelled | None = None
-    doubt: Doubt = NO_DOUBT
+    leak: str = ""
+    no_sample: str = ""
     left: Left | None = None
 
 
 def calibrate(data: TrainingData, settings: Settings, trained: Trained, out_of_fold: OutOfFold) -> Calibrated:
-    """Returns the fitted calibrator of each target, and any doubt about P(rare)."""
+    """Returns the fitted calibrator of each target, and doubts about P(rare) of nodes without a label."""
     leak = leakage(data, settings)
     if settings.positive_only:
         found = _of_known(data, settings, trained.fitted, out_of_fold)
@@ -112,12 +109,12 @@ def calibrate(data: TrainingData, settings: Settings, trained: Trained, out_of_f
     elif settings.method != "jackknife":
         found = Calibrated()
     elif settings.calibration.map == "prior":
-        found = _with_prior(data, settings, trained, out_of_fold, checks=not leak.sentence)
+        found = _with_prior(data, settings, trained, out_of_fold, checks=not leak)
     else:
         found = _free(data, settings, out_of_fold)
-    doubt = leak if leak.sentence else found.doubt
-    check = None if found.check is None else found.check._replace(doubt=doubt.sentence, at_best=doubt.verdict)
-    return replace(found, notes=(*found.notes, doubt.sentence), check=check, doubt=doubt)
+    if settings.positive_only:  # where the known rare nodes may be all that there are, a leak looks the same
+        return replace(found, no_sample=leak)
+    return replace(found, leak=leak)
 
 
 def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Calibrated:
@@ -163,16 +160,16 @@ def _with_prior(
         calibrators["population"] = with_prevalence(population, scored.double(), prevalence)
         left, note = rare_left(data.graph, prevalence), f"mean P(rare) is {prevalence:g}, the given prevalence"
         return Calibrated(calibrators, (note, "" if left is None else left.sentence), left=left)
-    check, labelled, at = None, None, sampling.representative
+    labelled, at = None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(population, own[used], targets[used], sampling=sampling)
         rare = targets[used][at] == 1
-        check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
-    doubt, drawn = NO_DOUBT, at.to(own.device)
+        labelled = Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
+    no_sample, drawn = "", at.to(own.device)
     if checks and k == 2:
         nodes = data.nodes.to(own.device)[known][used][drawn]
-        doubt = doubt_of(data, settings, fitted, population, own[used][drawn], nodes)
-    return Calibrated(calibrators, (sampling.sentence,), check, labelled, doubt)
+        no_sample = why_no_sample(data, settings, fitted, population, own[used][drawn], nodes)
+    return Calibrated(calibrators, (sampling.sentence,), labelled, no_sample=no_sample)
 
 
 def rare_left(graph: Graph, prevalence: float) -> Left | None:

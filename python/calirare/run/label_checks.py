@@ -9,9 +9,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.calibration import (
-    NO_DOUBT,
     Calibrator,
-    Doubt,
     LabelClustering,
     UnseenValues,
     exchangeable,
@@ -28,10 +26,10 @@ DEGREE = "number of neighbours"
 MOST_COLUMNS = 1_000  # that are looked at
 
 
-def doubt_of(
+def why_no_sample(
     data: TrainingData, settings: Settings, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor
-) -> Doubt:
-    """Returns any doubt that the labels are a random sample of the nodes.
+) -> str:
+    """Returns why the labels are no random sample of the nodes, a sentence; empty where nothing shows it.
 
     Args:
         data: the run's.
@@ -42,14 +40,13 @@ def doubt_of(
         nodes: that have them, int64 [m].
     """
     on, others = settings.calibration.calibrate_on, _without_label(data, settings.seed, own.device)
-    why = ""
     if others.numel() and on == "all":
         rest, rare = torch.bincount(data.targets[torch.isin(data.nodes, nodes)], minlength=2).tolist()
         same = f"both classes have the same number of labels, {rare}: labels sampled per class are no random sample"
-        why = same if rest == rare >= 2 else ""
-    elif others.numel() and on == "auto" and nodes.numel():
-        why = _why_no_sample(data, settings.seed, fitted, population, own, nodes, others)
-    return Doubt(why, "caution") if why else NO_DOUBT
+        return same if rest == rare >= 2 else ""
+    if others.numel() and on == "auto" and nodes.numel():
+        return _why_no_sample(data, settings.seed, fitted, population, own, nodes, others)
+    return ""
 
 
 def _without_label(data: TrainingData, seed: int, device: torch.device) -> Tensor:
@@ -62,19 +59,17 @@ def _without_label(data: TrainingData, seed: int, device: torch.device) -> Tenso
     return others[order].sort().values
 
 
-def leakage(data: TrainingData, settings: Settings) -> Doubt:
-    """Returns which column or number of neighbours gives labels of a class away; no doubt where nothing does.
+def leakage(data: TrainingData, settings: Settings) -> str:
+    """Returns which column or number of neighbours gives labels of a class away, a sentence; empty where nothing does.
 
-    With task "classes" of the first class of at most half of the labels. Where rare nodes alone are known, it looks the
-    same where they are all of them: that is no more than a caution.
+    With task "classes" of the first class of at most half of the labels.
     """
     names, counts = data.graph.class_names, torch.bincount(data.targets).tolist()
     classes = {1: "rare"}
     if settings.many:
         classes = {k: names[k] if names else str(k) for k, count in enumerate(counts) if 2 * count <= sum(counts)}
     others = _without_label(data, settings.seed, data.nodes.device)
-    found = next(filter(None, (_given_away(data, others, k, kind) for k, kind in classes.items())), "")
-    return Doubt(found, "caution" if settings.positive_only else "do not trust") if found else NO_DOUBT
+    return next(filter(None, (_given_away(data, others, k, kind) for k, kind in classes.items())), "")
 
 
 def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:

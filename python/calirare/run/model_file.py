@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import write_tensors
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
-from calirare.calibration import KINDS, Doubt, Target
+from calirare.calibration import KINDS, Target
 from calirare.calibration.decisions import NONE
 from calirare.drift import Reference
 from calirare.features import FeatureMap
@@ -23,9 +23,10 @@ from calirare.models import Fitted
 from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
+from calirare.run.verdict import Verdict
 from calirare_ext import __version__
 
-METADATA, FORMAT = "calirare", "calirare run 7"
+METADATA, FORMAT = "calirare", "calirare run 8"
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
 REFERENCE = "reference."  # before those of what is remembered of the run's graph
@@ -59,7 +60,6 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
-        "doubt": dataclasses.asdict(scorer.doubt),
         "features": states[FEATURES][1],
         "fit": {"kind": type(scorer.fit).__name__, "state": states[FIT][1]},
         "graph": own_graph,
@@ -67,6 +67,7 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         "reference": states[REFERENCE][1],
         "tables": dataclasses.asdict(scorer.tables),
         "threshold": scorer.threshold,
+        "verdict": scorer.verdict.to_mapping(),
         "version": scorer.version,
         "weighted": scorer.weighted,
         "relations": None if scorer.relations is None else list(scorer.relations),
@@ -118,7 +119,7 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
         TableColumns(**facts["tables"]),
         facts["weighted"],
         None if facts["relations"] is None else tuple(facts["relations"]),
-        doubt=Doubt(**facts["doubt"]),
+        verdict=Verdict.from_mapping(facts["verdict"]),
         version=str(facts["version"]),
     )
 

@@ -23,7 +23,6 @@ from calirare.calibration import (
     probability_interval,
     with_prevalence,
 )
-from calirare.drift import Verdict
 
 LIKELIER = 0.5  # the threshold of equal costs
 UNREPRESENTED = (
@@ -101,12 +100,11 @@ def assumed_by(maps: dict[Target, Calibrator]) -> str:
     return fitted.sentence_ if isinstance(fitted, PositiveOnlyCalibrator) else ""
 
 
-def standing(maps: dict[Target, Calibrator]) -> tuple[str, Verdict]:
-    """Returns what P(rare) rests on, a sentence or nothing, and the verdict that it can have at best."""
-    fitted, assumed = maps.get("population"), assumed_by(maps)
-    if isinstance(fitted, PriorPlattCalibrator) and fitted.n_classes == 2 and fitted.counted_ == 0:
-        return UNREPRESENTED, "do not trust"
-    return assumed, "caution" if assumed else "ok"
+def unrepresented_by(maps: dict[Target, Calibrator]) -> str:
+    """Returns that no label shows how common the two classes are, a sentence; of other maps nothing."""
+    fitted = maps.get("population")
+    alone = isinstance(fitted, PriorPlattCalibrator) and fitted.n_classes == 2 and fitted.counted_ == 0
+    return UNREPRESENTED if alone else ""
 
 
 @dataclass(frozen=True)

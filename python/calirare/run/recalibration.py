@@ -19,7 +19,6 @@ from calirare._util.output import fresh_files, fresh_folder
 from calirare._util.run_files import RECALIBRATION
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import (
-    NO_DOUBT,
     Calibrator,
     JackknifeCalibrator,
     PriorPlattCalibrator,
@@ -29,7 +28,7 @@ from calirare.calibration import (
 from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, find_name, same_but_labels
-from calirare.metrics import PopulationCheck, brier, nll, population_check
+from calirare.metrics import brier, nll
 from calirare.models import match_nodes
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
@@ -37,6 +36,7 @@ from calirare.run.model_file import write_model
 from calirare.run.probabilities import p_rare
 from calirare.run.scoring import Say, to_stderr
 from calirare.run.summary import WIDTH
+from calirare.run.verdict import Circumstances, Evidence, Verdict, verdict_of
 
 LOG = "log.txt"
 NAME = 24  # characters of a class in the summary
@@ -47,14 +47,14 @@ class RareRecalibrated:
     """What fresh labels show of a rare class.
 
     Attributes:
-        before: predicted over observed rate, by the calibrators as they were.
-        after: the same by calibrators fitted on fresh labels, each label by one without it.
+        before: the verdict on the calibrators as they were.
+        after: that on calibrators fitted on fresh labels, each label by one without it.
         thresholds: of the decision before and after.
         decision: what to expect in the fresh graph.
     """
 
-    before: PopulationCheck
-    after: PopulationCheck
+    before: Verdict
+    after: Verdict
     thresholds: tuple[float, float]
     decision: Decided
 
@@ -130,9 +130,9 @@ class Recalibrated:
         (was, now), (old, new) = self.losses, rare.thresholds
         kept = f"as it was, {old:.3g}" if old == new else f"{new:.3g}, it was {old:.3g}"
         return [
-            f"{amount(self.labels, 'fresh label')}, {rare.before.events:,} of them rare",
-            f"before: {rare.before.verdict}: {rare.before.sentence}; log loss {was:.4f}",
-            f"after:  {rare.after.verdict}: {rare.after.sentence}; log loss {now:.4f} (cross-fitted)",
+            f"{amount(self.labels, 'fresh label')}, {int(self.y.sum()):,} of them rare",
+            f"before: {rare.before.sentence}; log loss {was:.4f}",
+            f"after:  {rare.after.sentence}; log loss {now:.4f} (cross-fitted)",
             f"threshold of the decision: {kept}",
         ]
 
@@ -158,9 +158,8 @@ class Recalibrated:
         if self.rare is None:
             return facts | {"task": "classes"} | sides
         checks = zip(sides.values(), (self.rare.before, self.rare.after), self.rare.thresholds, strict=True)
-        for side, check, threshold in checks:
-            side |= check.numbers()
-            side |= {"verdict": check.verdict, "sentence": check.sentence, "threshold": threshold}
+        for side, verdict, threshold in checks:
+            side |= {"verdict": verdict.to_mapping(), "threshold": threshold}
         return facts | sides | {"decision": self.rare.decision.to_mapping()}
 
     def _counts(self) -> dict[str, int]:
@@ -227,7 +226,7 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
         t: (type(c) if many else PriorPlattCalibrator)(**c.get_params()).fit(fresh, y) for t, c in old.items()
     }
     before, after = old["population"].transform(fresh), cross_fitted_probabilities(old["population"], fresh, y)
-    rare, threshold, doubt, notes = None, scorer.threshold, scorer.doubt, tuple[str, ...]()
+    rare, threshold, verdict, notes = None, scorer.threshold, scorer.verdict, tuple[str, ...]()
     # Of a rare class a reference holds P(rare) of every node.
     p, new_p, place = torch.zeros(len(logits)), torch.zeros(len(logits)), torch.arange(0)
     if many:
@@ -235,13 +234,14 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
     else:
         known = Labelled(after[:, 1].cpu().numpy(), y.cpu().numpy())
         decision = decided(scorer.settings.decision, prepared, logits, maps, known, int(y.sum()))
-        checks = population_check(y, before[:, 1]), population_check(y, after[:, 1])
-        threshold, doubt = decision.threshold, NO_DOUBT
-        rare = RareRecalibrated(*checks, (scorer.threshold, threshold), decision)
+        rows = (Evidence.of("fresh labels", y.numpy(), p[:, 1].numpy()) for p in (before, after))
+        was, verdict = (verdict_of(each, Circumstances()) for each in rows)
+        threshold = decision.threshold
+        rare = RareRecalibrated(was, verdict, (scorer.threshold, threshold), decision)
         p, new_p, place = p_rare(logits, old), p_rare(logits, maps), torch.arange(graph.n_nodes)
     drift = scorer.reference.compare(graph, scorer.features, p)
     reference = Reference.of(graph, scorer.features, new_p, place)
-    new = dataclasses.replace(scorer, calibrators=maps, reference=reference, threshold=threshold, doubt=doubt)
+    new = dataclasses.replace(scorer, calibrators=maps, reference=reference, threshold=threshold, verdict=verdict)
     return Recalibrated(dataclasses.replace(saved, scorer=new), graph.name, own, y, before, after, drift, notes, rare)
 
 

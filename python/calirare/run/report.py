@@ -14,24 +14,27 @@ from calirare.curvature import spectrum_ends
 from calirare.graph import PARTS
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import (
-    PopulationCheck,
     calibration_report,
     coverage,
     detection_report,
     rare_report,
 )
+from calirare.run.calibrators import Calibrated
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.judging import RAW, Judged, rare_among
-from calirare.run.probabilities import assumed_by, p_rare, realised_error, standing
+from calirare.run.probabilities import assumed_by, p_rare, realised_error, unrepresented_by
 from calirare.run.result import RunResult
+from calirare.run.verdict import Circumstances, Evidence, Source, Verdict, verdict_of, verdict_of_classes
 from calirare_ext import __version__
 
 KNOWN = (
     "measures are of what labels can tell, whether a node is known to be rare: drawn nodes without a label count as "
     "the rest, hidden rare ones among them too, so that detection is better than it reads"
 )
-NOT_A_PROBABILITY = "not to be read as a probability"
+SOURCES: dict[str, Source] = {"test": "test nodes", "leave-one-out": "out-of-fold predictions"}
+DRAWN = ("share(", "random(")  # names of splits that were drawn from the labels
+LATER = 0.95  # of the labels that calibrate, than which most test nodes are later
 
 
 def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
@@ -89,6 +92,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "agreement": None if outcome.agreement is None else vars(outcome.agreement),
         "calibrators": {str(t): outcome.calibrators[t].state() for t in TARGETS if t in outcome.calibrators},
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
+        "verdict": outcome.verdict.to_mapping(),
         "version": __version__,
     }
     own = _of_classes(outcome) if outcome.rare is None else _of_rare(outcome)
@@ -119,8 +123,6 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
         reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
     result, quality = outcome.jackknife, _quality(outcome)
     of_rare = rare_class(judged(outcome, judged_on, nodes, logits))
-    given = outcome.settings.calibration.prevalence is not None
-    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1], told=given)
     return {
         "graph": _graph_facts(outcome),
         "epochs": outcome.epochs,
@@ -132,24 +134,48 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
         "eice": eice_of(outcome),
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, judged_on, nodes)},
         "leave_one_out": {name: value for name, value in result.diagnostics.items() if name != "seconds"},
-        "population_check": _checked(outcome),
         "quality": {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(quality).items()},
         "spectrum": _spectrum(outcome),
         "decision": _decision(outcome, judged_on, nodes),
-        "notes": [*_notes(outcome, judged_on, quality), *([] if wrong is None else [wrong])],
+        "notes": _notes(outcome, judged_on, quality),
     }
 
 
-def _checked(outcome: RunResult) -> dict[str, Any] | None:
-    """Returns what labels say of the mean of P(rare), by maps without each of them."""
-    check, doubt, (assumed, at_best) = outcome.check, outcome.of_rare.doubt, standing(outcome.calibrators)
-    if check is None and doubt.sentence:
-        return PopulationCheck.no_numbers() | {"verdict": doubt.verdict, "reason": doubt.sentence}
-    if check is None and assumed:  # which no label can check
-        return PopulationCheck.no_numbers() | {"verdict": at_best, "reason": assumed}
-    if check is None:
-        return None
-    return check.numbers() | {"verdict": check.verdict, "reason": check.sentence}
+def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
+    """Returns the verdict on a run: by labelled test nodes, else by out-of-fold predictions.
+
+    Args:
+        outcome: the run, on the CPU.
+        calibrated: what its calibration ended with.
+    """
+    graph, judged_on, nodes = outcome.graph, *evaluated_nodes(outcome)
+    if outcome.rare is None:
+        data = judge_of(outcome)
+        p = data.p.get(outcome.settings.calibration.target, data.p[RAW])
+        return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, calibrated.leak)
+    evidence, labelled, later = None, calibrated.labelled, False
+    assert graph.split is not None
+    if judged_on == "test":
+        y = judged_labels(outcome, judged_on, nodes)
+        p = p_rare(outcome.logits[nodes], outcome.calibrators)
+        evidence = Evidence.of("test nodes", (y == 1).long().numpy(), p.detach().numpy())
+        if graph.time is not None:
+            own = graph.time[graph.split.val if graph.split.val.numel() else graph.split.train]
+            later = bool(graph.time[nodes].median() > own.quantile(LATER))
+    elif labelled is not None:
+        evidence = Evidence.of("out-of-fold predictions", labelled.rare.astype(int), labelled.p)
+    prevalence = outcome.settings.calibration.prevalence
+    known = Circumstances(
+        calibrated.leak,
+        calibrated.no_sample or assumed_by(outcome.calibrators),
+        "" if prevalence is None else f"the base rate is the given one, {prevalence:g}",
+        unrepresented_by(outcome.calibrators),
+        0 if labelled is None else int(labelled.rare.sum()),
+        0 if labelled is None else len(labelled.rare),
+        later,
+        drawn=graph.split.name.startswith(DRAWN),
+    )
+    return verdict_of(evidence, known)
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
@@ -336,27 +362,6 @@ def rare_class(data: Judged) -> dict[str, Any]:
         "detection": {side: mark | detection_report(data.labels, data.p[side], n_draws=resamples) for side in ranks},
         "p_rare": {side: mark | rare_report(data.labels, p, n_draws=draws) for side, p in data.p.items()},
     }
-
-
-def wrong_in_the_large(values: dict[str, Any], rare: str, *, told: bool = False) -> str | None:
-    """Returns a sentence where mean P(rare) for the population is off by more than the labels' number allows, or None.
-
-    Args:
-        values: of `rare_class`.
-        rare: name of the rare class.
-        told: whether the prevalence was said, not read off labels: then judged nodes that are no random sample differ.
-    """
-    side = "population" if "population" in values["p_rare"] else "raw"
-    said = values["p_rare"][side]
-    low, high = said["mean_p_over_share_lower"], said["mean_p_over_share_upper"]
-    if low <= 1 <= high:
-        return None
-    whose = "for the target population" if side == "population" else "of the network, uncalibrated,"
-    return (
-        f"mean P({rare}) {whose} is {said['mean_p_over_share']:.3g} times the share observed among the "
-        f"{said['n']:,} {said['judged_on']} nodes ({low:.3g} to {high:.3g} with {said['n_rare']} of the class): "
-        + ("these are no random sample, or have another prevalence than was said" if told else NOT_A_PROBABILITY)
-    )
 
 
 def _classes_in(labels: Tensor) -> int:

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from calirare._util.arrays import brief
 from calirare._util.torch_state import plain_torch
-from calirare.calibration import NO_DOUBT, TARGETS, Calibrator, Doubt, Target
+from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.leave_one_out import Agreement, JackknifeResult
-from calirare.metrics import PopulationCheck
 from calirare.models import Fitted
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.settings import Settings
+from calirare.run.verdict import UNJUDGED, Verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +32,10 @@ class RareView:
     Attributes:
         jackknife: intervals and errors of every node, under the chosen target's map.
         decision: the threshold from which a node is an alert, and what to expect of it.
-        check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
-        doubt: other doubts about P(rare) of unlabelled nodes.
     """
 
     jackknife: JackknifeResult
     decision: Decided
-    check: PopulationCheck | None = None
-    doubt: Doubt = NO_DOUBT
 
     __repr__ = brief
 
@@ -69,6 +65,7 @@ class RunResult:
         choice: what was chosen among detectors, and why; None where one was requested.
         notes: sentences a user should read (fallbacks, warnings).
         seconds: wall time of each stage.
+        verdict: whether probabilities can be read as such, and on what evidence.
     """
 
     graph: Graph
@@ -86,6 +83,7 @@ class RunResult:
     choice: Choice | None
     notes: list[str]
     seconds: dict[str, float]
+    verdict: Verdict = UNJUDGED
 
     __repr__ = brief
 
@@ -140,11 +138,6 @@ class RunResult:
     def decision(self) -> Decided:
         """The threshold from which a node is an alert, see `RareView`."""
         return self.of_rare.decision
-
-    @property
-    def check(self) -> PopulationCheck | None:
-        """Mean P(rare) over the share observed, see `RareView`."""
-        return self.of_rare.check
 
     @property
     def threshold(self) -> float:

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
-from calirare.calibration import APART, COVERAGE, NO_DOUBT, Doubt, ExpectedCount, Prevalence, are_apart
+from calirare.calibration import APART, COVERAGE, ExpectedCount, Prevalence, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Probabilities, Undecided
+from calirare.run.verdict import UNJUDGED
+from calirare.run.verdict import Verdict as RunVerdict
 
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
 
@@ -57,10 +59,8 @@ class Scored:
         threshold: of the run's decision.
         rule: name of the decision's rule.
         prevalence: what P(rare) was corrected by; None where it was not.
-        assumed: what P(rare) rests on where rare nodes were the only labels, or none at random, a sentence; else empty.
-        at_best: the verdict that this leaves.
         undecided: what is left open; None where every node is decided.
-        doubt: what the run has against P(rare) of nodes without a label.
+        of_run: the verdict of the run.
         tied: how many nodes share a P(rare) at the cut of a budget, a sentence; empty where none do.
     """
 
@@ -76,10 +76,8 @@ class Scored:
     threshold: float = 0.0
     rule: str = ""
     prevalence: Prevalence | None = None
-    assumed: str = ""
-    at_best: Verdict = "ok"
     undecided: Undecided | None = None
-    doubt: Doubt = NO_DOUBT
+    of_run: RunVerdict = UNJUDGED
     tied: str = ""
 
     __repr__ = brief
@@ -88,8 +86,7 @@ class Scored:
     def verdict(self) -> Verdict:
         """Whether probabilities may be relied on in this graph: "ok", "caution" or "do not trust"."""
         drift: Verdict = "ok" if self.drift is None else self.drift.verdict
-        doubt: Verdict = "ok" if self.doubt.verdict == "trust" else self.doubt.verdict
-        return max(drift, self.at_best, doubt, key=VERDICTS.index)
+        return max(drift, self.of_run.level, key=VERDICTS.index)
 
     @property
     def drifted(self) -> bool:
@@ -107,10 +104,8 @@ class Scored:
     def _warnings(self) -> Iterator[str]:
         if self.tied:
             yield f"ties: {self.tied}"
-        if self.assumed:
-            yield f"{self.at_best}: the run has {self.assumed}"
-        if self.doubt.sentence:
-            yield f"{self.doubt.verdict}: by the check of the run's labels {self.doubt.sentence}"
+        if self.of_run.level != "ok":
+            yield f"{self.of_run.level}: the run's verdict: {self.of_run}"
 
     def summary(self) -> str:
         """Returns a few lines for a person."""
@@ -159,8 +154,7 @@ class Scored:
             "prevalence": None if prevalence is None else {name: getattr(prevalence, name) for name in PREVALENCE},
             "undecided": None if self.undecided is None else self.undecided.to_mapping(),
             "tied": self.tied,
-            "assumed": self.assumed,
-            "doubt": self.doubt.sentence,
+            "run": {"answer": self.of_run.answer, "sentence": str(self.of_run)},
         }
 
 

@@ -14,9 +14,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import (
-    NO_DOUBT,
     Calibrator,
-    Doubt,
     Prevalence,
     PriorPlattCalibrator,
     Target,
@@ -38,11 +36,11 @@ from calirare.run.probabilities import (
     Undecided,
     correct_prevalence,
     p_rare,
-    standing,
 )
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored, Totals
 from calirare.run.settings import IntervalNodes, Settings
+from calirare.run.verdict import UNJUDGED, Verdict
 from calirare_ext import __version__
 
 DRAWN = (
@@ -75,7 +73,7 @@ class Scorer:
         tables: columns of the tables of the run's graph.
         weighted: whether edges of the run's graph have weights other than 1; None where it is not known.
         relations: names of the types of edges of the run's graph; None where they are not known.
-        doubt: any doubt about P(rare) of unlabelled nodes.
+        verdict: of the run.
         version: of CaliRare that trained the run.
     """
 
@@ -91,7 +89,7 @@ class Scorer:
     tables: TableColumns = NO_TABLES
     weighted: bool | None = None
     relations: tuple[str, ...] | None = None
-    doubt: Doubt = NO_DOUBT
+    verdict: Verdict = UNJUDGED
     version: str = __version__
 
     @classmethod
@@ -113,7 +111,7 @@ class Scorer:
             graph.tables or NO_TABLES,
             has_weights(graph),
             tuple(relation.name for relation in graph.relations),
-            doubt=NO_DOUBT if outcome.rare is None else outcome.rare.doubt,
+            verdict=outcome.verdict,
         )
 
     @property
@@ -231,9 +229,7 @@ class Scorer:
             means, counts = (totals.classes[0] / max(n, 1)).tolist(), totals.classes[1].int().tolist()
             shares, predicted = (dict(zip(names, values, strict=True)) for values in (means, counts))
             return Scored(table, name, n, drift, shares, predicted)
-        (threshold, tied), (assumed, at_best) = cut, standing(self.calibrators)
-        left, coverage = totals.open, deciding.abstain or 0
-        settled = prevalence is not None and self.doubt.verdict == "caution"  # labels that are no sample
+        (threshold, tied), left, coverage = cut, totals.open, deciding.abstain or 0
         return Scored(
             table,
             name,
@@ -245,10 +241,8 @@ class Scorer:
             threshold=threshold,
             rule=deciding.rule.name,
             prevalence=prevalence,
-            assumed=assumed,
-            at_best=at_best,
             undecided=Undecided.of(p, torch.cat(left), threshold, coverage) if left else None,
-            doubt=NO_DOUBT if settled else self.doubt,
+            of_run=self.verdict if prevalence is None else self.verdict.with_prevalence(),
             tied=tied,
         )
 

@@ -28,6 +28,7 @@ from calirare.run.deciding import Decided, decided
 from calirare.run.interval_nodes import intervals_of, known_logits
 from calirare.run.left_out import fit_network, leave_labels_out
 from calirare.run.outcome import Outcome
+from calirare.run.report import judge
 from calirare.run.result import RareView
 from calirare.run.settings import Settings
 from calirare.run.unused import ignored_settings
@@ -106,8 +107,8 @@ def train(
         work = partial(decided, of, data.user_graph, trained.logits, maps, calibrated.labelled, n_rare, proportion)
         decision = clock.time("decide", work)
         make = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
-        rare = RareView(clock.time("jackknife", make), decision, calibrated.check, calibrated.doubt)
-    return Outcome(
+        rare = RareView(clock.time("jackknife", make), decision)
+    outcome = Outcome(
         graph=prepared.raw_graph,
         mapped=prepared.graph,
         features=prepared.features,
@@ -124,6 +125,13 @@ def train(
         notes=_notes(data, settings, trained, out_of_fold, calibrated, rare),
         seconds=clock.seconds,
     ).on_cpu()
+    verdict = clock.time("judge", lambda: judge(outcome, calibrated))
+    notes, rare = outcome.notes, outcome.rare
+    if verdict.cause in ("labels", "time") or verdict.evidence is None:  # the verdict says so, or the opposite
+        notes = [note for note in notes if note not in calibrated.notes]
+    if rare is not None and not verdict.counts:
+        rare = replace(rare, decision=rare.decision.without_counts(verdict.answer))
+    return replace(outcome, verdict=verdict, notes=notes, rare=rare)
 
 
 def _check_no_split(graph: Graph, changes: dict[str, Any]) -> None:

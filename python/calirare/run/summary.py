@@ -129,18 +129,19 @@ def _headline(metrics: dict[str, Any], judged: _Judged, seconds: float | None) -
 
 def _calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
     """Returns the verdict on P(rare), and how many rare nodes were predicted and observed."""
-    check, p, title = metrics["population_check"], judged.rare, "CALIBRATION"
-    if check is not None:
-        trusted = check["verdict"] == "trust"
-        reason = "P(rare) can be read as a probability" if trusted else check["reason"]
-        verdict = check["verdict"]
-        if judged.tested and not p["mean_p_over_share_lower"] <= 1 <= p["mean_p_over_share_upper"]:
-            verdict, reason = "do not trust", "the test nodes contradict P(rare)"
-        title = f"{title:<14}{VERDICTS[verdict]}: {reason}"
+    p = judged.rare
     ends = _ends(p["mean_p_over_share_lower"], p["mean_p_over_share_upper"], 2)
     predicted = f"  {judged.nodes.capitalize()}: {p['mean_p'] * p['n']:,.0f} {judged.event} predicted"
     counted = f"{predicted}, {p['n_rare']:,} observed (ratio {p['mean_p_over_share']:.2f}, 95% CI {ends})"
-    return [*_wrapped(title, most=REASON_LINES), *_left_out(metrics), *_wrapped(counted, "    ")]
+    return [*_verdict(metrics), *_left_out(metrics), *_wrapped(counted, "    ")]
+
+
+def _verdict(metrics: dict[str, Any]) -> list[str]:
+    """Returns whether the probabilities can be read as such, and if not why, and what helps."""
+    verdict = metrics["verdict"]
+    sentence = verdict["sentence"][:1].upper() + verdict["sentence"][1:]
+    lines = _wrapped(f"{'CALIBRATION':<14}{sentence}", most=REASON_LINES)
+    return lines + (_wrapped(f"  {verdict['why']}", most=REASON_LINES) if verdict["why"] else [])
 
 
 def _left_out(metrics: dict[str, Any]) -> list[str]:
@@ -165,8 +166,6 @@ def _detection(judged: _Judged) -> list[str]:
         if values[name] is not None:
             ends = _ends(values[f"{name}_lower"], values[f"{name}_upper"], 3)
             lines.append(f"  {label:<22}{values[name]:>7.3f}{ends:>17}{random:>10.3f}")
-    if found["auprc_lower"] is not None and found["auprc_lower"] <= found["prevalence"]:
-        lines.append("  The AUPRC is not above that of a random order beyond chance")
     return lines
 
 
@@ -182,6 +181,8 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
             f"{amount(test['misses'], 'rare node')} missed"
         )
     text = f"  {decision['on'].capitalize()} nodes: {amount(decision['alerts'], 'alert')}"
+    if decision["caveat"] and decision["hits"] is None:
+        text += f"; {decision['caveat']}"
     if decision["hits"] is not None:
         hits, covered = decision["hits"], decision["coverage"]
         text += (
@@ -212,9 +213,9 @@ def _class_calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
     side, raw = metrics["report"].get(metrics["target"]), metrics["report"]["raw"]
     p = raw if side is None else side
     before = "" if side is None else f" (before: {raw['nll']:.3f})"
-    lines = [f"{'CALIBRATION':<14}{judged.nodes}"]
-    lines += [
-        f"  ECE {p['ece']:.3f} (perfectly calibrated: {p['ece_noise_floor']:.3f}), log loss {p['nll']:.3f}{before}"
+    lines = [
+        *_verdict(metrics),
+        f"  ECE {p['ece']:.3f} (perfectly calibrated: {p['ece_noise_floor']:.3f}), log loss {p['nll']:.3f}{before}",
     ]
     rows = _classes(metrics)
     ratios = sorted((row["mean_p_over_share"], row["name"]) for row in rows if row["mean_p_over_share"] is not None)
@@ -278,9 +279,8 @@ def _tables(metrics: dict[str, Any]) -> str:
     else:
         tables = [detection_table(_Judged(metrics).detection, title), _measures(metrics, None)]
         lines += _of_rare(metrics)
-    for name, label in (("agreement", "leave-one-out check"), ("population_check", "P(rare) check")):
-        if metrics.get(name) is not None:
-            lines.append(f"{label}: {metrics[name]['verdict']} ({metrics[name]['reason']})")
+    if metrics["agreement"] is not None:
+        lines.append(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
     if not many:
         lines += _decision(metrics["decision"])
     if metrics["choice"] is not None:

@@ -85,8 +85,8 @@ def test_a_run_on_labels_of_one_region_is_trusted_less():
         outcome = calirare.train(graph, model="trees")
     p, said = outcome.probabilities("population")[graph.unlabelled, 1], outcome.metrics
     assert float(p.mean()) > 2 * float(y[graph.unlabelled].double().mean())
-    assert said["population_check"]["verdict"] == "caution"
-    assert "they are clustered" in said["population_check"]["reason"]
+    assert (said["verdict"]["answer"], said["verdict"]["cause"]) == ("not known", "labels")
+    assert "they are clustered" in said["verdict"]["sentence"]
 
 
 def test_values_that_no_label_has_are_found_in_categories_numbers_and_gaps():

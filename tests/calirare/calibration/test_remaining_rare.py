@@ -42,17 +42,17 @@ def test_labels_that_are_more_than_the_prevalence_allows():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rest", "verdict"), [(40, "caution"), (300, None)])
+@pytest.mark.parametrize(("rest", "verdict"), [(40, "not known"), (300, None)])
 def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest, verdict):
     """A note that advised this ended in trust, and P(rare) was eleven times too high."""
     graph = with_labels(rare_task(1000), 40, rest)
     settings = {"model": "hops", "epochs": 30}
     assert not any("calibrate_on=all" in note for note in calirare.train(graph, **settings).notes)
-    check = calirare.train(graph, calibrate_on="all", **settings).check
+    found = calirare.train(graph, calibrate_on="all", **settings).verdict
     said = "both classes have the same number of labels, 40: labels sampled per class are no random sample"
-    assert (said in check.sentence) == (verdict == "caution")
+    assert (said in found.sentence) == (verdict == "not known")
     if verdict:
-        assert check.verdict == verdict
+        assert (found.answer, found.cause) == (verdict, "labels")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,17 +69,17 @@ def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp
     run = calirare.train(graph, **settings)
     run.save(tmp_path / "run")
     saved = calirare.load(tmp_path / "run")
-    check = json.loads((tmp_path / "run" / "metrics.json").read_text())["population_check"]
-    assert check["verdict"] == "do not trust"
-    assert check["factor"] is None
+    verdict = json.loads((tmp_path / "run" / "metrics.json").read_text())["verdict"]
+    assert (verdict["answer"], verdict["cause"], verdict["evidence"]) == ("not calibrated", "labels", None)
     scored = saved.score(graph)
     assert scored.verdict == "do not trust"
     assert not scored.drifted
     assert "not to be trusted (see below)" in scored.summary()
-    assert "do not trust: the run has no label that represents the population" in scored.summary()
+    assert (
+        "do not trust: the run's verdict: not calibrated: no label that represents the population" in scored.summary()
+    )
     for told in (saved.score(graph, prevalence=0.1), calirare.train(graph, prevalence=0.1, **settings).score(graph)):
         assert told.verdict == "ok"
-        assert told.assumed == ""
     assert run.calibrators["population"].counted_ == 0
 
 

@@ -121,21 +121,21 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     graph = case_numbers(task, known)
     quick = {"model": "hops", "epochs": 30, "folds": 2}
     outcome = calirare.train(graph, **quick)
-    check = outcome.metrics["population_check"]
-    assert check["verdict"] == "do not trust"
-    assert "the column 'case' gives the labels away: where it is filled, " in check["reason"]
-    assert any("gives the labels away" in note for note in outcome.metrics["notes"])
+    verdict = outcome.metrics["verdict"]
+    assert (verdict["answer"], verdict["cause"]) == ("not known", "leakage")
+    assert "the column 'case' gives the labels away: where it is filled, " in verdict["sentence"]
+    assert outcome.metrics["decision"]["hits"] is None
     outcome.save(tmp_path / "run")
     saved, told = calirare.load(tmp_path / "run"), list[str]()
     scored = saved.score(graph, told.append)
-    assert scored.verdict == scored.doubt.verdict == "do not trust"
-    assert "do not trust: by the check of the run's labels the column 'case' gives the labels away" in scored.summary()
-    assert scored.to_mapping()["doubt"] == outcome.check.doubt
+    assert scored.verdict == "do not trust"
+    assert "do not trust: the run's verdict: not known: the column 'case' gives the labels away" in scored.summary()
+    assert scored.to_mapping()["run"] == {"answer": "not known", "sentence": str(outcome.verdict)}
     saved.predict(graph, told.append)
     assert any("gives the labels away" in note for note in told)
     assert saved.score(graph, told.append, prevalence=0.3).verdict == "do not trust"
     fresh = calirare.run.recalibrated(saved, dataclasses.replace(graph, y=task.y), told.append).run
-    assert fresh.score(graph, told.append).doubt.sentence == ""
+    assert fresh.score(graph, told.append).of_run.cause != "leakage"
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,7 @@ def test_a_run_says_so_whatever_it_is_told(settings, verdict):
     known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:250]
     graph = dataclasses.replace(case_numbers(task, known), original_y=None, minority=None, class_names=("0", "1"))
     outcome = calirare.train(graph, model="hops", epochs=10, folds=0, **settings)
-    assert sum("the column 'case' gives the labels away" in note for note in outcome.metrics["notes"]) == 1
-    assert outcome.metrics["population_check"]["verdict"] == verdict
+    assert "the column 'case' gives the labels away" in outcome.verdict.sentence
     assert outcome.score(graph, list[str]().append).verdict == verdict
 
 
@@ -177,10 +176,10 @@ def test_edges_that_came_or_went_with_the_case_are_named(leak):
     graph = dataclasses.replace(graph, scored=None if scored.all() else scored).with_split(split)
     outcome = calirare.train(graph, model="hops", epochs=30)
     words = {"closed": "the number of neighbours gives", "case": "the number of neighbours that are not scored gives"}
-    doubt = outcome.check.doubt
-    assert words.get(leak, "") in doubt
-    assert doubt.endswith("leave the edges out that came or went with it") == (leak in words)
-    assert (outcome.check.verdict == "do not trust") == (leak in words)
+    verdict = outcome.verdict
+    assert words.get(leak, "") in str(verdict)
+    assert ("leave the edges out that came or went with it" in str(verdict)) == (leak in words)
+    assert (verdict.cause == "leakage") == (leak in words)
 
 
 def test_where_every_class_is_taken_as_it_is_each_one_is_looked_at():
@@ -193,11 +192,10 @@ def test_where_every_class_is_taken_as_it_is_each_one_is_looked_at():
     features = ("case", *(f"c{i}" for i in range(6)))
     graph = Graph(task.adjacency, x, y, class_names=names, feature_names=features, split=split, name="g")
     leaks, plain = (
-        [note for note in calirare.train(each, task="classes", model="trees").notes if "gives the labels away" in note]
+        calirare.train(each, task="classes", model="trees").verdict
         for each in (graph, dataclasses.replace(graph, x=task.x, feature_names=features[1:]))
     )
-    assert len(leaks) == 1
-    assert leaks[0].startswith("the column 'case' gives the labels away: where it is at least 3, ")
-    assert "labelled nodes are bad, 100% of all bad labels" in leaks[0]
-    assert "P(bad) of nodes without a label" in leaks[0]
-    assert plain == []
+    assert leaks.sentence.startswith("not known: the column 'case' gives the labels away: where it is at least 3, ")
+    assert "labelled nodes are bad, 100% of all bad labels" in leaks.sentence
+    assert "P(bad) of nodes without a label" in leaks.sentence
+    assert plain.cause != "leakage"

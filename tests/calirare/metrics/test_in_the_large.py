@@ -104,15 +104,3 @@ def test_the_verdict_is_as_sure_as_the_interval():
     assert PopulationCheck(1.0, 0.9, 1.1, 0.1, 0.1, 500).verdict == "trust"
     assert PopulationCheck(1.0, 0.5, 2.1, 0.1, 0.1, 5).verdict == "caution"
     assert PopulationCheck(3.0, 2.1, 4.1, 0.3, 0.1, 50).verdict == "do not trust"
-
-
-def test_what_else_is_doubted_goes_with_the_verdict():
-    p = np.full(4000, 0.25)
-    check = population_check(np.arange(4000) % 4 == 0, p)
-    assert check.verdict == "trust"
-    assert check.sentence.endswith("calibrated on average if the labels are a random sample")
-    doubted = check._replace(doubt="they lie together", at_best="caution")
-    assert (doubted.verdict, doubted.trusted) == ("caution", True)
-    assert doubted.sentence == f"{check.sentence}, but they lie together"
-    wrong = population_check(np.arange(4000) % 4 == 0, 3 * p)._replace(doubt="they lie together", at_best="caution")
-    assert wrong.verdict == "do not trust"

@@ -12,7 +12,7 @@ import torch
 import calirare
 from calirare import Influence
 from calirare import metrics as measures
-from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, report, wrong_in_the_large
+from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, report
 from tests.helpers.tasks import rare_task
 
 # Two hundred draws of the noise floors take a second; how many there are changes nothing here.
@@ -174,18 +174,3 @@ def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node()
     assert metrics["n_judged"] == 150
     assert f"P(rare) and detection: {int(val.sum())} leave-one-out nodes" in outcome.summary(verbose=True)
     assert f"leave-one-out on {int(val.sum())} of them" in outcome.summary()
-
-
-@pytest.mark.parametrize(
-    ("ratio", "said"), [((1.6, 1.2, 2.0), True), ((0.5, 0.3, 0.8), True), ((1.2, 0.9, 1.5), False)]
-)
-def test_a_wrong_mean_is_said(ratio, said):
-    names = ("mean_p_over_share", "mean_p_over_share_lower", "mean_p_over_share_upper")
-    values = dict(zip(names, ratio, strict=True)) | {"n": 500, "n_rare": 16, "judged_on": "test"}
-    sentence = wrong_in_the_large({"p_rare": {"raw": {}, "population": values}}, "fraud")
-    assert (sentence is not None) == said
-    if sentence is not None:
-        assert f"mean P(fraud) for the target population is {ratio[0]:g} times the share" in sentence
-        assert sentence.endswith("not to be read as a probability")
-        told = wrong_in_the_large({"p_rare": {"raw": {}, "population": values}}, "fraud", told=True)
-        assert told.endswith("these are no random sample, or have another prevalence than was said")
