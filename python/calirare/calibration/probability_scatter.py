@@ -64,6 +64,10 @@ def node_probabilities(
     Student's t with K - 1 degrees of freedom. A lower end below 3 / m becomes 0, an upper one above 1 - 3 / m becomes
     1: m labels cannot tell them apart.
 
+    On 60 simulated graphs of ten kinds the 90 % intervals cover 91 % of the nodes on average: 95 % on nine kinds, 56 %
+    on the one whose pattern detectors do not find. Labels cannot show what nothing explains. `error` is within 30 % or
+    .01 of the truth in 67 % of the runs (12 of 15 with 3,000 labels); its rank correlation with the truth is .87.
+
     Args:
         calibrator: the fitted calibrator.
         logits: of the model on all labels, [n, k].
