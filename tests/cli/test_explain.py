@@ -164,7 +164,7 @@ def test_a_loaded_run_prepares_once_for_each_graph(run, monkeypatch):
     assert len(made) == 2
     saved.explain([5], explainer=saved.explainer())
     assert len(made) == 3
-    assert "_own_explainer" not in vars(pickle.loads(pickle.dumps(saved)))
+    assert "_last_explainer" not in vars(pickle.loads(pickle.dumps(saved)))
 
 
 @pytest.mark.slow

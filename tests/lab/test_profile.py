@@ -11,7 +11,7 @@ from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
 from tests.helpers.command import call
 
 WITHIN = {"messages", "propagate messages", "intervals"}  # the jackknife
-STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide"}
+STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide", "judge"}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +55,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+LAST = "_last_explainer"  # of a run: the graph that was explained last, and what explains it
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,16 +226,15 @@ class SavedRun(ScoresGraphs):
             InputError: the graph is gone or another one, a node, the class or the column is unknown, or there is no
                 alert.
         """
-        explainer = explainer or (self._own_explainer if graph is None else self.explainer(graph))
+        if explainer is None:
+            last, made = vars(self).get(LAST, (self, None))
+            explainer = made if last is graph and made is not None else self.explainer(graph)
+            vars(self)[LAST] = graph, explainer
         return explained(explainer, nodes, class_name, top, labels, group)
-
-    @cached_property
-    def _own_explainer(self) -> Explainer:
-        return self.explainer()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made again out of copies and files."""
-        return {name: value for name, value in self.__dict__.items() if name != "_own_explainer"}
+        return {name: value for name, value in self.__dict__.items() if name != LAST}
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
