@@ -81,8 +81,8 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
         ("mce, float64 torch", lambda: float(metrics.mce(ty, t64)), rivals(torchmetrics=multi(t64, "max"))),
         ("mce, float64 numpy", lambda: metrics.mce(y, p64), rivals(netcal=lambda: float(nc.MCE(15).measure(p64, y)))),
         (
-            "calibration_error of one class, float64",
-            lambda: float(metrics.calibration_error(by, b64)),
+            "ece of one class, float64",
+            lambda: float(metrics.ece(by, b64)),
             rivals(
                 torchmetrics=lambda: float(tm.binary_calibration_error(tb, tby, n_bins=15, norm="l1")),
                 netcal=lambda: float(nc.ECE(15).measure(b64, by)),

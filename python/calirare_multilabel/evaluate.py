@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calirare._util.arrays import Array, check_count
 from calirare._util.errors import shown
-from calirare.metrics.binning import bin_sums, equal_width_bins
+from calirare.metrics.binning import N_BINS, bin_sums, equal_width_bins
 from calirare_multilabel.estimator import canonical_calibration_error
 from calirare_multilabel.families import CopulaOptions
 from calirare_multilabel.inputs import as_matrix, check_norm, read
@@ -23,7 +23,7 @@ SMALLEST_PROBABILITY = 1e-12
 KDE_ROWS, KDE_FLOOR_ROWS = 5_000, 1_000
 
 
-def marginal_ece(y_true: Array, p: Array, *, n_bins: int = 15) -> float:
+def marginal_ece(y_true: Array, p: Array, *, n_bins: int = N_BINS) -> float:
     """Returns the expected calibration error of each label by itself, averaged over the labels.
 
     Per label sum_m |B_m|/n |mean y - mean f| over equal-width bins ((m-1)/M, m/M]. Label dependence plays no part.

@@ -9,7 +9,7 @@ from rich.table import Table
 from calirare._util.console import screen
 from calirare._util.measure_tables import detection_table, rare_rows
 from calirare.cli.tables import TableColumns, TableReport, evaluate_table
-from calirare.metrics import BUDGETS
+from calirare.metrics import BUDGETS, N_BINS
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     where: str | None = None,
     minority: str | None = None,
     unknown: list[str] | None = None,
-    bins: int = 15,
+    bins: int = N_BINS,
     budget: list[int | float] | None = None,
     threshold: float = 0.5,
     out: Path | None = None,

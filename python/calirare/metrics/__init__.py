@@ -1,10 +1,9 @@
 """Measures of calibration and of prediction, for numpy and torch; all take the true labels first, then `p`."""
 
 from calirare._util.arrays import Array
-from calirare.metrics.binning import BinStatistics
+from calirare.metrics.binning import N_BINS, BinStatistics
 from calirare.metrics.calibration_errors import (
     ace,
-    calibration_error,
     class_ace,
     class_statistics,
     classwise_ece,

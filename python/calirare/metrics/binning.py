@@ -10,6 +10,8 @@ import torch
 
 from calirare._util.arrays import EQUAL
 
+N_BINS = 15  # the default of every measure and picture; torchmetrics' too
+PAPER_BINS = 20  # of the paper's tables: the class ACEs
 ROUNDED = 1e-9  # of a bin
 
 

@@ -1,19 +1,22 @@
 """Binned calibration errors: ECE, MCE, classwise ECE, and in bins of equal numbers ACE, class ACE and Macro-ACE.
 
-*Confidence* measures (ECE, MCE) compare the accuracy of the predicted class with its probability. *Class* measures
-(classwise ECE) do so for the probability of every class. In a multi-label task each label is a binary task of its own,
-and the measure is the mean over labels.
+ECE and MCE are about P(class 1) where there is one probability per row, else about the confidence: the probability of
+the predicted class. *Class* measures (classwise ECE) are about the probability of every class. In a multi-label task
+each label is a binary task of its own, and the measure is the mean over labels.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 
 from calirare._util.arrays import Array, as_weights, check_count, to_tensor
-from calirare.metrics.binning import BinStatistics, adaptive_statistics, equal_width_statistics
+from calirare._util.errors import shown
+from calirare.metrics.binning import N_BINS, PAPER_BINS, BinStatistics, adaptive_statistics, equal_width_statistics
 from calirare.metrics.inputs import (
     ROW_SUM_SLACK,
     Predictions,
@@ -24,7 +27,6 @@ from calirare.metrics.inputs import (
     confidence_and_correct,
     present_classes,
     read,
-    read_event,
     single_label_tasks,
 )
 from calirare_ext import confidence_bins
@@ -33,57 +35,64 @@ from calirare_ext import confidence_bins
 Count = Callable[[str, Array, Array, int, Array | None], tuple[Predictions, BinStatistics]]
 
 
-def calibration_error(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
+def ece(
+    y_true: Array,
+    p: Array,
+    n_bins: int = N_BINS,
+    norm: float = 1,
+    *,
+    of: Literal["confidence"] | None = None,
+    weights: Array | None = None,
 ) -> Scalar:
-    """Binned L_p distance between the probability of one event and how often it happens.
+    """Expected calibration error (paper, Eq. 2; Guo et al. 2017), in L_p.
 
-    The measure under all others of this module: (sum_m |B_m|/n |acc(B_m) - conf(B_m)|^p)^(1/p) with bins
-    ((m-1)/M, m/M]; a probability of 0 lies in the first bin, one of 1 in the last.
-
-    `y_true` [n] is 1 where the event happened, `p` [n] its probability; the rest is as in `ece`.
-    """
-    return _error("calibration_error", _of_event, y_true, p, n_bins, norm, weights)
-
-
-def ece(y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None) -> Scalar:
-    """Expected calibration error of the confidence (paper, Eq. 2; Guo et al. 2017), in L_p.
-
-    ECE_p = (sum_m |B_m|/n |acc(B_m) - conf(B_m)|^p)^(1/p), where conf is the probability of the predicted class and
-    acc the share of right predictions. Of equally probable classes the first is predicted.
+    ECE_p = (sum_m |B_m|/n |observed(B_m) - mean p(B_m)|^p)^(1/p). With one probability per row or label, p is
+    P(class 1) and observed how often class 1 occurs: torchmetrics' `binary_calibration_error`. With a column per class,
+    p is the confidence, the probability of the predicted class, and observed how often it is right. Of equally probable
+    classes the first is predicted.
 
     Args:
         y_true: int [n], or [n, K] of 0 and 1 for multi-label.
         p: [n, C] with rows that sum to one, or [n] = P(class 1), or [n, K] of labels; float32/float64.
-        n_bins: M equal-width bins ((m-1)/M, m/M] on [0, 1].
+        n_bins: M equal-width bins ((m-1)/M, m/M] on [0, 1]; a probability of 0 lies in the first.
         norm: p >= 1; `math.inf` gives MCE.
+        of: "confidence" takes the confidence of [n] and [n, K] too, as for the columns 1 - p and p.
         weights: sample weights [n] >= 0, or None.
 
     Returns:
         The error in [0, 1]: a float for numpy input, a 0-dim tensor for torch input; differentiable in the
-        confidences, with bins and predictions held fixed.
+        probabilities, with bins and predictions held fixed.
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong.
+        ValueError: shape or range is wrong, or `of` is something else.
 
     Example:
+        >>> ece([1, 0], [0.95, 0.0], n_bins=10)
+        0.025
         >>> ece([1, 0], [[0.05, 0.95], [0.0, 1.0]], n_bins=10)
         0.475
     """
-    return _error("ece", _of_confidence, y_true, p, n_bins, norm, weights)
+    return _error("ece", functools.partial(_of_p, of=of), y_true, p, n_bins, norm, weights)
 
 
-def mce(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None) -> Scalar:
-    """Maximum calibration error: the largest |acc(B_m) - conf(B_m)| of a bin that is not empty (Naeini et al. 2015).
+def mce(
+    y_true: Array,
+    p: Array,
+    n_bins: int = N_BINS,
+    *,
+    of: Literal["confidence"] | None = None,
+    weights: Array | None = None,
+) -> Scalar:
+    """Maximum calibration error: the largest |observed(B_m) - mean p(B_m)| of a bin that is not empty.
 
-    Takes, returns and raises what `ece` does.
+    Naeini et al. 2015. Takes, returns and raises what `ece` does.
     """
-    return _error("mce", _of_confidence, y_true, p, n_bins, math.inf, weights)
+    return _error("mce", functools.partial(_of_p, of=of), y_true, p, n_bins, math.inf, weights)
 
 
 def classwise_ece(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
+    y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, weights: Array | None = None
 ) -> Scalar:
     """Mean over classes of the ECE of that class's probability (Kull et al. 2019).
 
@@ -95,19 +104,22 @@ def classwise_ece(
     return _error("classwise_ece", _of_classes, y_true, p, n_bins, norm, weights)
 
 
-def confidence_statistics(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None) -> BinStatistics:
-    """The sums behind `ece` and `mce`, to be added up over batches.
+def confidence_statistics(
+    y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None
+) -> BinStatistics:
+    """The sums behind `ece` and `mce` of the confidence, to be added up over batches.
 
     Takes and raises what `ece` does. One group, or one per label if multi-label; `.error(norm).mean()` is the ECE.
     """
     check_count("confidence_statistics", "n_bins", n_bins)
-    return _of_confidence("confidence_statistics", y_true, p, n_bins, weights)[1]
+    return _of_p("confidence_statistics", y_true, p, n_bins, weights, "confidence")[1]
 
 
-def class_statistics(y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None) -> BinStatistics:
+def class_statistics(y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None) -> BinStatistics:
     """The sums behind `classwise_ece`, to be added up over batches.
 
-    Takes and raises what `ece` does. One group per class or label; `.error(norm).mean()` is the classwise ECE.
+    Takes and raises what `ece` does. One group per class or label, the last of [n] being P(class 1);
+    `.error(norm).mean()` is the classwise ECE.
     """
     check_count("class_statistics", "n_bins", n_bins)
     return _of_classes("class_statistics", y_true, p, n_bins, weights)[1]
@@ -128,22 +140,19 @@ def _error(
     return data.result(statistics.error(norm).mean())
 
 
-def _of_event(
-    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None
+def _of_p(
+    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None, of: str | None
 ) -> tuple[Predictions, BinStatistics]:
-    data = read_event(function, y_true, p, weights)
-    return data, equal_width_statistics(data.probabilities, data.labels, n_bins, data.weights)
-
-
-def _of_confidence(
-    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None
-) -> tuple[Predictions, BinStatistics]:
+    if of not in (None, "confidence"):
+        raise ValueError(f'{function}: of must be "confidence" or None, got {shown(of)}')
     fused = _in_one_pass(function, y_true, p, n_bins, weights)
     if fused is not None:
         return fused
     data = read(function, y_true, p, weights)
-    confidence, correct = confidence_and_correct(data)
-    return data, equal_width_statistics(confidence, correct, n_bins, data.weights)
+    scores, outcomes = data.probabilities, data.labels
+    if of or data.kind == "multiclass":
+        scores, outcomes = confidence_and_correct(data)
+    return data, equal_width_statistics(scores, outcomes, n_bins, data.weights)
 
 
 def _of_classes(
@@ -175,7 +184,7 @@ def _in_one_pass(
     return data, BinStatistics(sums[:, None])
 
 
-def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None) -> Scalar:
+def ace(y_true: Array, p: Array, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
     """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
 
     For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
@@ -196,7 +205,7 @@ def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = No
     return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
 
 
-def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None) -> Scalar:
+def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
     """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
 
     Takes the samples whose TRUE class is `cls`, sorts them by the confidence of the predicted class, cuts them into
@@ -230,7 +239,7 @@ def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = 20, *, weights: A
     return data.result(statistics.error()[0])
 
 
-def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None) -> Scalar:
+def macro_ace(y_true: Array, p: Array, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
     """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
 
     In a multi-label task the mean over labels of the Macro-ACE of each label's binary task. Takes, returns and raises

@@ -11,7 +11,7 @@ import torch
 
 from calirare._util.arrays import EQUAL, Array, as_scores, as_weights, check_count
 from calirare._util.errors import NotConvergedError
-from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
+from calirare.metrics.binning import N_BINS, binomial_interval, equal_mass_bins, equal_mass_statistics
 from calirare.metrics.inputs import Scalar, check_norm, read_event
 from calirare.metrics.ranked import worth_of
 from calirare.metrics.resampling import NoiseFloor
@@ -36,11 +36,11 @@ class InTheLarge(NamedTuple):
 
 
 def equal_mass_ece(
-    y_true: Array, p: Array, n_bins: int = 15, norm: float = 1, *, weights: Array | None = None
+    y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, weights: Array | None = None
 ) -> Scalar:
     """Calibration error of one event's probability in bins of equal numbers of samples.
 
-    (sum_m |B_m|/n |share(B_m) - mean p(B_m)|^p)^(1/p), as `calibration_error` with other bins: a rare class's
+    (sum_m |B_m|/n |share(B_m) - mean p(B_m)|^p)^(1/p), as `ece` with other bins: a rare class's
     probabilities crowd near 0, where bins of equal width hold them all in one. Samples of one probability stay
     together, in the bin of their middle rank, so that neither their order nor the labels move a bin.
 
@@ -56,7 +56,7 @@ def equal_mass_ece(
 
 
 def equal_mass_noise_floor(
-    p: Array, n_bins: int = 15, *, n_draws: int = 200, seed: int = 0, weights: Array | None = None
+    p: Array, n_bins: int = N_BINS, *, n_draws: int = 200, seed: int = 0, weights: Array | None = None
 ) -> NoiseFloor:
     """What `equal_mass_ece` reads when the probabilities are exactly right: y is drawn from Bernoulli(p).
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from calirare._util.arrays import Array, check_count
-from calirare.metrics.binning import bin_sums, equal_width_bins
+from calirare.metrics.binning import N_BINS, bin_sums, equal_width_bins
 from calirare.metrics.inputs import Predictions, Scalar, read
 
 
@@ -78,7 +78,7 @@ class BrierDecomposition(NamedTuple):
 
 
 def brier_decomposition(
-    y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None
+    y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution, uncertainty and the spread inside bins.
 

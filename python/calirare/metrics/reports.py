@@ -10,6 +10,7 @@ import numpy as np
 
 from calirare._util.arrays import Array
 from calirare._util.errors import NotConvergedError
+from calirare.metrics.binning import N_BINS, PAPER_BINS
 from calirare.metrics.calibration_errors import class_ace, classwise_ece, ece, macro_ace, mce
 from calirare.metrics.detection import (
     Budget,
@@ -42,8 +43,8 @@ def calibration_report(
     p: Array,
     *,
     minority: int = 1,
-    n_bins: int = 15,
-    n_ace_bins: int = 20,
+    n_bins: int = N_BINS,
+    n_ace_bins: int = PAPER_BINS,
     n_draws: int = 200,
     seed: int = 0,
     weights: Array | None = None,
@@ -62,8 +63,9 @@ def calibration_report(
 
     Returns:
         Plain floats under the keys recall, precision, accuracy, macro_f1, ace_minority, ace_minority_noise_floor,
-        macro_ace, macro_ace_noise_floor, ece, ece_noise_floor, mce, classwise_ece, nll, brier. Computed on the CPU, so
-        that the device does not change a digit of the sums.
+        macro_ace, macro_ace_noise_floor, ece, ece_noise_floor, mce, classwise_ece, nll, brier. ece and mce are about
+        the confidence for [n, C], about P(class 1) for [n]. Computed on the CPU, so that the device does not change a
+        digit of the sums.
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
@@ -105,7 +107,7 @@ def _decisions(y: np.ndarray, predicted: np.ndarray, minority: int, weights: np.
 
 
 def marginal_report(
-    y_true: Array, p: Array, *, n_bins: int = 15, n_draws: int = 200, seed: int = 0, weights: Array | None = None
+    y_true: Array, p: Array, *, n_bins: int = N_BINS, n_draws: int = 200, seed: int = 0, weights: Array | None = None
 ) -> dict[str, float]:
     """Prediction quality and marginal calibration of a multi-label model.
 
@@ -119,7 +121,8 @@ def marginal_report(
 
     Returns:
         Plain floats: hamming_loss, subset_accuracy, macro_ace, macro_ace_noise_floor, ece, mce, classwise_ece,
-        classwise_ece_noise_floor, nll, brier. The calibration errors are means over labels.
+        classwise_ece_noise_floor, nll, brier. The calibration errors are means over labels; ece
+        and mce are about the confidence.
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
@@ -138,8 +141,8 @@ def marginal_report(
         "subset_accuracy": data.mean((~wrong.any(1)).double()),
         "macro_ace": macro_ace(y, q, weights=w),
         "macro_ace_noise_floor": macro_ace_noise_floor(y, q, **draws).mean,
-        "ece": ece(y, q, n_bins, weights=w),
-        "mce": mce(y, q, n_bins, weights=w),
+        "ece": ece(y, q, n_bins, of="confidence", weights=w),
+        "mce": mce(y, q, n_bins, of="confidence", weights=w),
         "classwise_ece": classwise_ece(y, q, n_bins, weights=w),
         "classwise_ece_noise_floor": floor.mean,
         "nll": nll(y, q, weights=w),
@@ -229,7 +232,7 @@ def rare_report(
     p: Array,
     *,
     cls: int = 1,
-    n_bins: int = 15,
+    n_bins: int = N_BINS,
     level: float = 0.95,
     n_draws: int = 200,
     seed: int = 0,

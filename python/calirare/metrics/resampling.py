@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from calirare._util.arrays import Array, as_scores, as_weights, check_count, check_order, to_tensor
-from calirare.metrics.binning import equal_frequency_bins
+from calirare.metrics.binning import PAPER_BINS, equal_frequency_bins
 from calirare.metrics.inputs import (
     Metric,
     Predictions,
@@ -97,7 +97,7 @@ def class_ace_noise_floor(
     y_true: Array,
     p: Array,
     cls: int,
-    n_bins: int = 20,
+    n_bins: int = PAPER_BINS,
     *,
     n_draws: int = 200,
     seed: int = 0,
@@ -122,7 +122,7 @@ def class_ace_noise_floor(
 def macro_ace_noise_floor(
     y_true: Array,
     p: Array,
-    n_bins: int = 20,
+    n_bins: int = PAPER_BINS,
     *,
     n_draws: int = 200,
     seed: int = 0,

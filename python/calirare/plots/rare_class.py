@@ -11,7 +11,7 @@ import torch
 
 from calirare._util.amounts import shortened
 from calirare._util.arrays import check_count
-from calirare.metrics import InTheLarge, NoiseFloor, calibration_in_the_large, equal_mass_noise_floor
+from calirare.metrics import N_BINS, InTheLarge, NoiseFloor, calibration_in_the_large, equal_mass_noise_floor
 from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
 from calirare.metrics.inputs import read_event
 from calirare.plots import canvas
@@ -47,7 +47,7 @@ def rare_reliability_diagram(
     panels: Sequence[Panel],
     path: str | Path,
     *,
-    n_bins: int = 15,
+    n_bins: int = N_BINS,
     level: float = 0.95,
     n_draws: int = 200,
     event: str = "the rare class",

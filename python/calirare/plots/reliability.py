@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_count
-from calirare.metrics import BinStatistics
+from calirare.metrics import N_BINS, BinStatistics
 from calirare.metrics.binning import equal_width_statistics
 from calirare.metrics.inputs import class_members, confidence_and_correct, read, refuse_multilabel
 from calirare.plots import canvas
@@ -81,7 +81,7 @@ def reliability_diagram(
     panels: Sequence[Panel],
     path: str | Path,
     *,
-    n_bins: int = 15,
+    n_bins: int = N_BINS,
     n_columns: int | None = None,
     band_level: float = 0.95,
     title: str | None = None,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calirare._util.arrays import brief
 from calirare._util.memory import draws_for, resamples_for
-from calirare.metrics import auprc, calibration_error, calibration_report, classwise_ece, noise_floor
+from calirare.metrics import auprc, calibration_report, classwise_ece, ece, noise_floor
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 
 RAW = "raw"  # the side before calibration
@@ -128,8 +128,8 @@ def measures_by_class(labels: Tensor, p: Tensor, names: Sequence[str]) -> list[d
         row["recall"] = float((predicted[here.numpy()] == c).mean()) if n else None
         row["precision"] = float(here.numpy()[predicted == c].mean()) if bool((predicted == c).any()) else None
         row["auprc"] = float(auprc(here.long(), of_class)) if 0 < n < labels.numel() else None
-        row["ece"] = float(calibration_error(here.long(), of_class))
-        row["ece_noise_floor"] = noise_floor(calibration_error, of_class, n_draws=draws).mean
+        row["ece"] = float(ece(here.long(), of_class))
+        row["ece_noise_floor"] = noise_floor(ece, of_class, n_draws=draws).mean
         rows.append(row)
     return rows
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.calibration import calibration_curve
 
 from calirare import metrics
 from calirare.metrics.binning import equal_frequency_bins, equal_width_bins
@@ -55,18 +56,43 @@ def test_bins_follow_the_definition_on_and_beside_every_edge(n_bins, dtype):
 def test_ece_by_hand():
     # Bins of width .5: {.6 right, .8 wrong} and nothing below: |.5 - .7| = .2. Four bins: .4/2 + .8/2 = .6.
     p, y = np.array([0.6, 0.2]), np.array([1, 1])
-    assert metrics.ece(y, p, n_bins=2) == pytest.approx(0.2, rel=1e-15, abs=0)
+    assert metrics.ece(y, p, n_bins=2, of="confidence") == pytest.approx(0.2, rel=1e-15, abs=0)
+    # Of P(class 1), a bin each: |1 - .6| and |1 - .2|, in two bins as in four.
     assert metrics.ece(y, p, n_bins=4) == pytest.approx(0.6, rel=1e-15, abs=0)
     assert metrics.mce(y, p, n_bins=4) == pytest.approx(0.8, rel=1e-15, abs=0)
     assert metrics.ece(y, p, n_bins=4, norm=2) == pytest.approx(math.sqrt((0.16 + 0.64) / 2), rel=1e-15, abs=0)
+
+
+@pytest.mark.parametrize(("norm", "reduced"), [(1, "l1"), (2, "l2"), (math.inf, "max")])
+def test_ece_of_one_column_is_that_of_torchmetrics_and_scikit_learn(norm, reduced):
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.4, 3, 5000)
+    y = (rng.random(5000) < p**1.3).astype(int)
+    # torchmetrics' _binning_bucketize and _ce_compute.
+    at = np.searchsorted(np.linspace(0, 1, 16), p, side="right") - 1
+    share = np.bincount(at, minlength=15) / len(p)
+    mean_p, rate = (np.bincount(at, v, 15) / np.maximum(np.bincount(at, minlength=15), 1) for v in (p, y))
+    gap = np.abs(rate - mean_p)
+    expected = {"l1": (gap * share).sum(), "max": gap.max(), "l2": np.sqrt((gap**2 * share).sum())}[reduced]
+    assert metrics.ece(y, p, norm=norm) == pytest.approx(expected, rel=1e-12)
+    if norm == 1:
+        rates, means = calibration_curve(y, p, n_bins=15)
+        assert (np.abs(rates - means) * share[share > 0]).sum() == pytest.approx(metrics.ece(y, p), rel=1e-12)
+    try:
+        from torchmetrics.functional.classification import binary_calibration_error
+    except ImportError:
+        return
+    theirs = binary_calibration_error(torch.from_numpy(p), torch.from_numpy(y), n_bins=15, norm=reduced)
+    assert float(theirs) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("norm", [1, 2, 3.5, math.inf])
 @pytest.mark.parametrize("n_bins", [1, 10, 15])
 def test_ece_and_mce_against_the_definition(task, n_bins, norm, within_rounding):
     p, y = task
-    confidence, correct = confidence_of(p, y)
-    expected = brute_error(confidence, correct, n_bins, norm)
+    expected = brute_error(*confidence_of(p, y), n_bins, norm)
+    within_rounding(metrics.ece(y, p, n_bins, norm, of="confidence"), expected, terms=2 * len(p))
+    expected = brute_error(p, y, n_bins, norm) if p.ndim == 1 else expected
     within_rounding(metrics.ece(y, p, n_bins, norm), expected, terms=2 * len(p))
     if math.isinf(norm):
         assert metrics.mce(y, p, n_bins) == metrics.ece(y, p, n_bins, norm)
@@ -85,7 +111,7 @@ def test_multilabel_is_the_mean_over_labels(within_rounding):
     p, y = rng.random((200, 3)), rng.integers(0, 2, (200, 3))
     for metric in (metrics.ece, metrics.mce, metrics.nll, metrics.brier):
         within_rounding(metric(y, p), np.mean([metric(y[:, k], p[:, k]) for k in range(3)]), terms=200)
-    expected = np.mean([metrics.calibration_error(y[:, k], p[:, k]) for k in range(3)])
+    expected = np.mean([metrics.ece(y[:, k], p[:, k]) for k in range(3)])
     within_rounding(metrics.classwise_ece(y, p), expected, terms=200)
 
 
@@ -176,6 +202,7 @@ BAD = [
     ([0.2, 0.7], [0, 0], {"n_bins": 0}, ValueError, "n_bins must be at least 1"),
     ([0.2, 0.7], [0, 0], {"n_bins": 10**9}, ValueError, "n_bins must be at most 10,000,000, got 1,000,000,000"),
     ([0.2, 0.7], [0, 0], {"norm": 0.5}, ValueError, "norm must be at least 1"),
+    ([0.2, 0.7], [0, 0], {"of": "rare"}, ValueError, 'of must be "confidence" or None, got .rare.'),
     ([0.2, 0.7], [0, 0], {"weights": [1.0]}, ValueError, "weights must have shape"),
     *(([0.2, 0.7], [0, 0], {"weights": [w, w]}, ValueError, "weights must be finite") for w in (0, -1, np.inf, np.nan)),
     ([0.2, 0.7], [0, 0], {"cls": 1}, ValueError, "must contain class 1"),

@@ -14,6 +14,7 @@ from calirare import metrics
 MEASURES = {
     "ece": metrics.ece,
     "ece in L_3": lambda y, p, **more: metrics.ece(y, p, norm=3, **more),
+    "ece of the confidence": lambda y, p, **more: metrics.ece(y, p, of="confidence", **more),
     "mce": metrics.mce,
     "classwise_ece": metrics.classwise_ece,
     "ace": metrics.ace,

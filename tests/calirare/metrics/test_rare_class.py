@@ -35,7 +35,7 @@ def test_equal_mass_is_the_gap_of_sorted_parts():
     parts = np.split(order, 12)
     expected = np.mean([abs(y[part].mean() - p[part].mean()) for part in parts])
     assert metrics.equal_mass_ece(y, p, 12) == pytest.approx(expected, rel=1e-12)
-    assert expected > 1.2 * metrics.calibration_error(y, p, 12), "bins of equal width would hide it"
+    assert expected > 1.2 * metrics.ece(y, p, 12), "bins of equal width would hide it"
 
 
 def test_the_floor_is_that_of_drawn_labels():

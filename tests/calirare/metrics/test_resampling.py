@@ -13,7 +13,7 @@ from calirare import metrics
 def test_noise_floor_of_one_bin_has_a_known_mean():
     # With one bin and p = .5 the error is |mean of n coins - .5|: mean sqrt(2/pi) * .5/sqrt(n) for large n.
     n, draws = 400, 2000
-    floor = metrics.noise_floor(lambda y, p: metrics.calibration_error(y, p, 1), np.full(n, 0.5), n_draws=draws)
+    floor = metrics.noise_floor(lambda y, p: metrics.ece(y, p, 1), np.full(n, 0.5), n_draws=draws)
     mean, std = 0.5 / math.sqrt(n) * math.sqrt(2 / math.pi), 0.5 / math.sqrt(n) * math.sqrt(1 - 2 / math.pi)
     assert abs(floor.mean - mean) < 4 * std / math.sqrt(draws)
     assert abs(floor.std - std) < 0.1 * std

@@ -223,9 +223,11 @@ def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path, mon
     monkeypatch.setattr("calirare.plots.canvas.save", lambda figure, path, _=(): figures.append(figure) or path)
     weights = np.where(frame["y"] == 1, 5.0, 0.2)
     report = weigh(frame, tmp_path, weights, out=tmp_path)
-    assert f"n = 300 weighted, ECE = {report.values['ece']:.3f}" in figures[0].axes[0].get_title()
-    unweighted = metrics.ece(frame["y"].to_numpy(), frame["p"].to_numpy())
-    assert abs(report.values["ece"] - unweighted) > 0.05
+    y, p = frame["y"].to_numpy(), frame["p"].to_numpy()
+    shown = metrics.ece(y, p, of="confidence", weights=weights)
+    assert f"n = 300 weighted, ECE = {shown:.3f}" in figures[0].axes[0].get_title()
+    assert report.values["ece"] == metrics.ece(y, p, weights=weights)
+    assert abs(report.values["ece"] - metrics.ece(y, p)) > 0.05
     worth = weights.sum() ** 2 / (weights**2).sum()
     assert f"the weights make 300 rows worth {worth:.0f} of equal weight" in report.notes
 

@@ -17,6 +17,7 @@ from calirare._util.output import check_free, fresh_files
 from calirare.cli.tables.columns import Table, TableColumns, load_table
 from calirare.metrics import (
     BUDGETS,
+    N_BINS,
     calibration_line,
     calibration_report,
     classwise_ece,
@@ -27,10 +28,11 @@ from calirare.metrics import (
     noise_floor,
     rare_report,
 )
+from calirare.metrics.inputs import Metric
 
 FILES = ("metrics.json", "reliability.png", "classes.png", "precision_recall.png", "p_rare.png")
 SMALL_BIN = 10  # with fewer samples a bin's accuracy can be off by .3 from sampling alone
-BINNED = {"ece": ece, "mce": mce, "classwise_ece": classwise_ece}  # printed with their noise floors
+BINNED: dict[str, Metric] = {"ece": ece, "mce": mce, "classwise_ece": classwise_ece}  # printed with their noise floors
 MAX_BINS = 1000  # a picture cannot show more bars, nor fill them with samples
 MAX_CLASS_PANELS = 12  # class diagrams beyond this many cannot be read
 
@@ -84,7 +86,7 @@ def evaluate_table(
     *,
     out: Path | None = None,
     overwrite: bool = False,
-    n_bins: int = 15,
+    n_bins: int = N_BINS,
     n_draws: int = 200,
     budgets: Sequence[int | float] = BUDGETS,
     threshold: float = 0.5,
@@ -112,7 +114,7 @@ def evaluate_table(
     """
     columns = columns or TableColumns()
     if not 1 <= n_bins <= MAX_BINS:
-        raise InputError(f"metrics: --bins must be from 1 to {MAX_BINS}, got {n_bins}: 15 are usual")
+        raise InputError(f"metrics: --bins must be from 1 to {MAX_BINS}, got {n_bins}: {N_BINS} are usual")
     if out is not None:
         check_free([out / name for name in FILES], "metrics", overwrite=overwrite)
     table = load_table(path, columns)
@@ -137,7 +139,7 @@ def _small_sample_notes(table: Table, n_bins: int) -> list[str]:
     small = (count > 0) & (count < SMALL_BIN)
     if small.any():
         text = f"{int(small.sum())} of {int((count > 0).sum())} bins hold fewer than {SMALL_BIN} samples"
-        notes.append(f"{text} ({int(count[small].sum())} in all): read mce and those bars with care")
+        notes.append(f"{text} ({int(count[small].sum())} in all): read those bars with care")
     if table.weights is not None:
         worth = float(table.weights.sum() ** 2 / np.square(table.weights).sum())
         if worth < len(table.weights) / 2:
