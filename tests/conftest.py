@@ -139,3 +139,12 @@ def threads() -> Iterator[Callable]:
 
     yield run_with
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def rough() -> Iterator[None]:
+    """Runs take the fewest samples and draw nothing."""
+    from tests.helpers.command import rough_runs
+
+    with rough_runs():
+        yield

@@ -21,7 +21,7 @@ import calirare
 from calirare.leave_one_out import METHODS, leave_one_out
 from calirare.models import DETECTORS
 from tests.calirare.leave_one_out.cases import trained
-from tests.helpers.command import call, empty_pictures, rough_runs
+from tests.helpers.command import empty_pictures, rough_runs, succeed
 from tests.test_layering import FLOORS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,8 +84,7 @@ def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: No
             for line in text.splitlines():
                 program, *words = shlex.split(line.removeprefix("$ "))
                 assert program == "calirare"
-                said = call(*words)
-                assert said.code == 0, said.err
+                said = succeed(*words)
                 if words[0] == "recalibrate":
                     assert said.out.splitlines()[0] in shown, "as many fresh labels, as many of them rare"
         elif language == "yaml":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.helpers.command import QUICK, Said, call
+from calirare.page import ReviewServer
+from tests.helpers.command import QUICK, Said, succeed
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.tasks import rare_task
 
@@ -26,8 +28,7 @@ def finished(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """A run with everything a user gets, pictures too, and what was said. Read only."""
     folder = tmp_path_factory.mktemp("runs") / "full"
     options = ("--preset", "paper", "--epochs", "100", "--folds", "2", "--verbose", "--out", folder)
-    said = call("train", "--dataset", graph_file, *options, pictures=True)
-    assert said.code == 0, said.err
+    said = succeed("train", "--dataset", graph_file, *options, pictures=True)
     return folder, said
 
 
@@ -35,8 +36,7 @@ def finished(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 def trained_quickly(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without pictures, of few epochs. Read only."""
     folder = tmp_path_factory.mktemp("runs") / "quick"
-    said = call("train", "--dataset", graph_file, *QUICK, "--out", folder)
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", graph_file, *QUICK, "--out", folder)
     return folder
 
 
@@ -44,6 +44,15 @@ def trained_quickly(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) 
 def quick_run(trained_quickly: Path, tmp_path: Path) -> Path:
     """A run of this test's own, which it may spoil: a copy of the one that was trained."""
     return shutil.copytree(trained_quickly, tmp_path / "quick")
+
+
+@pytest.fixture
+def server(trained_quickly: Path, tmp_path: Path) -> Iterator[ReviewServer]:
+    """The review of a run without an answer, which a test may give."""
+    from tests.cli.test_review import served
+
+    with served(trained_quickly, tmp_path / "a.sqlite") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +70,5 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes["label"] = nodes["label"].replace("fraud", HOSTILE[1]).where(nodes.index > 3)
     nodes.assign(node=names, split=nodes["split"].where(nodes.index > 3)).to_csv(folder / "nodes.csv", index=False)
     options = ("--minority", HOSTILE[1], "--map", "prior", "--decide", "budget", "--budget", 4)
-    said = call("train", "--dataset", edges, *options, *QUICK, "--out", folder / "run", pictures=True)
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", edges, *options, *QUICK, "--out", folder / "run", pictures=True)
     return folder

@@ -18,7 +18,7 @@ from calirare.run import Settings, read_yaml
 from calirare.run import next_labels as next_labels_module
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.next_labels import next_labels
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,7 @@ pytestmark = pytest.mark.slow
 def audited(finished, tmp_path_factory):
     folder = tmp_path_factory.mktemp("audited") / "run"
     shutil.copytree(finished[0], folder)
-    said = call("audit", "--run", folder, "--at-least", "0.3")
-    assert said.code == 0, said.err
+    said = succeed("audit", "--run", folder, "--at-least", "0.3")
     return folder, said
 
 
@@ -64,12 +63,11 @@ def test_nothing_is_replaced_unasked(audited, tmp_path):
     assert "exists already" in assert_refused(call("audit", "--run", folder))
     assert "must end in .csv" in assert_refused(call("audit", "--run", folder, "--out", tmp_path / "a.txt"))
     assert "must be in (0, 1)" in assert_refused(call("audit", "--run", folder, "--at-least", "2"))
-    assert call("audit", "--run", folder, "--overwrite").code == 0
+    succeed("audit", "--run", folder, "--overwrite")
 
 
 def test_next_labels_are_told_alike_on_the_screen_in_the_table_and_in_python(quick_run):
-    said = call("audit", "--run", quick_run, "--next", "12")
-    assert said.code == 0, said.err
+    said = succeed("audit", "--run", quick_run, "--next", "12")
     found = load(quick_run).next_labels(12)
     table = found.to_frame()
     pd.testing.assert_frame_equal(pd.read_parquet(quick_run / "next.parquet"), table, check_dtype=False)

@@ -10,15 +10,14 @@ import json
 import pytest
 
 from calirare.datasets import dataset_table
-from tests.helpers.command import call
+from tests.helpers.command import succeed
 
 
 @pytest.mark.slow
 def test_cora(tmp_path):
     if not any(row.name == "cora" and row.available for row in dataset_table()):
         pytest.skip("cora is not there: see `calirare datasets`")
-    said = call("train", "--dataset", "cora", "--seed", 0, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", "cora", "--seed", 0, "--out", tmp_path / "run")
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     balanced, population = metrics["report"]["balanced"], metrics["report"]["population"]
     assert balanced["recall"] >= 0.83

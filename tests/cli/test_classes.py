@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 
 def tables(folder: Path) -> Path:
@@ -33,8 +33,7 @@ def test_two_classes_as_they_are_are_not_called_rare(tmp_path: Path) -> None:
     nodes = pd.read_csv(tmp_path / "nodes.csv").replace({"label": {"ring, big": "card"}})
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
     files = ("--dataset", edges, "--features", tmp_path / "nodes.csv", "--out", tmp_path / "run")
-    said = call("train", *files, "--task", "classes", "--model", "hops", "--epochs", "5", "--folds", "0")
-    assert said.code == 0, said.err
+    said = succeed("train", *files, "--task", "classes", "--model", "hops", "--epochs", "5", "--folds", "0")
     assert "2 classes ('card' " in said.err
     assert "is rare" not in said.err
 
@@ -46,8 +45,7 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     edges.write_text(f"{edges.read_text()}{again}\n")
     words = ("train", "--dataset", edges, "--features", tmp_path / "nodes.csv", "--symmetrize", "--task", "classes")
     quick = ("--label-rate", "5", "--model", "gcn", "--epochs", "5", "--folds", "0", "--verbose", "--out", out)
-    said = call(*words, *quick)
-    assert said.code == 0, said.err
+    said = succeed(*words, *quick)
     assert "by class, population" in said.out
     assert "rare classes" in said.out
     assert "note: edges: repetitions among them: 1, each edge counts once" in said.out
@@ -57,10 +55,9 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     assert (table.confidence == p.max(axis=1)).all()
     assert (table.prediction == p.idxmax(axis=1).str.removeprefix("p_")).all()
     assert table.node[3] == "n3"
-    other = call(
+    other = succeed(
         "predict", "--run", out, "--graph", edges, "--features", tmp_path / "nodes.csv", "--out", tmp_path / "p.csv"
     )
-    assert other.code == 0, other.err
     again = pd.read_csv(tmp_path / "p.csv")
     assert again.columns.tolist() == [name for name in table.columns if name not in ("split", "y")]
     assert again.node.tolist() == table.node.tolist()

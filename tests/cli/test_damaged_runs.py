@@ -16,7 +16,7 @@ from calirare import InputError, load
 from calirare._util.run_files import seal
 from calirare.run.model_file import FORMAT
 from calirare_ext import __version__
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.helpers.command import QUICK, assert_refused, call, succeed
 
 
 @pytest.mark.parametrize("command", [("audit",), ("predict", "--graph", "g.npz")], ids=["audit", "predict"])
@@ -26,20 +26,8 @@ def test_a_folder_that_is_no_run(command, tmp_path):
     assert "config.yaml is missing" in assert_refused(call(*command, "--run", tmp_path / "empty"))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def overwritten(path: Path) -> None:
-    path.write_bytes(b"\x80\x04N.")
-
-
 def without_metadata(path: Path) -> None:
     save_file(load_file(path), path)
-
-
-def with_odd_facts(path: Path) -> None:
-    save_file(load_file(path), path, {"calirare": json.dumps({"format": FORMAT, "calibrators": [1]})})
 
 
 def without_a_tensor(path: Path) -> None:
@@ -49,9 +37,10 @@ def without_a_tensor(path: Path) -> None:
     save_file({k: v for k, v in load_file(path).items() if not k.endswith("weights.1")}, path, metadata)
 
 
-@pytest.mark.parametrize("spoil", [cut, overwritten, without_metadata, with_odd_facts, without_a_tensor])
+@pytest.mark.parametrize("spoil", [without_metadata, without_a_tensor])
 def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
     spoil(quick_run / "model.safetensors")
+    seal(quick_run)
     sentence = assert_refused(call("predict", "--run", quick_run, "--graph", graph_file))
     assert "model.safetensors is damaged or was" in sentence
 
@@ -81,13 +70,12 @@ def test_a_run_says_which_version_trained_it(quick_run, graph_file, tmp_path):
     (run / "metrics.json").write_text(json.dumps(metrics | {"version": "9.1.0"}))
     seal(run)
     for folder in (run, quick_run):
-        said = call("predict", "--run", folder, "--graph", graph_file, "--out", tmp_path / f"{folder.name}.csv")
-        assert said.code == 0, said.err
+        said = succeed("predict", "--run", folder, "--graph", graph_file, "--out", tmp_path / f"{folder.name}.csv")
         noted = f"note: the run was trained by calirare 9.1.0, and this is {__version__}" in said.err
         assert noted == (folder == run)
     assert json.loads((tmp_path / "other.json").read_text())["version"] == {"run": "9.1.0", "predict": __version__}
     page = tmp_path / "page.html"
-    assert call("report", "--run", run, "--against", quick_run, "--out", page).code == 0
+    succeed("report", "--run", run, "--against", quick_run, "--out", page)
     cells = "".join(f'<td class="text any">{each}</td>' for each in ("9.1.0", __version__))
     assert f"<td>version of calirare</td>{cells}" in page.read_text()
     del metrics["decision"]
@@ -131,7 +119,7 @@ def test_a_flipped_bit_is_noticed(name, place, quick_run, graph_file):
 
 def test_the_model_of_another_run_is_noticed(quick_run, graph_file, tmp_path):
     other = tmp_path / "other"
-    assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", other).code == 0
+    succeed("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", other)
     for name in ("model.safetensors", "config.yaml"):
         shutil.copytree(quick_run, tmp_path / name)
         shutil.copy(other / name, tmp_path / name / name)

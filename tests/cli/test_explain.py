@@ -16,7 +16,7 @@ import torch
 import calirare
 from calirare._util.run_files import check_as_written
 from calirare.run import folder
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.helpers.command import QUICK, assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
 
@@ -26,8 +26,7 @@ def run(finished):
 
 
 def test_what_is_said_of_the_likeliest_alerts_agrees_with_the_runs_files(run):
-    said = call("explain", "--run", run, "--top", 3, "--json")
-    assert (said.code, said.err) == (0, "")
+    said = succeed("explain", "--run", run, "--top", 3, "--json", silent=True)
     found = json.loads(said.out)["explanations"]
     table = pd.read_parquet(run / "predictions.parquet")
     decided = table[~table["split"].isin(["train", "val"])].sort_values("p_rare", ascending=False, kind="stable")
@@ -48,8 +47,7 @@ def test_labels_are_grouped_by_a_table_that_the_run_has_not_read(run, tmp_path):
     path = tmp_path / "cases.csv"
     pd.DataFrame({"row": "x", "account": train, "investigator": who}).to_csv(path, index=False)
     asked = ("explain", "--run", run, "--node", 7, "--group", "investigator")
-    said = call(*asked, "--groups", path, "--json")
-    assert said.code == 0, said.err
+    said = succeed(*asked, "--groups", path, "--json")
     groups = {each["value"]: each["labels"] for each in json.loads(said.out)["explanations"][0]["groups"]}
     assert groups == {"Kim": who.count("Kim"), "Meyer, jun.": who.count("Meyer, jun.")}
     assert "name its table too (--groups)" in assert_refused(call(*asked))
@@ -91,13 +89,12 @@ def test_text_begins_with_sentences_and_fits_a_terminal(run):
 
 def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
     out = quick_run / "why.json"
-    said = call("explain", "--run", quick_run, "--node", 7, "--out", out)
-    assert said.code == 0
+    succeed("explain", "--run", quick_run, "--node", 7, "--out", out)
     assert json.loads(out.read_text())["explanations"][0]["name"] == "7"
     check_as_written(quick_run, ["why.json"])
     again = call("explain", "--run", quick_run, "--node", 7, "--out", out)
     assert "exists already" in assert_refused(again)
-    assert call("explain", "--run", quick_run, "--node", 8, "--out", out, "--overwrite").code == 0
+    succeed("explain", "--run", quick_run, "--node", 8, "--out", out, "--overwrite")
     assert json.loads(out.read_text())["explanations"][0]["name"] == "8"
 
 
@@ -123,8 +120,7 @@ def test_labels_are_left_out_by_whole_new_runs_too(trained_quickly, tmp_path):
     """What is told is what a run says that forgets the label."""
     run = trained_quickly
     asked = ("explain", "--run", run, "--node", 7, 9)
-    said = call(*asked, "--retrain", 1, "--json")
-    assert said.code == 0, said.err
+    said = succeed(*asked, "--retrain", 1, "--json")
     found = json.loads(said.out)
     plain = json.loads(call(*asked, "--json").out)
     told = {each["node"]: [e for e in each["labels"] if e["retrained"] is not None] for each in found["explanations"]}
@@ -134,8 +130,7 @@ def test_labels_are_left_out_by_whole_new_runs_too(trained_quickly, tmp_path):
     (strongest,) = told[7]
     pd.DataFrame({"node": [strongest["name"]]}).to_csv(tmp_path / "gone.csv", index=False)
     new = tmp_path / "new"
-    forgot = call("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", new)
-    assert forgot.code == 0, forgot.err
+    succeed("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", new)
     table = pd.read_parquet(new / "predictions.parquet").set_index("node")["p_rare"]
     assert strongest["retrained"] == pytest.approx(table[7], abs=1e-6)
     assert any("whole new runs" in note for note in found["notes"])
@@ -173,9 +168,9 @@ def test_names_cannot_drive_a_terminal_and_pictures_of_them_are_drawn_without_a_
     names = np.array([f"n{i}" for i in range(task.n_nodes)], dtype="<U300")
     names[: len(HOSTILE)] = HOSTILE
     dataclasses.replace(task, node_names=names).to_npz(tmp_path / "g.npz")
-    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", tmp_path / "run").code == 0
-    said = call("explain", "--run", tmp_path / "run", "--node", *HOSTILE, "--pictures", tmp_path / "p", pictures=True)
-    assert (said.code, said.err) == (0, "")
+    succeed("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", tmp_path / "run")
+    drawn = ("--pictures", tmp_path / "p")
+    said = succeed("explain", "--run", tmp_path / "run", "--node", *HOSTILE, *drawn, pictures=True, silent=True)
     assert said.out.replace("\n", "").isprintable()
     assert "P(rare) of \\x1b[31mred is" in said.out
     assert "P(rare) of a\\nb" in said.out

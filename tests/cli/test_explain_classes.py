@@ -12,7 +12,7 @@ import pytest
 
 import calirare
 from tests.cli.test_classes import tables
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
 NAMES = ["card", "loan", "ring, big"]
@@ -23,8 +23,7 @@ def trained(model: str, folder: Path) -> Path:
     edges, out = tables(folder), folder / "run"
     words = ("train", "--dataset", edges, "--features", folder / "nodes.csv", "--symmetrize", "--task", "classes")
     settings = {"gcn": ("--epochs", "20", "--folds", "0"), "trees": ("--folds", "2")}[model]
-    said = call(*words, "--label-rate", "5", "--model", model, *settings, "--out", out)
-    assert said.code == 0, said.err
+    succeed(*words, "--label-rate", "5", "--model", model, *settings, "--out", out)
     return out
 
 
@@ -49,8 +48,7 @@ def either(request) -> Path:
 def test_it_says_the_probabilities_of_the_runs_table(either):
     table = pd.read_csv(either / "predictions.csv").set_index("node")
     names = list(table.index[[3, 40, 77]])
-    said = call("explain", "--run", either, "--node", *names, "--json")
-    assert (said.code, said.err) == (0, "")
+    said = succeed("explain", "--run", either, "--node", *names, "--json", silent=True)
     found = json.loads(said.out)
     assert [each["name"] for each in found["explanations"]] == names
     for each in found["explanations"]:
@@ -79,8 +77,7 @@ def test_the_top_of_a_class_are_its_likeliest_nodes(run):
     table = pd.read_csv(run / "predictions.csv")
     left = table[~table["split"].isin(["train", "val"]) & table["y"].isna()]
     name = left["prediction"].mode()[0]
-    said = call("explain", "--run", run, "--top", "3", "--class", name, "--json")
-    assert (said.code, said.err) == (0, "")
+    said = succeed("explain", "--run", run, "--top", "3", "--class", name, "--json", silent=True)
     found = json.loads(said.out)["explanations"]
     wanted = left.loc[left["prediction"] == name, f"p_{name}"].nlargest(3)
     assert [each["p"] for each in found] == pytest.approx(wanted.tolist(), abs=1e-6)
@@ -89,10 +86,8 @@ def test_the_top_of_a_class_are_its_likeliest_nodes(run):
 
 def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
     out = tmp_path / "why.json"
-    said = call(
-        "explain", "--run", run, "--node", "n3", "n4", "--out", out, "--pictures", tmp_path / "seen", pictures=True
-    )
-    assert (said.code, said.err) == (0, "")
+    drawn = ("--out", out, "--pictures", tmp_path / "seen")
+    said = succeed("explain", "--run", run, "--node", "n3", "n4", *drawn, pictures=True, silent=True)
     lines = said.out.splitlines()
     assert max(len(line) for line in lines if not line.startswith("wrote")) <= 80
     assert "P(rare)" not in said.out

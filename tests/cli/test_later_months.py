@@ -14,7 +14,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.page import ReviewSession, Verdicts
 from calirare.run import Labels
-from tests.helpers.command import call, rough_runs
+from tests.helpers.command import call, rough_runs, succeed
 
 KINDS = ("card", "transfer")
 
@@ -41,8 +41,7 @@ def month(folder: Path, name: str, seed: int, *, n: int = 240, kinds: tuple[str,
 
 def trained(folder: Path, name: str, tables: tuple[Path, Path], *options: str) -> Path:
     files = ("--dataset", tables[0], "--features", tables[1], "--minority", "fraud")
-    said = call("train", *files, *options, "--out", folder / name)
-    assert said.code == 0, said.err
+    succeed("train", *files, *options, "--out", folder / name)
     return folder / name
 
 
@@ -70,9 +69,7 @@ def budget(place, first) -> Path:
 
 
 def predicted(run: Path, tables: tuple[Path, Path], out: Path, *options: str):
-    said = call("predict", "--run", run, "--graph", tables[0], "--features", tables[1], "--out", out, *options)
-    assert said.code == 0, said.err
-    return said
+    return succeed("predict", "--run", run, "--graph", tables[0], "--features", tables[1], "--out", out, *options)
 
 
 def test_a_budget_is_that_many_alerts_whatever_is_labelled(budget, second, tmp_path):
@@ -145,15 +142,13 @@ def answers(tables: tuple[Path, Path], path: Path, k: int) -> Path:
 def updated(place, budget, first) -> tuple[Path, str]:
     """An update that has moved since, and what was noted."""
     labels = answers(first, place / "new.csv", 12)
-    said = call("update", "--run", budget, "--labels", labels, "--out", place / "updated")
-    assert said.code == 0, said.err
+    said = succeed("update", "--run", budget, "--labels", labels, "--out", place / "updated")
     return Path(shutil.move(place / "updated", place / "moved")), said.err
 
 
 def test_a_moved_update_trains_again_from_its_own_config(updated, tmp_path):
     moved, _ = updated
-    said = call("train", "--config", moved / "config.yaml", "--out", tmp_path / "again")
-    assert said.code == 0, said.err
+    succeed("train", "--config", moved / "config.yaml", "--out", tmp_path / "again")
     assert (tmp_path / "again" / "predictions.csv").read_bytes() == (moved / "predictions.csv").read_bytes()
     config = yaml.safe_load((tmp_path / "again" / "config.yaml").read_text())
     assert config["data"]["relabel"] == str(moved / "labels.csv")
@@ -164,8 +159,7 @@ def recalibrated(place, budget, second) -> tuple[Path, str]:
     run = place / "recalibrated"
     shutil.copytree(budget, run)
     files = ("--graph", second[0], "--features", second[1])
-    said = call("recalibrate", "--run", run, *files, "--overwrite")
-    assert said.code == 0, said.err
+    said = succeed("recalibrate", "--run", run, *files, "--overwrite")
     return run, said.out
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command import QUICK, call
+from tests.helpers.command import QUICK, call, succeed
 from tests.helpers.tasks import rare_task
 
 
@@ -19,8 +19,7 @@ def metrics_of(folder: Path) -> dict:
 def test_retraining_says_how_far_it_is(tmp_path):
     rare_task(90).to_npz(tmp_path / "g.npz")
     settings = ("--set", "loo.method=retrain", "--set", "loo.max_steps=1", "--method", "ts")
-    said = call("train", "--dataset", tmp_path / "g.npz", *QUICK, *settings, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
+    said = succeed("train", "--dataset", tmp_path / "g.npz", *QUICK, *settings, "--out", tmp_path / "run")
     m = metrics_of(tmp_path / "run")["graph"]["labels_trained_on"]
     assert f"retrain: {m} of {m}" in said.err.splitlines()
 

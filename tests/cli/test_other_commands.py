@@ -7,12 +7,11 @@ import torch
 from calirare.datasets import dataset_table
 from calirare_ext import __version__
 from calirare_ext.self_check import CHECKS
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 
 def test_datasets_lists_every_data_set_with_its_statistics(tmp_path):
-    said = call("datasets", "--root", tmp_path)
-    assert (said.code, said.err) == (0, "")
+    said = succeed("datasets", "--root", tmp_path, silent=True)
     lines = said.out.splitlines()
     for row in dataset_table(tmp_path):
         line = next(line for line in lines if line.startswith("│") and line.split("│")[1].strip() == row.name)
@@ -38,8 +37,7 @@ def test_datasets_refuses_a_root_that_is_not_there(tmp_path):
 
 
 def test_doctor_says_what_was_built_and_checks_every_kernel():
-    said = call("doctor")
-    assert (said.code, said.err) == (0, "")
+    said = succeed("doctor", silent=True)
     assert said.out.startswith(f"calirare {__version__}, Python ")
     assert f"torch {torch.__version__}" in said.out
     assert f"threads: {torch.get_num_threads()} in use" in said.out

@@ -12,7 +12,7 @@ from calirare import InputError, load
 from calirare._util import output
 from calirare._util.output import fresh_files
 from calirare._util.run_files import LIST, PART, changed_file, listed_files, own_files, seal
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.helpers.command import QUICK, assert_refused, call, succeed
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_metrics_of_a_table_do_not_replace_those_of_a_run(quick_run):
 def test_what_was_added_later_may_be_replaced_and_goes_with_the_run(quick_run, graph_file):
     out = quick_run / "more.csv"
     for _ in range(2):
-        assert call("predict", "--run", quick_run, "--graph", graph_file, "--out", out, "--overwrite").code == 0
+        succeed("predict", "--run", quick_run, "--graph", graph_file, "--out", out, "--overwrite")
     assert "more.csv" in listed_files(quick_run)
     assert "more.csv" not in own_files(quick_run)
-    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
+    succeed("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite")
     assert not out.exists()
 
 
@@ -99,7 +99,7 @@ def test_a_process_killed_while_it_replaces_files_leaves_a_run(after, tmp_path, 
 def test_what_a_killed_process_left_of_the_list_is_in_nobodys_way(quick_run, graph_file):
     (quick_run / PART).write_text("{")
     load(quick_run)
-    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
+    succeed("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite")
     assert not (quick_run / PART).exists()
 
 

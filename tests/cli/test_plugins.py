@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from calirare.cli import plugins
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_our_own_commands_are_not_replaced_and_help_imports_no_other_package(oth
 
 def test_our_own_commands_ask_for_no_other(monkeypatch):
     monkeypatch.setattr(plugins, "commands", lambda: pytest.fail("looked up"))
-    assert call("datasets", "--help").code == 0
+    succeed("datasets", "--help")
 
 
 @pytest.mark.parametrize("command", plugins.OTHERS)

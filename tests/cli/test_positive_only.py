@@ -13,7 +13,7 @@ import calirare
 from calirare.graph import Graph, Split, known_rare, with_sampled_negatives
 from calirare.page import RARE, ReviewSession, Verdicts
 from calirare.run.scoring import DRAWN
-from tests.helpers.command import assert_refused, call, rough_runs
+from tests.helpers.command import assert_refused, call, rough_runs, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -43,9 +43,8 @@ def tables(accounts, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tables):
-    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--model", "trees",
+    said = succeed("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--model", "trees",
                 "--verbose", "--out", tables / "run")  # fmt: skip
-    assert said.code == 0, said.err
     return tables / "run", said
 
 
@@ -53,8 +52,7 @@ def run(tables):
 def page(run, tmp_path_factory) -> str:
     """The text of the run's page."""
     path = tmp_path_factory.mktemp("page") / "page.html"
-    said = call("report", "--run", run[0], "--out", path)
-    assert said.code == 0, said.err
+    succeed("report", "--run", run[0], "--out", path)
     return " ".join(path.read_text(encoding="utf-8").split())
 
 
@@ -129,15 +127,13 @@ def test_no_node_without_a_label_is_scored_by_a_model_that_took_it_for_the_rest(
 
 def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
     folder, _ = run
-    said = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "scored.csv")
-    assert said.code == 0, said.err
+    said = succeed("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "scored.csv")
     assert "caution: the run's verdict: not known: positive-only labels" in said.out
     assert f"note: {DRAWN}" in said.out + said.err
     scored = json.loads((tables / "scored.json").read_text())
     assert scored["verdict"] == "caution"
-    again = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "b.csv",
+    succeed("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "b.csv",
                  "--prevalence", "0.2")  # fmt: skip
-    assert again.code == 0, again.err
     assert json.loads((tables / "b.json").read_text())["mean_p_rare"] == pytest.approx(0.2, abs=1e-4)
     for command, word in ((("audit",), "positive-only"), (("predict", "--prevalence", "estimate"), "positive-only")):
         more = ("--graph", tables / "edges.csv", "--out", tables / "c.csv") if command[0] == "predict" else ()
@@ -147,9 +143,8 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
 
 
 def test_a_prevalence_is_taken_at_its_word(tables, accounts):
-    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", *NETWORK, "--out",
+    said = succeed("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", *NETWORK, "--out",
                 tables / "told", "--prevalence", "0.1", "--verbose")  # fmt: skip
-    assert said.code == 0, said.err
     others = (accounts["label"] == "").to_numpy()
     p = pd.read_csv(tables / "told" / "predictions.csv")["p_rare"][others]
     assert p.mean() == pytest.approx((0.1 * N - (~others).sum()) / others.sum(), rel=0.02)
@@ -269,6 +264,5 @@ def test_answers_of_a_review_are_for_the_data(run, tmp_path):
         page = session.page(None, "nonce")
     assert "a positive-only run takes no update" in page
     assert "calirare update" not in page
-    said = call("review", "--run", folder, "--out", tmp_path / "a.sqlite", "--export", tmp_path / "labels.csv")
-    assert said.code == 0, said.err
+    said = succeed("review", "--run", folder, "--out", tmp_path / "a.sqlite", "--export", tmp_path / "labels.csv")
     assert "for the data, as a positive-only run takes no update" in said.out

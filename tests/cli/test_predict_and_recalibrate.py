@@ -17,7 +17,7 @@ import torch
 import calirare
 from calirare.calibration import are_apart
 from calirare.graph import Graph, csr_of_scipy
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.helpers.command import QUICK, assert_refused, call, succeed
 from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
 
@@ -28,8 +28,7 @@ TRAIN = ("--model", "gcn", "--epochs", "30", "--folds", "0", "--decide", "balanc
 def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose maps have a prior. Read only."""
     folder = tmp_path_factory.mktemp("runs") / "prior"
-    said = call("train", "--dataset", graph_file, *TRAIN, "--out", folder)
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", graph_file, *TRAIN, "--out", folder)
     return folder
 
 
@@ -54,8 +53,7 @@ def drifted(tmp_path: Path) -> Path:
 
 
 def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
-    said = call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
-    assert (said.code, said.err) == (0, "")
+    said = succeed("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv", silent=True)
     table, told = pd.read_csv(tmp_path / "p.csv"), json.loads((tmp_path / "p.json").read_text())
     found = re.match(r"expected (\d+) \((\d+) to (\d+)\) rare among 260 nodes \(90 % interval\)", said.out)
     assert found, said.out
@@ -81,8 +79,7 @@ def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
 
 
 def test_a_drifted_graph_is_not_to_be_trusted_and_fails_where_asked(run, later, drifted, tmp_path):
-    said = call("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "p.csv")
-    assert said.code == 0
+    said = succeed("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "p.csv")
     assert "not to be trusted (see drift)" in said.out.splitlines()[0]
     assert "\ndrift: do not trust: feature 2 (" in said.out
     said = call("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "q.csv", "--fail-on-drift")
@@ -90,7 +87,7 @@ def test_a_drifted_graph_is_not_to_be_trusted_and_fails_where_asked(run, later, 
     assert said.err == "calirare: --fail-on-drift: the predictions were written, but are not to be trusted\n"
     assert json.loads((tmp_path / "q.json").read_text())["verdict"] == "do not trust"
     assert (tmp_path / "q.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
-    assert call("predict", "--run", run, "--graph", later, "--fail-on-drift", "--out", tmp_path / "r.csv").code == 0
+    succeed("predict", "--run", run, "--graph", later, "--fail-on-drift", "--out", tmp_path / "r.csv")
 
 
 def test_python_has_the_report_and_predict_says_a_word(run, drifted, capsys):
@@ -106,8 +103,7 @@ def test_python_has_the_report_and_predict_says_a_word(run, drifted, capsys):
 @pytest.mark.parametrize("given", ["0.1", "0.08,0.125"])
 def test_predict_takes_a_prevalence(given, run, later, tmp_path):
     out = ("--out", tmp_path / "p.csv")
-    said = call("predict", "--run", run, "--graph", later, "--prevalence", given, *out)
-    assert said.code == 0, said.err
+    said = succeed("predict", "--run", run, "--graph", later, "--prevalence", given, *out)
     told = json.loads((tmp_path / "p.json").read_text())
     assert told["mean_p_rare"] == pytest.approx(0.1, rel=2e-2)
     assert pd.read_csv(tmp_path / "p.csv")["p_rare"].mean() == pytest.approx(told["mean_p_rare"], rel=1e-5)
@@ -165,8 +161,7 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
     rare, rest = (graph.y == 1).nonzero().flatten(), (graph.y == 0).nonzero().flatten()
     fresh = file_of(part_of(graph, torch.cat([rest, rare[:60]])), tmp_path, "fresh")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    said = call("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
-    assert said.code == 0, said.err
+    said = succeed("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
     told = json.loads((tmp_path / "new" / "recalibration.json").read_text())
     old_verdict, after = (told[side]["verdict"] for side in ("before", "after"))
     assert (told["labels"], old_verdict["evidence"]["rare"]) == (690, 60)
@@ -188,15 +183,14 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
 def test_a_recalibrated_run_has_the_labels_of_an_update_and_no_tables(run, later, tmp_path):
     own, new = shutil.copytree(run, tmp_path / "own"), tmp_path / "new"
     (own / "labels.csv").write_text("node,label\n0,rest\n")
-    assert call("recalibrate", "--run", own, "--graph", later, "--out", new).code == 0
+    succeed("recalibrate", "--run", own, "--graph", later, "--out", new)
     assert (new / "labels.csv").read_bytes() == (own / "labels.csv").read_bytes()
     said = assert_refused(call("report", "--run", new))
     assert "it has no metrics.json, as it was recalibrated: name the run that it was made of" in said
 
 
 def test_of_the_runs_own_graph_only_labels_that_did_not_train_count(run, graph_file, tmp_path):
-    said = call("recalibrate", "--run", run, "--graph", graph_file, "--out", tmp_path / "new")
-    assert said.code == 0, said.err
+    said = succeed("recalibrate", "--run", run, "--graph", graph_file, "--out", tmp_path / "new")
     assert "the 150 labels that trained are left out" in said.err
     assert said.out.startswith("110 fresh labels, ")
 
@@ -221,7 +215,7 @@ def test_edges_that_the_run_left_out_for_their_time_are_told_of(tmp_path):
     nodes, edges = tables()
     path, run = written(tmp_path, nodes, edges.assign(day=np.arange(len(edges)))), tmp_path / "run"
     data, until = ("--features", tmp_path / "nodes.csv"), ("--time", "day", "--as-of", 150)
-    assert call("train", "--dataset", path, *data, *until, "--model", "gcn", *QUICK, "--out", run).code == 0
+    succeed("train", "--dataset", path, *data, *until, "--model", "gcn", *QUICK, "--out", run)
     said = call("predict", "--run", run, "--graph", path, *data)
     assert "edges: all times count; the run left out edges after 150" in said.err
     scored = list[bytes]()

@@ -12,7 +12,8 @@ import pytest
 from calirare._util import output
 from calirare._util.blocks import BlockFiles
 from calirare._util.file_locks import is_left_lock, locked
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.cli.test_run_folder import FILES
+from tests.helpers.command import QUICK, assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
 
@@ -40,7 +41,7 @@ def test_a_second_prediction_at_one_place_is_refused_and_touches_nothing(run, fo
         assert how[-1] in said.err
     assert json.loads((blocks.folder / "job.json").read_text())["job"] == "the first"
     assert not (tmp_path / "s.json").exists()
-    assert call("predict", "--run", run, "--graph", folder, *how).code == 0
+    succeed("predict", "--run", run, "--graph", folder, *how)
     assert {path.name for path in tmp_path.glob(".*")} <= {".s.blocks"}
 
 
@@ -65,14 +66,18 @@ def test_what_appeared_before_the_place_was_free_is_not_replaced(run, folder, tm
 
 
 def test_what_a_killed_prediction_leaves_stands_in_nobodys_way(quick_run, folder, graph_file):
-    lock = quick_run / ".predictions_g.parquet.lock"
+    lock, half = quick_run / ".predictions_g.parquet.lock", quick_run / ".ab_12xyz.partial"
+    half.mkdir()
     lock.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
     assert is_left_lock(lock)
-    assert call("predict", "--run", quick_run, "--graph", folder, "--scores-only").code == 0
-    assert not lock.exists()
+    succeed("predict", "--run", quick_run, "--graph", folder, "--scores-only")
+    assert not (lock.exists())
+    assert not (half.exists())
     lock.touch()
-    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
-    assert not lock.exists()
+    half.mkdir()
+    (half / "p.csv").write_text("half")
+    succeed("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite")
+    assert {path.name for path in quick_run.iterdir()} == FILES
 
 
 def test_a_run_that_is_not_there_is_not_made(folder, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 from calirare import InputError
 from calirare._util import memory, startup
 from calirare.cli import app
-from tests.helpers.command import QUICK, call
+from tests.helpers.command import QUICK, call, succeed
 
 COMMAND = (sys.executable, "-m", "calirare")
 SILENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""}
@@ -201,7 +201,7 @@ def test_closed_streams_and_an_odd_backend_are_no_trouble(monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "none_such")
     seen = []
     monkeypatch.setattr(app, "run", lambda words: seen.append(os.environ["MPLBACKEND"]))
-    assert call().code == 0
+    succeed()
     assert seen == ["agg"]
 
 

@@ -18,7 +18,7 @@ from calirare.calibration import PriorPlattCalibrator
 from calirare.metrics import nll
 from calirare.run import SavedRun, recalibrated
 from tests.helpers.classes import NAMES, SHARES, SHIFTED, blocks, file_of, without_pictures
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 P = [f"p_{name}" for name in NAMES]
 TABLES = {"metrics.json", "predictions.csv", "predictions.parquet", "review.csv", "reliability.png", "classes.png"}
@@ -42,8 +42,7 @@ def own() -> calirare.Graph:
 def run(own, tmp_path_factory) -> Path:
     """A run of many classes. Read only."""
     folder = tmp_path_factory.mktemp("classes")
-    said = call("train", "--dataset", file_of(own, folder, "own"), *FAST, "--out", folder / "run")
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", file_of(own, folder, "own"), *FAST, "--out", folder / "run")
     return folder / "run"
 
 
@@ -65,8 +64,7 @@ def test_shares_that_have_shifted_are_mended_and_all_agrees(run, own, tmp_path):
     graph = blocks(2000, SHIFTED, seed=1)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     fresh = file_of(graph, tmp_path, "fresh", y=torch.where(torch.arange(2000) < 400, graph.y, -1))
-    said = call("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
-    assert said.code == 0, said.err
+    said = succeed("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
     assert said.out.startswith("400 fresh labels of 4 classes\n")
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     old, new = calirare.load(run), calirare.load(tmp_path / "new")
@@ -108,11 +106,9 @@ def test_a_sharpness_that_is_wrong_is_mended_by_a_map_of_the_same_kind(run):
 @pytest.mark.parametrize("how", [("--method", "ts", "--split", "random")])
 def test_other_maps_stay_of_their_kind(how, own, tmp_path):
     labelled = file_of(own, tmp_path, "own")
-    said = call("train", "--dataset", labelled, *FAST, *how, "--label-rate", 20, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", labelled, *FAST, *how, "--label-rate", 20, "--out", tmp_path / "run")
     fresh = file_of(blocks(600, SHARES, seed=3, labelled=200), tmp_path, "fresh")
-    said = call("recalibrate", "--run", tmp_path / "run", "--graph", fresh, "--out", tmp_path / "new")
-    assert said.code == 0, said.err
+    succeed("recalibrate", "--run", tmp_path / "run", "--graph", fresh, "--out", tmp_path / "new")
     old, new = (calirare.load(tmp_path / name).scorer.calibrators for name in ("run", "new"))
     assert {t: (type(c), c.get_params()) for t, c in new.items()} == {
         t: (type(c), c.get_params()) for t, c in old.items()
@@ -130,8 +126,7 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     saved = calirare.load(run)
     nodes = list(range(0, 600, 3)) + saved.fit.nodes.tolist()[:5] + saved.split.test.tolist()[:30]
     labels = table_of(nodes, truth, tmp_path / "new.csv")
-    said = call("recalibrate", "--run", folder, "--labels", labels, "--overwrite")
-    assert said.code == 0, said.err
+    said = succeed("recalibrate", "--run", folder, "--labels", labels, "--overwrite")
     assert said.out.startswith("230 fresh labels of 4 classes\n")
     assert f"the {len(saved.fit.nodes)} labels that trained are left out" in " ".join(said.err.split())
     changed = {path.name for path in folder.iterdir() if path.read_bytes() != _or_nothing(run / path.name)}
@@ -139,7 +134,7 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     assert "tables and pictures of" in said.out
     facts = told(folder)
     assert (facts["own_graph"], facts["labels"]) == (True, 230)
-    assert call("report", "--run", folder, "--against", run).code == 0
+    succeed("report", "--run", folder, "--against", run)
     page = " ".join((folder / "report.html").read_text().split())
     assert "The run was recalibrated on fresh labels." in page
     assert "Recalibrated on fresh labels after training: here." in page
@@ -171,9 +166,8 @@ def test_a_run_is_recalibrated_again_without_its_graph(run, tmp_path):
     (moved / "config.yaml").write_text(config)
     seal(moved)
     for old, new in ((moved, "new"), (tmp_path / "new", "again")):
-        said = call("recalibrate", "--run", old, "--graph", fresh, "--out", tmp_path / new)
-        assert said.code == 0, said.err
-    assert call("predict", "--run", tmp_path / "again", "--graph", fresh, "--out", tmp_path / "p.csv").code == 0
+        succeed("recalibrate", "--run", old, "--graph", fresh, "--out", tmp_path / new)
+    succeed("predict", "--run", tmp_path / "again", "--graph", fresh, "--out", tmp_path / "p.csv")
 
 
 def test_what_cannot_tell_is_refused(run, own, tmp_path):
@@ -194,7 +188,7 @@ def test_what_cannot_tell_is_refused(run, own, tmp_path):
     labels.write_text(f"node,label\n{int(calirare.load(run).fit.nodes[0])},plain\n")
     assert "that the run has not seen, got 0 labels" in refused("--labels", labels)
     bare = ("--method", "uncalibrated", "--split", "random", "--label-rate", 20, "--out", tmp_path / "bare")
-    assert call("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare).code == 0
+    succeed("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare)
     fresh = file_of(graph, tmp_path, "fresh")
     said = call("recalibrate", "--run", tmp_path / "bare", "--graph", fresh, "--out", tmp_path / "new")
     assert "has no calibrator, its method is uncalibrated" in assert_refused(said)

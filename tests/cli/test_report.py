@@ -16,7 +16,7 @@ from calirare import load
 from calirare._util.run_files import seal
 from calirare.graph import Split
 from calirare.page.content import _looked_at
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.tasks import rare_task
 
@@ -66,7 +66,7 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp
     path.write_text("mine")
     again = call("report", "--run", run)
     assert "report.html exists already: take another --out, or pass --overwrite" in assert_refused(again)
-    assert call("report", "--run", run, "--overwrite").code == 0
+    succeed("report", "--run", run, "--overwrite")
     kept = call("train", "--config", run / "config.yaml", "--out", run, "--overwrite")
     assert kept.code == 0, "the page is one of the run's own files, which --overwrite may replace"
 
@@ -74,10 +74,9 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp
 def test_a_page_without_the_graph_says_so(quick_run, graph_file, tmp_path):
     moved = graph_file.rename(graph_file.with_name("away.npz"))
     try:
-        assert call("report", "--run", quick_run, "--out", tmp_path / "p.html").code == 0
+        succeed("report", "--run", quick_run, "--out", tmp_path / "p.html")
         assert "There are no slices:" in read(tmp_path / "p.html").text
-        said = call("report", "--run", quick_run, "--out", tmp_path / "q.html", "--graph", moved)
-        assert said.code == 0, said.err
+        succeed("report", "--run", quick_run, "--out", tmp_path / "q.html", "--graph", moved)
         assert "divided by" in read(tmp_path / "q.html").text
     finally:
         moved.rename(graph_file)
@@ -96,8 +95,8 @@ def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(
         (0, ("--prevalence", 0.3), "There are no slices: the run has no"),
     ):
         run = tmp_path / f"run{folds}"
-        assert call("train", *settings, "--folds", folds, *more, "--out", run).code == 0
-        assert call("report", "--run", run).code == 0
+        succeed("train", *settings, "--folds", folds, *more, "--out", run)
+        succeed("report", "--run", run)
         page = read(run / "report.html")
         assert words in page.text
         assert "on 90 labelled nodes, " in page.text
@@ -119,8 +118,8 @@ def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):
     task, nodes = rare_task(), torch.arange(260)
     dataclasses.replace(task, split=Split(nodes[:90], nodes[:0], nodes[90:110])).to_npz(tmp_path / "g.npz")
     settings = ("--dataset", tmp_path / "g.npz", "--minority", "1", "--model", "hops", "--epochs", "60")
-    assert call("train", *settings, "--folds", "0", "--out", tmp_path / "run").code == 0
-    assert call("report", "--run", tmp_path / "run").code == 0
+    succeed("train", *settings, "--folds", "0", "--out", tmp_path / "run")
+    succeed("report", "--run", tmp_path / "run")
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     table = text.partition('<h2 id="alerts">')[2].partition("</table>")[0]
     listed = re.findall(r'<tr><td class="text">([^<]*)</td>', table)
@@ -131,14 +130,13 @@ def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):
 
 def test_the_drift_of_another_graph_is_told(quick_run, graph_file, tmp_path):
     other = load(quick_run).graph()
-    assert call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "s.csv").code == 0
+    succeed("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "s.csv")
     told = json.loads((tmp_path / "s.json").read_text())
     told["graph"] = "<b>later"
     first = told["drift"]["findings"][-1]
     first.update(verdict="do not trust", name=HOSTILE[0])
     (tmp_path / "s.json").write_text(json.dumps(told))
-    said = call("report", "--run", quick_run, "--drift", tmp_path / "s.json", "--out", tmp_path / "d.html")
-    assert said.code == 0, said.err
+    succeed("report", "--run", quick_run, "--drift", tmp_path / "s.json", "--out", tmp_path / "d.html")
     page = read(tmp_path / "d.html")
     for words in ("Another graph: <b>later", f"Of {other.n_nodes} nodes", f"P(1) there: {told['verdict']}", HOSTILE[0]):
         assert words in page.text.replace("P(class 1)", "P(1)")
@@ -169,10 +167,8 @@ def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
     """The other run differs in a setting and, with another threshold, in its alerts."""
     run, other = hostile_run / "run", tmp_path / "<b>other"
     options = ("--decide", "cost", "--cost-alarm", 1e12, "--seed", 3)
-    said = call("train", "--config", run / "config.yaml", *options, "--out", other)
-    assert said.code == 0, said.err
-    said = call("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
-    assert said.code == 0, said.err
+    succeed("train", "--config", run / "config.yaml", *options, "--out", other)
+    succeed("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
     page = read(tmp_path / "two.html")
     here, there = (pd.read_csv(folder / "predictions.csv").set_index("node")["alert"] for folder in (run, other))
     assert f"{here.sum()} alerts here, {there.sum()} there, {(here * there).sum()} in both" in page.text
@@ -190,14 +186,12 @@ def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
 def test_a_run_whose_maps_are_new_is_told_apart_from_what_it_was(graph_file, tmp_path):
     run, anew, page = (tmp_path / name for name in ("run", "anew", "page.html"))
     quick = ("--model", "hops", "--epochs", "10", "--folds", "0")
-    assert call("train", "--dataset", graph_file, *quick, "--out", run).code == 0
+    succeed("train", "--dataset", graph_file, *quick, "--out", run)
     shutil.copytree(run, anew)
-    said = call("recalibrate", "--run", anew, "--graph", graph_file, "--overwrite")
-    assert said.code == 0, said.err
+    succeed("recalibrate", "--run", anew, "--graph", graph_file, "--overwrite")
     n = json.loads((anew / "recalibration.json").read_text())["labels"]
     for pair, of_which in (((run, anew), "there"), ((anew, run), "here"), ((anew, anew), "here and there")):
-        said = call("report", "--run", pair[0], "--against", pair[1], "--out", page, "--overwrite")
-        assert said.code == 0, said.err
+        succeed("report", "--run", pair[0], "--against", pair[1], "--out", page, "--overwrite")
         text = read(page).text
         cells = [f"{n} labels of {graph_file.stem}" if each == anew else "no fresh labels" for each in pair]
         assert f"recalibrated on{''.join(cells)}" in text
@@ -205,8 +199,7 @@ def test_a_run_whose_maps_are_new_is_told_apart_from_what_it_was(graph_file, tmp
 
 
 def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
-    said = call("report", "--run", quick_run, "--against", quick_run, "--out", tmp_path / "same.html")
-    assert said.code == 0, said.err
+    succeed("report", "--run", quick_run, "--against", quick_run, "--out", tmp_path / "same.html")
     text = read(tmp_path / "same.html").text
     assert "No setting differs" in text
     assert "Here and not there: none" in text

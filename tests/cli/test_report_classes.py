@@ -15,7 +15,7 @@ import calirare
 from calirare.page.against import against, class_caveat
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 from tests.helpers.classes import NAMES, blocks, file_of
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 FAST = ("--task", "classes", "--model", "gcn", "--folds", "0")
 
@@ -26,20 +26,17 @@ def place(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     graph = file_of(blocks(500, labelled=350), folder, "own")
     for name, how in (("one", ("--epochs", 40)), ("two", ("--epochs", 3, "--seed", 1))):
-        said = call("train", "--dataset", graph, *FAST, *how, "--out", folder / name, pictures=True)
-        assert said.code == 0, said.err
+        succeed("train", "--dataset", graph, *FAST, *how, "--out", folder / name, pictures=True)
     shifted = file_of(blocks(400, (0.1, 0.1, 0.1, 0.7), seed=1), folder, "shifted")
     anew = shutil.copytree(folder / "one", folder / "anew")
-    said = call("recalibrate", "--run", anew, "--graph", shifted, "--overwrite")
-    assert said.code == 0, said.err
+    succeed("recalibrate", "--run", anew, "--graph", shifted, "--overwrite")
     return folder
 
 
 @pytest.fixture(scope="module")
 def page(place) -> Path:
     path = place / "two.html"
-    said = call("report", "--run", place / "one", "--against", place / "two", "--out", path)
-    assert said.code == 0, said.err
+    succeed("report", "--run", place / "one", "--against", place / "two", "--out", path)
     return path
 
 
@@ -137,7 +134,7 @@ def test_what_cannot_stand_beside_a_run_is_refused(place, quick_run, tmp_path):
     assert "--against must be a run of a rare class" in refused(quick_run, place / "one")
     assert "there is no such folder" in refused(place / "one", tmp_path / "gone")
     fewer = file_of(blocks(300, (0.5, 0.3, 0.2)), tmp_path, "fewer")
-    assert call("train", "--dataset", fewer, *FAST, "--epochs", 2, "--out", tmp_path / "fewer").code == 0
+    succeed("train", "--dataset", fewer, *FAST, "--epochs", 2, "--out", tmp_path / "fewer")
     said = refused(place / "one", tmp_path / "fewer")
     assert "of the same classes as" in said
     assert "has no 'rare, one': name another run" in said
@@ -150,7 +147,7 @@ def test_what_cannot_stand_beside_a_run_is_refused(place, quick_run, tmp_path):
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
 def test_the_pages_are_shown_whole(place, page, scheme, tmp_path):
     anew = tmp_path / "anew.html"
-    assert call("report", "--run", place / "anew", "--against", place / "one", "--out", anew).code == 0
+    succeed("report", "--run", place / "anew", "--against", place / "one", "--out", anew)
     for path in (page, anew):
         for width, told in looked_at(path, (1200, 400), scheme, tmp_path).items():
             assert (told["errors"], told["refused"], told["fetched"], told["broken"]) == ([], [], [], 0)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at, run
-from tests.helpers.command import call
+from tests.helpers.command import succeed
 from tests.helpers.hostile import HOSTILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(browser() is None, reason=NONE)]
@@ -19,8 +19,7 @@ READABLE = 4.5  # contrast of text, WCAG 2.1 AA
 def page(hostile_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     run_folder = hostile_run / "run"
-    said = call("report", "--run", run_folder, "--against", run_folder, "--out", path)
-    assert said.code == 0, said.err
+    succeed("report", "--run", run_folder, "--against", run_folder, "--out", path)
     return path
 
 

@@ -21,7 +21,7 @@ import pytest
 from calirare._util.errors import InputError
 from calirare.page import RARE, REST, SKIP, UNSURE, ReviewServer, ReviewSession, Verdicts, export
 from calirare.run import load
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.hostile import HOSTILE
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -66,12 +66,6 @@ def answers(server):
 def shared(trained_quickly, tmp_path_factory):
     """One server for what changes no answer."""
     with served(trained_quickly, tmp_path_factory.mktemp("review") / "a.sqlite") as server:
-        yield server
-
-
-@pytest.fixture
-def server(trained_quickly, tmp_path):
-    with served(trained_quickly, tmp_path / "a.sqlite") as server:
         yield server
 
 
@@ -213,6 +207,8 @@ def test_a_malformed_answer_is_refused_and_nothing_is_saved(shared, body, header
         (b"POST /TOKEN/say HTTP/0.9\r\nHost: HOST\r\n" + SAID, 400),  # would be saved, and not said to be
         (b"GET /TOKEN/node/x HTTP/1.1\r\nHost: HOST\r\n\r\n", 400),
         (b"GET /TOKEN/node/100 HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
+        (b"GET /TOKEN/again/100 HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
+        (b"GET /TOKEN/again/0/0 HTTP/1.1\r\nHost: HOST\r\n\r\n", 400),
         (b"GET /TOKEN/labels.csv HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
     ],
 )
@@ -257,15 +253,13 @@ def test_what_was_answered_is_taken_by_an_update(trained_quickly, tmp_path):
             server.session.verdicts.say(case.node, other[case.node])
         server.session.verdicts.say(cases[3].node, UNSURE)
         by_button = ask(server, "labels.csv")[2]
-    said = call("review", "--run", trained_quickly, "--out", path, "--export", labels)
-    assert said.code == 0, said.err
+    said = succeed("review", "--run", trained_quickly, "--out", path, "--export", labels)
     assert said.out.splitlines()[0].startswith("3 labels")
     assert labels.read_text() == by_button
     assert "exists already" in assert_refused(
         call("review", "--run", trained_quickly, "--out", path, "--export", labels)
     )
-    after = call("update", "--run", trained_quickly, "--labels", labels, "--out", tmp_path / "after")
-    assert after.code == 0, after.err
+    succeed("update", "--run", trained_quickly, "--labels", labels, "--out", tmp_path / "after")
     y = load(tmp_path / "after").graph().y
     assert [int(y[int(c.node)]) for c in cases[:3]] == [int(other[c.node] == RARE) for c in cases[:3]]
     assert int(y[int(cases[3].node)]) == int(saved.graph().y[int(cases[3].node)]), "unsure keeps what there was"

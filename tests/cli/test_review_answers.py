@@ -14,7 +14,7 @@ from calirare.page import RARE, REST, UNSURE, Verdicts, export
 from calirare.run import Labels, load
 from calirare_ext import Csr
 from tests.cli.test_review import ask, post, served
-from tests.helpers.command import call
+from tests.helpers.command import call, succeed
 
 
 @pytest.mark.parametrize("names", [("unknown", "bad"), ("a", "bad", "unknown")])
@@ -110,8 +110,7 @@ def test_after_another_training_in_its_place_the_answers_go_on_and_are_exported(
         verdicts.say(first, REST if y[first] else RARE)
         verdicts.say(second, RARE if y[second] else REST)
         verdicts.say(third, UNSURE)
-    said = call("review", "--run", quick_run, "--export", labels)
-    assert said.code == 0, said.err
+    succeed("review", "--run", quick_run, "--export", labels)
     assert list(pd.read_csv(labels, dtype=str)["node"]) == [first, second]
     with Verdicts(path, saved.fingerprint, saved.scorer.class_names, lambda: table["node"]) as verdicts:
         assert verdicts.note.startswith("3 answers of an earlier training on these nodes go on in ")

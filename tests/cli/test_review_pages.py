@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from calirare.page import RARE, REST, SKIP, UNSURE
-from tests.cli.test_review import answers, ask, post, served
-
-
-@pytest.fixture
-def server(trained_quickly, tmp_path):
-    with served(trained_quickly, tmp_path / "a.sqlite") as server:
-        yield server
+from tests.cli.test_review import answers, ask, post
 
 
 def go(server, place, answer, known):
@@ -82,16 +74,3 @@ def test_undo_of_an_answer_that_was_replaced_says_so(server):
     assert f"Last answer: {name} is rest, 2" in text
     assert undo_of(text) == 2
     assert "Saved:" not in ask(server, "said/1")[2], "it is no more"
-
-
-@pytest.mark.parametrize(
-    ("where", "status"),
-    [
-        ("again/100", 404),
-        ("again/", 400),
-        ("again/0/0", 400),
-        ("x/0/0", 404),
-    ],
-)
-def test_there_is_no_other_page(server, where, status):
-    assert ask(server, where)[0] == status

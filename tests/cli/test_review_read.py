@@ -13,16 +13,10 @@ from calirare._util.pages import harmless, short_words
 from calirare.explain import draw
 from calirare.page import RARE, SKIP, UNSURE
 from calirare.page.review_session import _narrow, keys_of
-from tests.cli.test_review import FORM, answers, ask, post, served
+from tests.cli.test_review import FORM, answers, ask, post
 from tests.helpers.browser import NONE, browser, run
 
 FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}"
-
-
-@pytest.fixture
-def server(trained_quickly, tmp_path):
-    with served(trained_quickly, tmp_path / "a.sqlite") as server:
-        yield server
 
 
 def words_and_keys(names):

@@ -14,7 +14,7 @@ import yaml
 from safetensors import safe_open
 
 from calirare.graph import Graph
-from tests.helpers.command import QUICK, call, few_candidates
+from tests.helpers.command import QUICK, call, few_candidates, succeed
 
 FILES = {
     "files.json",
@@ -107,8 +107,7 @@ def test_the_summary_says_what_calibration_did(finished):
 
 def test_the_summary_is_short_and_has_its_blocks(graph_file, tmp_path):
     run = tmp_path / "run"
-    said = call("train", "--dataset", graph_file, *QUICK, "--out", run, report=True)
-    assert said.code == 0, said.err
+    said = succeed("train", "--dataset", graph_file, *QUICK, "--out", run, report=True)
     lines = said.out.splitlines()
     assert len(lines) <= 25
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
@@ -183,7 +182,7 @@ def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkey
     monkeypatch.setattr("calirare.run.left_out.MAX_EPOCHS", 30)
     monkeypatch.setattr("calirare.run.left_out.CHECKPOINT_EVERY", 10)
     with few_candidates():
-        assert call("train", "--dataset", graph_file, *options, "--out", tmp_path / "a").code == 0
+        succeed("train", "--dataset", graph_file, *options, "--out", tmp_path / "a")
         monkeypatch.undo()
         said = call("train", "--config", tmp_path / "a" / "config.yaml", "--out", tmp_path / "b")
     assert said.code == 0, said.err

@@ -13,7 +13,7 @@ import torch
 from calirare.graph import Graph
 from calirare_ext import Csr
 from tests.cli.test_tables import write_tables
-from tests.helpers.command import QUICK, assert_refused, call, few_candidates
+from tests.helpers.command import QUICK, assert_refused, call, few_candidates, succeed
 from tests.helpers.tasks import rare_task
 
 NUMBERS = [
@@ -48,9 +48,8 @@ OTHERS = [
 @pytest.mark.parametrize("options", OTHERS, ids=" ".join)
 def test_a_run_read_again_gives_its_own_numbers(options, graph_file, tmp_path):
     run = tmp_path / "run"
-    assert call("train", "--dataset", graph_file, *QUICK, *options, "--out", run).code == 0
-    said = call("predict", "--run", run, "--graph", graph_file)
-    assert (said.code, said.err) == (0, "")
+    succeed("train", "--dataset", graph_file, *QUICK, *options, "--out", run)
+    succeed("predict", "--run", run, "--graph", graph_file, silent=True)
     table, own = pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv")
     same_numbers(table, own)
     assert table["lower"].notna().all()
@@ -63,8 +62,7 @@ def same_numbers(one: pd.DataFrame, other: pd.DataFrame, slack: float = 0.0) -> 
 
 
 def test_predict_on_the_runs_graph_gives_the_runs_numbers(run, graph_file, tmp_path):
-    said = call("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "new" / "p.csv")
-    assert (said.code, said.err) == (0, "")
+    said = succeed("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "new" / "p.csv", silent=True)
     names = ["p.csv", "p.json", "p.parquet"]
     assert sorted(said.out.splitlines()[-3:]) == [str(tmp_path / "new" / name) for name in names]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
@@ -97,11 +95,10 @@ def test_predict_knows_another_graph_from_its_own(model, graph_file, tmp_path):
         )
         graph.to_npz(graph_file)
     with few_candidates():
-        assert call("train", "--dataset", graph_file, *options).code == 0
+        succeed("train", "--dataset", graph_file, *options)
     order = torch.from_numpy(np.random.default_rng(0).permutation(260))
     reordered(graph, order).to_npz(tmp_path / "other.npz")
-    said = call("predict", "--run", run, "--graph", tmp_path / "other.npz", "--out", tmp_path / "p.csv")
-    assert (said.code, said.err) == (0, "")
+    succeed("predict", "--run", run, "--graph", tmp_path / "other.npz", "--out", tmp_path / "p.csv", silent=True)
     got, own = pd.read_parquet(tmp_path / "p.parquet"), pd.read_parquet(run / "predictions.parquet")
     assert (got["y"] == -1).all()
     own = own.iloc[order.numpy()].reset_index(drop=True)
@@ -115,13 +112,12 @@ def test_predict_merges_classes_as_the_run_did(tmp_path):
     rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
     run = tmp_path / "run"
     options = ("--minority", 2, "--split", "random", "--label-rate", 15)
-    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, *options, "--out", run).code == 0
-    assert call("predict", "--run", run, "--graph", tmp_path / "g.npz").code == 0
+    succeed("train", "--dataset", tmp_path / "g.npz", *QUICK, *options, "--out", run)
+    succeed("predict", "--run", run, "--graph", tmp_path / "g.npz")
     table, own = pd.read_csv(run / "predictions_g.csv"), pd.read_csv(run / "predictions.csv")
     assert table["y"].tolist() == own["y"].tolist()
     rare_task().to_npz(tmp_path / "other.npz")
-    said = call("predict", "--run", run, "--graph", tmp_path / "other.npz")
-    assert said.code == 0
+    said = succeed("predict", "--run", run, "--graph", tmp_path / "other.npz")
     assert "the run's rare class '2' is not among its classes" in said.err
     assert set(pd.read_csv(run / "predictions_other.csv")["y"]) == {-1}
 
@@ -131,8 +127,7 @@ def test_predict_reads_what_train_reads(quick_run, tmp_path):
     rare_task().to_folder(tmp_path / "folder")
     edges = write_tables(tmp_path)
     for graph, stem in ((tmp_path / "folder", "folder"), (edges, "edges")):
-        said = call("predict", "--run", quick_run, "--graph", graph)
-        assert said.code == 0, said.err
+        succeed("predict", "--run", quick_run, "--graph", graph)
         table = pd.read_csv(quick_run / f"predictions_{stem}.csv")
         assert (table["p_raw"] - own["p_raw"]).abs().max() <= FLOAT32_SLACK
     assert table["node"][0] == "p000"
@@ -143,7 +138,7 @@ def test_predict_reads_what_train_reads(quick_run, tmp_path):
 def moved(tmp_path):
     """A run and its graph, both in other places than they were when it was trained."""
     rare_task().to_npz(tmp_path / "task.npz")
-    assert call("train", "--dataset", tmp_path / "task.npz", *QUICK, "--out", tmp_path / "run").code == 0
+    succeed("train", "--dataset", tmp_path / "task.npz", *QUICK, "--out", tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").rename(tmp_path / "elsewhere" / "run")
     (tmp_path / "task.npz").rename(tmp_path / "elsewhere" / "moved.npz")
@@ -153,22 +148,19 @@ def moved(tmp_path):
 def test_a_run_that_has_moved_predicts_with_intervals_without_its_graph(moved, monkeypatch):
     run, graph = moved
     monkeypatch.chdir(run.parent)
-    said = call("predict", "--run", "run", "--graph", "moved.npz")
-    assert (said.code, said.err) == (0, "")
+    succeed("predict", "--run", "run", "--graph", "moved.npz", silent=True)
     table, own = pd.read_csv(run / "predictions_moved.csv"), pd.read_csv(run / "predictions.csv")
     same_numbers(table, own)
     assert table[NUMBERS].notna().all().all()
     graph.rename(graph.with_name("gone.npz"))
     rare_task(100).to_npz(run.parent / "other.npz")
-    said = call("predict", "--run", run, "--graph", run.parent / "other.npz")
-    assert (said.code, said.err) == (0, "")
+    succeed("predict", "--run", run, "--graph", run.parent / "other.npz", silent=True)
 
 
 def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
     run, graph = moved
     assert "task.npz" in assert_refused(call("explain", "--run", run))
-    said = call("explain", "--run", run, "--graph", graph, "--node", 0)
-    assert (said.code, said.err) == (0, "")
+    said = succeed("explain", "--run", run, "--graph", graph, "--node", 0, silent=True)
     rare_task(seed=1).to_npz(graph)
     said = assert_refused(call("explain", "--run", run, "--graph", graph, "--node", 0))
     assert "moved.npz is not the graph the run was trained on any more" in said
@@ -178,12 +170,12 @@ def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
 def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
     edges = write_tables(tmp_path)
     options = ("--features", tmp_path / "nodes.csv", "--minority", "fraud", "--symmetrize", *QUICK)
-    assert call("train", "--dataset", edges, *options, "--out", tmp_path / "run").code == 0
+    succeed("train", "--dataset", edges, *options, "--out", tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     for name in ("edges.csv", "nodes.csv"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
-    said = call("explain", "--run", tmp_path / "run", "--node", "p002", "--graph", tmp_path / "elsewhere" / "edges.csv")
-    assert (said.code, said.err) == (0, "")
+    edges = tmp_path / "elsewhere" / "edges.csv"
+    succeed("explain", "--run", tmp_path / "run", "--node", "p002", "--graph", edges, silent=True)
 
 
 def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monkeypatch):

@@ -14,15 +14,14 @@ import calirare
 from calirare.graph import Graph
 from calirare.models import passes, streams
 from calirare.run import score_only, scoring
-from tests.helpers.command import assert_refused, call, few_candidates, rough_runs
+from tests.helpers.command import assert_refused, call, few_candidates, rough_runs, succeed
 from tests.helpers.tasks import rare_task
 
 GCN = ("--model", "gcn", "--epochs", "30", "--folds", "0")
 
 
 def trained(graph_file: Path, folder: Path, *how: str) -> Path:
-    said = call("train", "--dataset", graph_file, *GCN, *how, "--out", folder)
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", graph_file, *GCN, *how, "--out", folder)
     return folder
 
 
@@ -57,8 +56,7 @@ def folder_of(graph: Graph, path: Path) -> Path:
 
 
 def scored(run: Path, graph: Path, out: Path, *more: str) -> tuple[pd.DataFrame, dict, str]:
-    said = call("predict", "--run", run, "--graph", graph, "--scores-only", "--out", out, *more)
-    assert said.code == 0, said.err
+    said = succeed("predict", "--run", run, "--graph", graph, "--scores-only", "--out", out, *more)
     return pd.read_parquet(out), json.loads(out.with_suffix(".json").read_text()), said.out
 
 
@@ -139,10 +137,9 @@ def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, m
 
 
 def test_a_graph_in_a_file_is_scored_in_memory(run, graph_file, tmp_path):
-    said = call("predict", "--run", run, "--graph", graph_file, "--scores-only", "--out", tmp_path / "s.parquet")
-    assert said.code == 0, said.err
+    said = succeed("predict", "--run", run, "--graph", graph_file, "--scores-only", "--out", tmp_path / "s.parquet")
     assert "the graph is scored in memory, because it is not in a folder" in said.err
-    assert call("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "p.csv").code == 0
+    succeed("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "p.csv")
     table, wanted = pd.read_parquet(tmp_path / "s.parquet"), pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(table["p_rare"], wanted["p_rare"], rtol=1e-6)
     told, all_told = (json.loads((tmp_path / f"{name}.json").read_text()) for name in "sp")

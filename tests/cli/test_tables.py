@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import calirare
-from tests.helpers.command import QUICK, call
+from tests.helpers.command import QUICK, call, succeed
 from tests.helpers.tasks import rare_task
 
 STRICT = ("--duplicates", "error", "--self-loops", "error")
@@ -40,8 +40,7 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
     lines = edges.read_text().splitlines()
     edges.write_text("\n".join([*lines, lines[1], lines[2], "p003,p003"]) + "\n")
-    said = call("train", "--dataset", edges, *QUICK, "--verbose", "--out", tmp_path / "run")
-    assert said.code == 0, said.err
+    said = succeed("train", "--dataset", edges, *QUICK, "--verbose", "--out", tmp_path / "run")
     for words in (
         "the edges refer to them by column 'account'",
         "edges: left out, edges of a node to itself: 1 (--self-loops keep",
@@ -58,8 +57,7 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["data"]["split"] == "share"
     assert config["data"]["minority"] == "fraud"
-    again = call("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "again")
-    assert again.code == 0, again.err
+    succeed("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "again")
     assert (tmp_path / "again" / "predictions.csv").read_text() == (tmp_path / "run" / "predictions.csv").read_text()
 
 
@@ -98,15 +96,13 @@ def test_a_part_of_a_table_is_scored_as_in_the_whole(tmp_path):
     ends = ends[ends["source"].map(words).to_numpy() == ends["target"].map(words).to_numpy()]
     ends.to_csv(edges, index=False)
     how = ("--model", "trees", "--folds", 2)
-    trained = call("train", "--dataset", edges, *how, "--out", tmp_path / "run")
-    assert trained.code == 0, trained.err
+    succeed("train", "--dataset", edges, *how, "--out", tmp_path / "run")
     nodes = pd.read_csv(tmp_path / "nodes.csv", dtype={"word": str, "code": str})
     lone.mkdir()
     ends[ends["source"].map(words) == "true"].to_csv(lone / "edges.csv", index=False)
     nodes[nodes["word"] == "true"].to_csv(lone / "nodes.csv", index=False)
     for graph in (edges, lone / "edges.csv"):
-        said = call("predict", "--run", tmp_path / "run", "--graph", graph, "--out", graph.parent / "p.csv")
-        assert said.code == 0, said.err
+        succeed("predict", "--run", tmp_path / "run", "--graph", graph, "--out", graph.parent / "p.csv")
     whole, part = (pd.read_csv(folder / "p.csv", index_col="node")["p_rare"] for folder in (tmp_path, lone))
     assert len(part) == 87
     assert np.allclose(whole[part.index], part, rtol=0, atol=1e-6)
@@ -114,8 +110,7 @@ def test_a_part_of_a_table_is_scored_as_in_the_whole(tmp_path):
 
 def test_a_run_finds_its_own_table_again_in_another_format(tmp_path):
     edges = write_tables(tmp_path, zip=np.array(["02139", "10001"])[np.arange(260) % 2])
-    trained = call("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
-    assert trained.code == 0, trained.err
+    succeed("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
     nodes = pd.read_csv(tmp_path / "nodes.csv", dtype={"zip": str})
     (tmp_path / "other").mkdir()
     nodes.to_parquet(tmp_path / "other" / "nodes.parquet", index=False)
@@ -129,14 +124,12 @@ def test_nodes_without_features_are_scored_beside_columns_that_the_run_does_not_
     edges, later = write_tables(tmp_path), tmp_path / "later"
     nodes = pd.read_csv(tmp_path / "nodes.csv")
     nodes[["node", "label", "split"]].to_csv(tmp_path / "nodes.csv", index=False)
-    trained = call("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
-    assert trained.code == 0, trained.err
+    succeed("train", "--dataset", edges, *QUICK, "--out", tmp_path / "run")
     later.mkdir()
     edges.rename(later / "edges.csv")
     nodes.drop(columns=["label", "split"]).to_csv(later / "nodes.csv", index=False)
     for out in (("--out", tmp_path / "p.csv"), ("--scores-only", "--out", tmp_path / "s.parquet")):
-        said = call("predict", "--run", tmp_path / "run", "--graph", later / "edges.csv", *out)
-        assert said.code == 0, said.err
+        said = succeed("predict", "--run", tmp_path / "run", "--graph", later / "edges.csv", *out)
         assert "note: left out, as the run has no such feature: f0, f1, f2, f3, f4, f5" in said.err
         assert "nodes: those of the run have no features, the number of neighbours is one: 'neighbours'" in said.err
     own = pd.read_csv(tmp_path / "run" / "predictions.csv")["p_rare"]

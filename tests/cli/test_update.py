@@ -16,7 +16,7 @@ from calirare import load
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.run import Labels, Settings, read_yaml, update
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
 TRAIN = ("--model", "gcn", "--epochs", "60", "--folds", "0")
@@ -41,13 +41,12 @@ def test_the_rest_of_several_classes_is_a_label(tmp_path: Path) -> None:
     named = dataclasses.replace(task, y=y, class_names=("person", "fraud", "firm"), name="three")
     named.to_npz(tmp_path / "three.npz")
     run, fresh = tmp_path / "run", [named.node_name(int(v)) for v in named.unlabelled[:2]]
-    assert call("train", "--dataset", tmp_path / "three.npz", "--minority", "fraud", *TRAIN, "--out", run).code == 0
+    succeed("train", "--dataset", tmp_path / "three.npz", "--minority", "fraud", *TRAIN, "--out", run)
     assert named.split is not None
     test_rare = next(int(v) for v in named.split.test if int(y[v]) == 1)
     rows = {fresh[0]: "rest", fresh[1]: "firm", named.node_name(test_rare): "rest"}
     out = tmp_path / "updated"
-    said = call("update", "--run", run, "--labels", table(tmp_path, rows), "--out", out)
-    assert said.code == 0, said.err
+    succeed("update", "--run", run, "--labels", table(tmp_path, rows), "--out", out)
     told = pd.read_csv(out / "predictions.csv", dtype=str).set_index("node")
     assert told.loc[list(rows), "y"].tolist() == ["0", "0", "0"]
     after = load(out).split
@@ -59,8 +58,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a graph with nodes that have no label. Read only."""
     folder = tmp_path_factory.mktemp("update")
     open_task().to_npz(folder / "open.npz")
-    said = call("train", "--dataset", folder / "open.npz", "--minority", "fraud", *TRAIN, "--out", folder / "run")
-    assert said.code == 0, said.err
+    succeed("train", "--dataset", folder / "open.npz", "--minority", "fraud", *TRAIN, "--out", folder / "run")
     return folder / "run"
 
 
@@ -81,8 +79,7 @@ def updated(base: Path, tmp_path_factory: pytest.TempPathFactory):
     rows = dict(zip(fresh, ["fraud", "rest", "fraud", "1", "0", "fraud"], strict=True))
     rows |= {graph.node_name(other): "fraud", graph.node_name(gone): "unknown"}
     rows |= {graph.node_name(int(saved.split.test[0])): "unknown"}
-    said = call("update", "--run", base, "--labels", table(folder, rows), "--out", folder / "after")
-    assert said.code == 0, said.err
+    said = succeed("update", "--run", base, "--labels", table(folder, rows), "--out", folder / "after")
     return folder / "after", said, rows
 
 
@@ -140,8 +137,7 @@ def test_what_changed_is_told_alike(updated):
 def test_an_update_of_an_update_keeps_the_labels_of_both(updated, tmp_path):
     folder, _, rows = updated
     name = open_task().node_name(int(open_task().unlabelled[10]))
-    said = call("update", "--run", folder, "--labels", table(tmp_path, {name: "rest"}), "--out", tmp_path / "b")
-    assert said.code == 0, said.err
+    succeed("update", "--run", folder, "--labels", table(tmp_path, {name: "rest"}), "--out", tmp_path / "b")
     kept = pd.read_csv(tmp_path / "b" / "labels.csv", dtype=str)
     assert {"'" + n if n.startswith("=") else n for n in (*rows, name)} <= set(kept["node"])
     assert load(tmp_path / "b").graph().y is not None
@@ -182,8 +178,7 @@ def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
     nodes = [*saved.split.train[:3].tolist(), int(saved.split.test[0])]
     gone = [graph.node_name(v) for v in nodes]
     pd.DataFrame({"node": gone}).to_csv(tmp_path / "gone.csv", index=False)
-    said = call("update", "--run", base, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "after")
-    assert said.code == 0, said.err
+    said = succeed("update", "--run", base, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "after")
     new = load(tmp_path / "after")
     assert not set(new.fit.nodes.tolist()) & set(nodes)
     assert not set(new.split.test.tolist()) & set(nodes)
@@ -252,11 +247,10 @@ def test_chosen_labels_can_be_forgotten_again(base: Path, tmp_path: Path) -> Non
     graph = load(base).graph()
     fresh = {graph.node_name(int(v)): "fraud" if i < 3 else "rest" for i, v in enumerate(graph.unlabelled[:6])}
     added = tmp_path / "added"
-    assert call("update", "--run", base, "--labels", table(tmp_path, fresh), "--out", added).code == 0
+    succeed("update", "--run", base, "--labels", table(tmp_path, fresh), "--out", added)
     for kept in (0, 1):
         pd.DataFrame({"node": list(fresh)[kept:]}).to_csv(tmp_path / "gone.csv", index=False)
-        said = call("update", "--run", added, "--forget", tmp_path / "gone.csv", "--out", tmp_path / f"back{kept}")
-        assert said.code == 0, said.err
+        said = succeed("update", "--run", added, "--forget", tmp_path / "gone.csv", "--out", tmp_path / f"back{kept}")
         assert "note: moved from validation to training, where too few labels are left: " in said.err
     was, now = (pd.read_csv(run / "predictions.csv").p_rare for run in (base, tmp_path / "back0"))
     assert np.array_equal(was, now)

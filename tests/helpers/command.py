@@ -60,19 +60,27 @@ def call(*arguments: object, pictures: bool = False, report: bool = False, close
     raise AssertionError("main() must end with an exit code")
 
 
+def succeed(*arguments: object, silent: bool = False, pictures: bool = False, report: bool = False) -> Said:
+    """Runs a command as `call` does and asserts that it ends well, and if `silent` without a word on stderr."""
+    said = call(*arguments, pictures=pictures, report=report)
+    assert said.code == 0, said.err
+    assert not silent or said.err == ""
+    return said
+
+
 PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png")
 PICTURES_OF_CLASSES = ("reliability.png", "classes.png")
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
 )  # a picture of one black dot
-_rough_report = functools.partial(calibration_report, n_draws=3)
+rough_report = functools.partial(calibration_report, n_draws=3)
 
 
 @contextmanager
 def rough_runs(pictures: bool = False) -> Iterator[None]:
     """Meanwhile runs take noise floors and intervals from the fewest draws; without `pictures` none is drawn."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
+        stack.enter_context(mock.patch("calirare.run.report.calibration_report", rough_report))
         stack.enter_context(mock.patch.multiple("calirare._util.memory", RESAMPLES=0, DRAWS=0, LEAST=3))
         if not pictures:
             stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from calirare_lab.studies import loo_check
-from tests.helpers.command import assert_refused, call
+from tests.helpers.command import assert_refused, call, succeed
 
 
 @pytest.mark.slow
@@ -20,8 +20,7 @@ def test_table_picture_and_numbers(finished, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     shutil.copytree(finished[0], folder)
     words = ("study", "loo-check", "--run", folder, "--nodes", 4)
-    said = call(*words, "--resume", tmp_path / "kept")
-    assert said.code == 0, said.err
+    said = succeed(*words, "--resume", tmp_path / "kept")
     out = said.out
     assert (folder / "loo_check.png").stat().st_size > 10_000
     numbers = json.loads((folder / "loo_check.json").read_text())

@@ -8,7 +8,7 @@ import pytest
 
 from calirare_lab.profile.command import Event, stage_times
 from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
-from tests.helpers.command import call
+from tests.helpers.command import call, succeed
 
 WITHIN = {"messages", "propagate messages", "intervals"}  # the jackknife
 STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide", "judge"}
@@ -17,8 +17,7 @@ STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife", "dec
 @pytest.fixture(scope="module")
 def profiled(graph_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("profile")
-    said = call("profile", "--dataset", graph_file, "--epochs", "5", "--device", "cpu", "--out", folder)
-    assert said.code == 0, said.err
+    said = succeed("profile", "--dataset", graph_file, "--epochs", "5", "--device", "cpu", "--out", folder)
     return folder, said
 
 

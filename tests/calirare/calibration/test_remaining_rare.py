@@ -12,8 +12,9 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.run.calibrators import rare_left
 from calirare.run.data import check_prevalence
-from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
+
+pytestmark = pytest.mark.usefixtures("rough")
 
 
 def with_labels(task: calirare.Graph, rare: int, rest: int) -> calirare.Graph:
@@ -53,12 +54,6 @@ def test_labels_of_equal_numbers_are_no_sample_though_they_were_said_to_be(rest,
     assert (said in found.sentence) == (verdict == "not known")
     if verdict:
         assert (found.answer, found.cause) == (verdict, "labels")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def rough():
-    with rough_runs():
-        yield
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ import torch
 import calirare
 from calirare.calibration import find_leakage
 from calirare.graph import Column, Graph
-from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
+
+pytestmark = pytest.mark.usefixtures("rough")
 
 NONE: tuple[str, ...] = ()
 
@@ -107,12 +108,6 @@ def case_numbers(task: Graph, known: torch.Tensor) -> Graph:
     split = calirare.Split(known, known[:0], known[:0], "drawn")
     columns = tuple(Column(name) for name in names)
     return dataclasses.replace(task, x=x, y=y, split=split, columns=columns, feature_names=names)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def rough():
-    with rough_runs():
-        yield
 
 
 def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):

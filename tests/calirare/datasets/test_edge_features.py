@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
-from tests.helpers.command import call
+from tests.helpers.command import succeed
 
 NODES = pd.DataFrame({"node": list("pqrst"), "age": [1, 2, 3, 4, 5], "y": ["ok", "fraud", "ok", "ok", "fraud"]})
 EDGES = pd.DataFrame(
@@ -139,8 +139,8 @@ def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
     fraud = np.random.default_rng(0).random(400) < 0.1
     first, second = (month(tmp_path / str(seed), seed, fraud) for seed in (1, 2))
     words = ("--minority", "fraud", "--model", "hops", "--epochs", "30", "--directed", "--edge-columns", "amount")
-    assert call("train", "--dataset", first, *words, "--out", tmp_path / "run").code == 0
-    assert call("predict", "--run", tmp_path / "run", "--graph", second, "--out", tmp_path / "p.csv").code == 0
+    succeed("train", "--dataset", first, *words, "--out", tmp_path / "run")
+    succeed("predict", "--run", tmp_path / "run", "--graph", second, "--out", tmp_path / "p.csv")
     assert average_precision_score(fraud, pd.read_csv(tmp_path / "p.csv").p_rare) > 0.8, "at random it is 0.1"
 
 

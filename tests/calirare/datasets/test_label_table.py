@@ -8,7 +8,7 @@ import pytest
 
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
-from tests.helpers.command import QUICK, assert_refused, call
+from tests.helpers.command import QUICK, assert_refused, call, succeed
 
 NODES = "id,amount\n" + "".join(f"a{i},{i % 7 + 5 * (i < 12)}\n" for i in range(60))
 EDGES = "source,target\n" + "".join(f"a{i},a{(i + 1) % 60}\n" for i in range(60))
@@ -29,20 +29,9 @@ def test_labels_of_another_table_are_those_of_the_nodes(tables):
     assert graph.class_names == ("fine", "fraud")
     assert graph.y.tolist() == [1] * 12 + [0] * 28 + [-1] * 20
     assert graph.feature_names == ("amount",)
-    said = call(
-        "train",
-        "--dataset",
-        tables / "edges.csv",
-        "--label-table",
-        tables / "labels.csv",
-        "--unknown",
-        "?",
-        *QUICK,
-        "--out",
-        tables / "r",
-    )
-    assert said.code == 0, said.err
-    assert call("audit", "--run", tables / "r", "--next", 3).code == 0  # reads the data again
+    labels = ("--label-table", tables / "labels.csv", "--unknown", "?")
+    succeed("train", "--dataset", tables / "edges.csv", *labels, *QUICK, "--out", tables / "r")
+    succeed("audit", "--run", tables / "r", "--next", 3)  # reads the data again
 
 
 @pytest.mark.parametrize("text", ["customer,label\na3,fraud\na20,fine\n", "id,status\na3,fraud\na20,fine\na3,fraud\n"])

@@ -26,7 +26,7 @@ from calirare.run import Labels, score_only, update
 from calirare.run.judging import Judged, measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
 from tests.helpers.classes import without_pictures
-from tests.helpers.command import call, few_candidates, rough_runs
+from tests.helpers.command import call, few_candidates, rough_runs, succeed
 from tests.helpers.graphs import random_graph
 
 NAMES = ("plain", "=odd", "rare, one")
@@ -202,8 +202,7 @@ def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, grap
     monkeypatch.setattr(score_only, "ROWS", 70)
     for how in ((), ("--scores-only",)):
         path = tmp_path / ("blocks.parquet" if how else "p.csv")
-        said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "other", "--out", path, *how)
-        assert said.code == 0, said.err
+        said = succeed("predict", "--run", tmp_path / "run", "--graph", tmp_path / "other", "--out", path, *how)
         assert "in memory" not in said.err
         found = pd.read_parquet(path) if how else pd.read_csv(path)
         wanted = outcome.to_frame().iloc[order.numpy()]
@@ -290,13 +289,11 @@ def test_wrong_labels_of_many_classes_are_found(apart, of_trees, tmp_path) -> No
     assert max(map(len, audit.summary(80).splitlines())) <= 80
     saved = calirare.load(tmp_path / "run")
     pd.testing.assert_frame_equal(saved.audit(graph).to_frame(), table)
-    said = call("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
-    assert said.code == 0, said.err
+    said = succeed("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
     assert "probably wrong" in said.out
     assert pd.read_csv(tmp_path / "run" / "audit.csv").node.tolist() == table.node.tolist()
     assert formulas(tmp_path / "run" / "audit.csv") == []
-    said = call("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz", "--next", "3")
-    assert said.code == 0, said.err
+    said = succeed("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz", "--next", "3")
     assert "half the sum of p" in said.out
     worth = pd.read_csv(tmp_path / "run" / "next.csv")
     assert list(worth.columns) == ["node", "value", "more", "prediction", "confidence", "reason"]
@@ -316,8 +313,7 @@ def test_measures_find_classes_in_the_runs_own_table_in_any_order(folder, tmp_pa
     for number, order in enumerate((NAMES, NAMES[::-1])):
         p = [word for name in order for word in ("--p", f"p_{name}")]
         out = tmp_path / f"measures{number}"
-        done = call("metrics", folder / "predictions.csv", *p, "--out", out)
-        assert done.code == 0, done.err
+        done = succeed("metrics", folder / "predictions.csv", *p, "--out", out)
         assert "note: the rare class is rare, one, that with fewest rows: --minority names another" in done.out
         found = json.loads((out / "metrics.json").read_text())
         said.add(json.dumps([round(found[name], 9) for name in ("ece", "nll", "brier", "ace_minority")]))
@@ -358,8 +354,7 @@ def test_an_update_of_many_classes(apart, half_labelled, tmp_path) -> None:
     answers = pd.DataFrame({"node": [f"n{i}" for i in range(60)], "label": labels})
     answers.loc[0, "label"] = "'=odd"  # as our own tables write it
     answers.to_csv(tmp_path / "new.csv", index=False)
-    said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
-    assert said.code == 0, said.err
+    said = succeed("update", "--run", tmp_path / "run", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
     assert "60 new labels" in said.out
     facts = json.loads((tmp_path / "two" / "update.json").read_text())
     before, after = (calirare.load(tmp_path / name) for name in ("run", "two"))
@@ -382,8 +377,7 @@ def test_an_update_of_many_classes(apart, half_labelled, tmp_path) -> None:
 def test_the_page_of_many_classes(of_trees, tmp_path) -> None:
     outcome, folder = of_trees
     shutil.copytree(folder / "run", tmp_path / "run")
-    said = call("report", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
-    assert said.code == 0, said.err
+    succeed("report", "--run", tmp_path / "run", "--graph", folder / "apart.npz")
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<b>plain" not in page
     assert "<i>apart" not in page
@@ -399,8 +393,7 @@ def test_the_page_of_many_classes(of_trees, tmp_path) -> None:
     assert all(f">{node}<" in page for node in flagged[:15])
     assert f">{outcome.to_frame().node[outcome.review()[0].item()]}<" in page
     assert ">degree</td>" in page, "test nodes are divided by what tells them apart"
-    gone = call("report", "--run", tmp_path / "run", "--out", tmp_path / "gone.html")
-    assert gone.code == 0
+    gone = succeed("report", "--run", tmp_path / "run", "--out", tmp_path / "gone.html")
     assert "without slices" in gone.err
     without = (tmp_path / "gone.html").read_text()
     assert "There are no slices" in without
@@ -444,15 +437,12 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
             session.progress(verdicts.latest()) == f"3 of {len(session.cases)} decided: 1 =odd, 1 rare, one, 1 unsure"
         )
         assert session.next(verdicts.latest()) == session.cases[3]
-    said = call(
-        "review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite", "--export", tmp_path / "new.csv"
-    )
-    assert said.code == 0, said.err
+    succeed("review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite", "--export", tmp_path / "new.csv")
     table = pd.read_csv(tmp_path / "new.csv")
     assert table.node.tolist() == [first.node, second.node]
     assert table.label.tolist() == ["'=odd", "rare, one"]
     update = ("--graph", folder / "few.npz", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
-    assert call("update", "--run", tmp_path / "run", *update).code == 0
+    succeed("update", "--run", tmp_path / "run", *update)
     with pytest.raises(InputError, match=r"about the classes .* get them by --export"):
         Verdicts(tmp_path / "said.sqlite", saved.fingerprint, ("a", "b", "c"))
 

@@ -16,16 +16,11 @@ from calirare.graph import nodes_not_to_review
 from calirare.run import ignored_settings
 from calirare.run.deciding import CAVEAT, HELD, realised, review_order
 from calirare_ext import Csr
-from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
+pytestmark = pytest.mark.usefixtures("rough")
+
 QUICK = {"model": "gcn", "epochs": 30, "folds": 0}
-
-
-@pytest.fixture(autouse=True)
-def rough():
-    with rough_runs():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -82,12 +82,6 @@ def same_tables(one, other):
         assert one[name].tolist() == other[name].tolist(), name
 
 
-@pytest.fixture
-def rough():
-    with rough_runs():
-        yield
-
-
 @pytest.mark.slow
 def test_save_load_predict_and_the_tables_are_one(outcome, rough, tmp_path):
     outcome.save(tmp_path / "run")

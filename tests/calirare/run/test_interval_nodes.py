@@ -13,7 +13,7 @@ from calirare.graph import convolution as propagation_module
 from calirare.leave_one_out import Known, jackknife
 from calirare.models import columns
 from calirare.run import interval_nodes
-from tests.helpers.command import assert_refused, call, rough_runs
+from tests.helpers.command import assert_refused, call, rough_runs, succeed
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_alike
 
@@ -104,7 +104,7 @@ def test_of_a_large_graph_alerts_alone_get_one_when_it_is_scored(graph, tmp_path
     said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", "--out", tmp_path / "some.csv")
     assert "nodes have an interval" in said.err
     all_of_them = ("--interval-nodes", "all", "--out", tmp_path / "every.csv")
-    assert call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", *all_of_them).code == 0
+    succeed("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", *all_of_them)
     some, every = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("some", "every"))
     made = some["lower"].notna()
     assert 5 <= made.sum() < graph.n_nodes

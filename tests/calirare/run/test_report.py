@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
@@ -13,18 +12,11 @@ import calirare
 from calirare import Influence
 from calirare import metrics as measures
 from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, report
+from tests.helpers.command import rough_report as calibration_report
 from tests.helpers.tasks import rare_task
 
-# Two hundred draws of the noise floors take a second; how many there are changes nothing here.
-calibration_report = functools.partial(measures.calibration_report, n_draws=3)
+pytestmark = pytest.mark.usefixtures("rough")
 NONE = torch.zeros(0, dtype=torch.int64)
-
-
-@pytest.fixture(autouse=True)
-def rough_floors(monkeypatch):
-    monkeypatch.setattr("calirare.run.report.calibration_report", calibration_report)
-    monkeypatch.setattr("calirare._util.memory.RESAMPLES", 0)
-    monkeypatch.setattr("calirare._util.memory.DRAWS", 0)
 
 
 @pytest.fixture(scope="module")

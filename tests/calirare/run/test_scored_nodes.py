@@ -18,8 +18,9 @@ from calirare.graph import Column, Graph, GraphOnDisk, with_sampled_negatives
 from calirare.graph.labelled import NO_PART
 from calirare.models import streams_of
 from calirare.run import Labels, Loaded, Streamed, update, write_scores
-from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
+
+pytestmark = pytest.mark.usefixtures("rough")
 
 
 def beside(task: Graph, share: float = 0.3) -> Graph:
@@ -30,12 +31,6 @@ def beside(task: Graph, share: float = 0.3) -> Graph:
     original = torch.where(y < 0, y, task.original_y)
     split = dataclasses.replace(task.split, test=task.split.test[:0])
     return dataclasses.replace(task, y=y, original_y=original, split=split, scored=~(draw & (y < 0)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def rough():
-    with rough_runs():
-        yield
 
 
 @pytest.fixture(scope="module")
