@@ -65,7 +65,7 @@ def errors_found(table: pd.DataFrame) -> dict[str, float]:
     test = table[table["split"] == "test"]
     wrong = test["prediction"] != test["y"]
     orders = {
-        "uncertainty": test["uncertainty"],  # as review.csv
+        "uncertainty": test["p_correct"],  # as review.csv
         "confidence": test["confidence"],
         "raw confidence": np.maximum(test["p_raw"], 1 - test["p_raw"]),
         "ICE": -test["ice_raw"],

@@ -65,7 +65,7 @@ def test_a_saved_run_scores_and_explains_as_the_outcome_does(outcome, graph, tmp
         outcome.save(tmp_path / "run")
     saved, table = calirare.load(tmp_path / "run"), outcome.to_frame()
     found = saved.predict(graph)
-    for name in ("p_rare", "p_balanced", "p_raw", "lower", "upper", "uncertainty"):
+    for name in ("p_rare", "p_low", "p_high", "p_balanced", "p_raw", "p_correct"):
         assert (found[name] - table[name]).abs().max() == 0, name
     here = outcome.explain(top=2)
     again = saved.explain(top=2, graph=graph)

@@ -30,9 +30,7 @@ FILES = {
     "p_rare.png",
     "log.txt",
 }
-COLUMNS = (
-    "node,split,y,p_rare,p_balanced,p_raw,alert,threshold,prediction,confidence,lower,upper,uncertainty,ice,ice_raw"
-)
+COLUMNS = "node,split,y,p_rare,p_balanced,p_raw,alert,threshold,prediction,confidence,p_correct,lower,upper,ice,ice_raw"
 
 
 def metrics_of(folder: Path) -> dict:

@@ -154,6 +154,7 @@ def scored(found: Scored) -> None:
     table = found.table
     for name in ("p_rare", "p_balanced", "p_raw", "confidence", "threshold"):
         assert bool(table[name].between(0, 1.0001).all()), name
-    finite(table[["lower", "upper", "uncertainty", "ice"]].to_numpy(dtype=float))
+    ends = ["p_low", "p_high"] if "p_low" in table else ["lower", "upper"]
+    finite(table[[*ends, "p_correct"]].to_numpy(dtype=float))
     assert found.summary().replace("\n", "").isprintable()
     json.dumps(found.to_mapping())

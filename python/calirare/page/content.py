@@ -79,6 +79,7 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
     return common | {
         "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
         "rare": class_words(graph["rare_class"]),
+        "ranges": "p_low" in predictions,
         "covered": f"{metrics['interval_coverage']['wanted']:.0%}",
         "of_known": of_known(metrics),
         "detection": detection_rows(metrics),
@@ -245,7 +246,7 @@ def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, 
         {
             "node": str(row["node"]),
             "p": f"{row['p_rare']:.3f}",
-            "interval": _interval(row["lower"], row["upper"]),
+            "interval": _interval(*(row["p_low"], row["p_high"]) if "p_low" in row else (row["lower"], row["upper"])),
             "label": "unknown" if row["y"] == -1 else class_words(names[int(row["y"] == 1)]),
         }
         for _, row in first.iterrows()

@@ -14,6 +14,7 @@ from torch import Tensor
 from calirare.graph import PARTS, Graph, Split
 from calirare.leave_one_out import JackknifeResult
 from calirare.run.probabilities import Probabilities
+from calirare.run.ranges import Ranges
 
 RARE, CLASSES, SCORES = "rare", "classes", "scores"  # tables of a rare class, of every class, and of scores only
 
@@ -30,6 +31,7 @@ class Rows:
         split: the part of each node; None: the table has no labels.
         y: classes, int64 [r], -1 where unknown; None: none is known.
         result: intervals; None: there are none.
+        ranges: intervals of the true P(rare), and label sets, likewise.
     """
 
     names: Any
@@ -39,6 +41,7 @@ class Rows:
     split: Any = None
     y: Tensor | None = None
     result: JackknifeResult | None = None
+    ranges: Ranges | None = None
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:
@@ -57,7 +60,7 @@ class Rows:
         if name in ("lower", "upper"):
             return getattr(self.result, name)[self.nodes]
         right, ice = self.result.about(self.said.raw if name == "ice_raw" else self.said.chosen, self.nodes)
-        return right if name == "uncertainty" else ice
+        return right if name == "p_correct" else ice
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,29 @@ class Column:
         return values if isinstance(values, dict) else {self.name: values}
 
 
+SETS = np.array(["", "normal", "rare", "both"])  # by 1 for the other class plus 2 for the rare one
+
+
+def _set(rows: Rows) -> Any:
+    assert rows.ranges is not None
+    sets = rows.ranges.sets[rows.nodes].long()
+    return SETS[(sets[:, 0] + 2 * sets[:, 1]).numpy()]
+
+
+def _ranges(rows: Rows) -> bool:
+    return rows.ranges is not None
+
+
 def _labelled(rows: Rows) -> bool:
     return not rows.classes or rows.split is not None
 
 
 def _intervals(rows: Rows) -> bool:
     return not rows.classes or rows.result is not None
+
+
+def _of_labels(rows: Rows) -> bool:
+    return _intervals(rows) and rows.ranges is None
 
 
 BOTH = (RARE, CLASSES)
@@ -115,6 +135,20 @@ COLUMNS = (
         "P(rare) for the true base rate",
         lambda r: r.said.rare,
         (RARE, SCORES),
+    ),
+    Column(
+        "p_low",
+        "lower end of the 90 % interval of the node's true P(rare), with `--model auto` and other models with folds",
+        lambda r: r.ranges and r.ranges.low[r.nodes],
+        when=_ranges,
+    ),
+    Column("p_high", "upper end, likewise", lambda r: r.ranges and r.ranges.high[r.nodes], when=_ranges),
+    Column(
+        "label_set",
+        "labels that the node may have, `rare`, `normal` or `both`: it holds the label of 90 % of the rare nodes and "
+        "of 90 % of the others",
+        _set,
+        when=_ranges,
     ),
     Column(
         "p_balanced",
@@ -150,34 +184,35 @@ COLUMNS = (
         (CLASSES,),
     ),
     Column(
-        "lower",
-        "lower end of the prediction interval for the label, 0 or 1 (Eq. 6 of the paper); it may lie outside [0, 1]",
-        lambda r: r.interval("lower"),
+        "p_correct",
+        "P(the prediction is correct), as the leave-one-out models see it",
+        lambda r: r.interval("p_correct"),
         BOTH,
         _intervals,
+    ),
+    Column(
+        "lower",
+        "in place of `p_low` with models without folds and with several classes: lower end of the prediction interval "
+        "for the label, 0 or 1 (Eq. 6 of the paper); it may lie outside [0, 1]",
+        lambda r: r.interval("lower"),
+        BOTH,
+        _of_labels,
     ),
     Column(
         "upper",
         "upper end, likewise; [very large graphs](scaling.md) have intervals for some nodes only",
         lambda r: r.interval("upper"),
         BOTH,
-        _intervals,
-    ),
-    Column(
-        "uncertainty",
-        "P(the prediction is correct), as the leave-one-out models see it. High values mean certain",
-        lambda r: r.interval("uncertainty"),
-        BOTH,
-        _intervals,
+        _of_labels,
     ),
     Column(
         "ice",
-        "absolute difference of `uncertainty` and `confidence`",
+        "absolute difference of `p_correct` and `confidence` (Eq. 10 of the paper)",
         lambda r: r.interval("ice"),
         BOTH,
-        _intervals,
+        _of_labels,
     ),
-    Column("ice_raw", "the same before calibration", lambda r: r.interval("ice_raw"), BOTH, _intervals),
+    Column("ice_raw", "the same before calibration", lambda r: r.interval("ice_raw"), BOTH, _of_labels),
 )
 
 
@@ -194,17 +229,19 @@ def predictions(
     split: Split | None,
     nodes: Tensor | None = None,
     classes: tuple[str, ...] = (),
+    ranges: Ranges | None = None,
 ) -> pd.DataFrame:
     """Returns one row per node with the columns of `predictions.csv`.
 
     Args:
         graph: the graph.
-        probabilities: of every node. `prediction` and `confidence` are about the chosen ones, and so are `uncertainty`,
+        probabilities: of every node. `prediction` and `confidence` are about the chosen ones, and so are `p_correct`,
             P(prediction is right), and `ice`, its distance to `confidence`. `ice_raw` is the network's.
         result: intervals of every node; None leaves their columns empty, or out where there are `classes`.
         split: for the `split` column (train, val, test, unused); None leaves it empty, or out likewise.
         nodes: int64, in their order; None: every scored node.
         classes: names of the classes, where every class is taken as it is.
+        ranges: intervals of the true P(rare), and label sets, of every node.
     """
     if nodes is None and graph.scored is not None:
         nodes = graph.scored_nodes
@@ -212,7 +249,7 @@ def predictions(
     at = rows if isinstance(rows, slice) else rows.numpy()
     part = None if classes and split is None else np.asarray(part_column(graph.n_nodes, split)[at], dtype=object)
     y = None if graph.y is None else graph.y[rows]
-    table = Rows(node_column(graph)[at], probabilities.at(rows), rows, classes, part, y, result)
+    table = Rows(node_column(graph)[at], probabilities.at(rows), rows, classes, part, y, result, ranges)
     return pd.DataFrame(columns_of(table, CLASSES if classes else RARE))
 
 

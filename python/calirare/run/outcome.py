@@ -87,8 +87,8 @@ class Outcome(RunResult, ScoresGraphs):
         """Returns one row per scored node, as `predictions.csv`.
 
         Returns:
-            node, split and y; of a rare class P(rare), alert, interval, uncertainty, ICE; of many classes the predicted
-            one, its probability (confidence), the detector's own (confidence_raw) and `p_<class>` of each class.
+            node, split and y; of a rare class P(rare) with its interval, label set, alert, P(correct); of many classes
+            the predicted one, its probability (confidence), the detector's own (confidence_raw) and `p_<class>`.
         """
         return self._rows(None)
 
@@ -96,7 +96,8 @@ class Outcome(RunResult, ScoresGraphs):
         """Returns rows of `to_frame`; None: every scored node."""
         graph, classes = self.graph, self.graph.class_names if self.rare is None else ()
         result = None if self.rare is None else self.rare.jackknife
-        return predictions(graph, self.for_tables(), result, graph.split, nodes, classes)
+        ranges = None if self.rare is None else self.rare.ranges
+        return predictions(graph, self.for_tables(), result, graph.split, nodes, classes, ranges)
 
     @cached_property
     def scorer(self) -> Scorer:  # type: ignore[override]

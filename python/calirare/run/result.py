@@ -21,6 +21,7 @@ from calirare.models import Fitted
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
+from calirare.run.ranges import Ranges
 from calirare.run.settings import Settings
 from calirare.run.verdict import UNJUDGED, Verdict
 
@@ -32,10 +33,12 @@ class RareView:
     Attributes:
         jackknife: intervals and errors of every node, under the chosen target's map.
         decision: the threshold from which a node is an alert, and what to expect of it.
+        ranges: intervals of the true P(rare), and label sets; None: the detector has no models without a fold.
     """
 
     jackknife: JackknifeResult
     decision: Decided
+    ranges: Ranges | None = None
 
     __repr__ = brief
 

@@ -37,6 +37,7 @@ from calirare.run.probabilities import (
     correct_prevalence,
     p_rare,
 )
+from calirare.run.ranges import ranges_of
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored, Totals
 from calirare.run.settings import IntervalNodes, Settings
@@ -181,9 +182,12 @@ class Scorer:
             result = scorer.intervals(prepared, report=report, known=some)
             for note in interval_notes(result):
                 say(note)
+        ranges = None
+        if result is not None and not settings.many:
+            ranges = ranges_of(fit, prepared, logits, corrected, result.ends_of)
         totals = Totals(len(self.class_names))
         totals.add(said.at(nodes))
-        table = predictions(prepared, said, result, None, classes=self.classes)
+        table = predictions(prepared, said, result, None, classes=self.classes, ranges=ranges)
         return scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
 
     def evaluated(self, graph: Graph, say: Say, report: Report | None = None) -> tuple[Graph, Fitted, Tensor]:

@@ -28,6 +28,7 @@ from calirare.run.deciding import Decided, decided
 from calirare.run.interval_nodes import intervals_of, known_logits
 from calirare.run.left_out import fit_network, leave_labels_out
 from calirare.run.outcome import Outcome
+from calirare.run.ranges import ranges_of
 from calirare.run.report import judge
 from calirare.run.result import RareView
 from calirare.run.settings import Settings
@@ -107,7 +108,9 @@ def train(
         work = partial(decided, of, data.user_graph, trained.logits, maps, calibrated.labelled, n_rare, proportion)
         decision = clock.time("decide", work)
         make = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
-        rare = RareView(clock.time("jackknife", make), decision)
+        result = clock.time("jackknife", make)
+        ranges = partial(ranges_of, trained.fitted, data.graph, trained.logits, maps, result.ends_of)
+        rare = RareView(result, decision, clock.time("ranges", ranges))
     outcome = Outcome(
         graph=prepared.raw_graph,
         mapped=prepared.graph,

@@ -307,7 +307,7 @@ def _measures(metrics: dict[str, Any], title: str | None) -> Table:
         floors = floor in reports["raw"]
         cells = [f"{reports[side][key]:.3f}" + (floor_of(reports[side][floor]) if floors else "") for side in sides]
         table.add_row(label + (" (floor)" if floors else ""), *cells)
-    if "eice" in metrics:
+    if metrics["method"] == "calirare" and "eice" in metrics:
         eice = metrics["eice"]
         table.add_row("EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side in sides))
     return table

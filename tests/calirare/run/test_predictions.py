@@ -17,7 +17,8 @@ from tests.helpers.command import rough_runs, succeed
 from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
 
-COLUMNS = tuple(each.name for each in calirare.run.COLUMNS if "rare" in each.tables and each.name != "abstain")
+WITH_FOLDS = ("abstain", "p_low", "p_high", "label_set")
+COLUMNS = tuple(each.name for each in calirare.run.COLUMNS if "rare" in each.tables and each.name not in WITH_FOLDS)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_predictions_of_a_graph_without_anything_known(outcome):
     assert tuple(table.columns) == COLUMNS
     assert (table["y"] == -1).all()
     assert (table["split"] == "").all()
-    assert table[["lower", "upper", "uncertainty", "ice"]].isna().all().all()
+    assert table[["lower", "upper", "p_correct", "ice"]].isna().all().all()
 
 
 def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
@@ -65,7 +66,7 @@ def test_uncertainty_and_ice_are_about_the_prediction_of_their_row(outcome):
         table = predictions(graph, said, outcome.jackknife, graph.split)
         rare = outcome.jackknife.estimate[:, 1].numpy()
         right = np.where(table["prediction"] == 1, rare, 1 - rare)
-        assert np.abs(table["uncertainty"] - right).max() < 1e-6
+        assert np.abs(table["p_correct"] - right).max() < 1e-6
         assert np.abs(table["ice"] - np.abs(right - table["confidence"])).max() < 1e-6
         assert np.abs(table["ice_raw"] - outcome.jackknife.ice.numpy()).max() < 1e-6
     balanced = outcome.probabilities("balanced").argmax(1)
@@ -77,7 +78,7 @@ def test_with_the_midpoint_they_are_those_of_the_interval():
     graph, result = outcome.graph, outcome.jackknife
     raw = outcome.probabilities(None)[:, 1]
     table = predictions(graph, outcome.for_tables(), result, graph.split)
-    assert np.abs(table["uncertainty"] - result.uncertainty.numpy()).max() < 1e-6
+    assert np.abs(table["p_correct"] - result.uncertainty.numpy()).max() < 1e-6
     assert np.abs(table["ice"] - result.ice.numpy()).max() < 1e-6
     own = torch.maximum(raw, 1 - raw)
     assert np.abs(table["ice_raw"] - (result.uncertainty - own).abs().numpy()).max() < 1e-6
@@ -114,7 +115,7 @@ def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
     assert tuple(table.columns) == COLUMNS
     assert table["node"].tolist() == order[:100].tolist()
     every = predictions(graph, outcome.for_tables(), outcome.jackknife, graph.split)
-    assert (table["uncertainty"] - every["uncertainty"].to_numpy()[table["node"]]).abs().max() < 1e-6
+    assert (table["p_correct"] - every["p_correct"].to_numpy()[table["node"]]).abs().max() < 1e-6
     assert outcome.jackknife.review(p).numel() == graph.n_nodes
 
 
