@@ -10,7 +10,6 @@ import torch
 import calirare
 from calirare.datasets.pickles import unpickle
 from calirare.metrics import ece
-from calirare.models import ModuleFit
 from tests.helpers.tasks import rare_task
 
 
@@ -31,15 +30,6 @@ class Module(torch.nn.Module):
 def test_a_graph_of_pytorch_geometric_is_named(function, before):
     with pytest.raises(TypeError, match=f"{function}: graph must be a calirare.Graph, got Data: take Graph.from_data"):
         getattr(calirare, function)(*before, rare_task().to_data())
-
-
-def test_weights_that_are_none_are_named():
-    graph = rare_task()
-    nodes = graph.split.train
-    with pytest.raises(TypeError, match="sample_weights must be a tensor, got NoneType"):
-        ModuleFit(
-            Module().eval(), (graph.x, graph.adjacency), nodes, graph.y[nodes], sample_weights=None, weight_decay=1e-3
-        )
 
 
 def test_a_few_bytes_of_a_pickle_do_not_take_gigabytes(tmp_path):
@@ -85,14 +75,3 @@ def test_probabilities_may_be_rounded_up():
     assert ece([0, 1], p) == ece([0, 1], p.clamp(max=1))
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got values from 0.25 to 1.00001"):
         ece([0, 1], torch.tensor([0.25, 1.00001]))
-
-
-def test_a_gpu_that_is_not_there_is_told(monkeypatch):
-    from calirare._util import device
-
-    class Build:
-        n_devices, reason = 0, "no NVIDIA driver is installed"
-
-    monkeypatch.setattr(device, "build_info", Build)
-    with pytest.raises(calirare.InputError, match="device cuda: no NVIDIA driver is installed"):
-        rare_task().to("cuda")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from calirare.run.settings import RANGES
 from tests.helpers.command import QUICK, assert_refused, call
 
 
@@ -54,18 +53,6 @@ def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path):
     assert str(tmp_path) in sentence
     assert "--download" in sentence
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.run.left_out.MAX_EPOCHS", 10)
-    monkeypatch.setattr("calirare.run.left_out.CHECKPOINT_EVERY", 5)
-    monkeypatch.setitem(RANGES, "learning_rate", (0, 1e31))
-    options = ("--preset", "paper", "--set", "learning_rate=1e30", "--folds", "0", "--epochs")
-    for more in (["9"], ["9", "--method", "uncalibrated"], ["auto"]):
-        said = call("train", "--dataset", graph_file, *options, *more, "--out", tmp_path / "run")
-        assert said.code == 2, said.err
-        assert "lower the learning rate" in said.err.splitlines()[-1]
-        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

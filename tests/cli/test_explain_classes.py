@@ -84,18 +84,6 @@ def test_the_top_of_a_class_are_its_likeliest_nodes(run):
     assert all(each["class"] == each["prediction"] == name for each in found)
 
 
-def test_text_fits_a_terminal_and_pictures_are_drawn(run, tmp_path):
-    out = tmp_path / "why.json"
-    drawn = ("--out", out, "--pictures", tmp_path / "seen")
-    said = succeed("explain", "--run", run, "--node", "n3", "n4", *drawn, pictures=True, silent=True)
-    lines = said.out.splitlines()
-    assert max(len(line) for line in lines if not line.startswith("wrote")) <= 80
-    assert "P(rare)" not in said.out
-    assert sum(line.startswith("log-odds of P(") for line in lines) == 2
-    assert len(json.loads(out.read_text())["explanations"]) == 2
-    assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["explain_n3.png", "explain_n4.png"]
-
-
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

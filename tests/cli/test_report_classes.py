@@ -96,17 +96,6 @@ def test_the_nodes_that_differ_are_told_the_furthest_apart_first(place):
     assert ("recalibrated on", "no fresh labels", "400 labels of shifted") in found["measures"]
 
 
-def test_labels_that_only_the_other_run_has_and_nodes_of_one_alone(place):
-    here, there = (calirare.load(place / name) for name in ("one", "two"))
-    metrics = json.loads((place / "one" / "metrics.json").read_text())
-    table = here.to_frame()
-    found = against(here, metrics, table.assign(y="")[::-1].iloc[:400], there)
-    assert (found["same_nodes"], found["counts"]["both"]) == (False, 400)
-    labelled = [row["label"] for row in found["changed"] if row["label"] != "unknown"]
-    assert labelled
-    assert all(label.endswith(" (there)") for label in labelled)
-
-
 @pytest.mark.parametrize(
     ("there", "same", "words"),
     [

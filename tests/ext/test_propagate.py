@@ -9,31 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from calirare_ext import Csr, propagate, reference
+from calirare_ext import Csr, neighbour_means, propagate, reference
 from calirare_ext._backend import _C
 from calirare_ext.propagate import compiled
-from tests.helpers.compare import exact_csr, propagate_matches
+from tests.helpers.compare import exact_csr, neighbour_means_match, propagate_matches
 from tests.helpers.problems import MATRICES, WIDTHS, far_apart, matrix, normal, random_matrix
 from tests.helpers.tolerance import assert_identical
 
 SQUARE_X = torch.ones(3, 2)
 
 
+PRODUCTS = {propagate: propagate_matches, neighbour_means: neighbour_means_match}
+of_both = pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.__name__)
+
+
+@of_both
 @pytest.mark.parametrize("name", MATRICES)
-def test_every_matrix_at_every_width(name, dtype, device):
-    a = matrix(name, dtype, device)
+def test_every_matrix_at_every_width(product, name, dtype, device):
+    a, matches = matrix(name, dtype, device), PRODUCTS[product]
     for width in WIDTHS:
         x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
-        y = propagate(a, x)
+        y = product(a, x)
         assert (y.shape, y.dtype, y.device) == ((a.n_rows, width), dtype, x.device)
-        propagate_matches(y, a, x)
-
-
-@pytest.mark.parametrize("name", MATRICES)
-def test_reference_matches_too(name, dtype, device):
-    a = matrix(name, dtype, device)
-    x = normal(a.n_cols, 9, seed=1).to(dtype).to(device)
-    propagate_matches(reference.propagate(a, x), a, x)
+        matches(y, a, x)
+    matches(getattr(reference, product.__name__)(a, x).to(dtype), a, x)
 
 
 @pytest.mark.slow
@@ -58,13 +57,14 @@ def test_random_problems(n_rows, n_cols, nnz, width, seed):
     propagate_matches(propagate(a.to(torch.float32), x.float()), a.to(torch.float32), x.float())
 
 
-def test_rows_further_apart_than_2_to_the_31_elements(device):
+@of_both
+def test_rows_further_apart_than_2_to_the_31_elements(product, device):
     """Row r of x starts at r * 2^20 elements, beyond what 32 bits can address; 215 columns use every tile width."""
     n, width = 2050, 215
     x = far_apart(n, width, 2**20, torch.float32, device)
     x[n - 1] = torch.arange(width, device=device)
-    a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([n - 1, 0]), torch.tensor([2.0, 1.0]), (2, n)).to(device)
-    assert propagate(a, x).tolist() == [[2.0 * c for c in range(width)], [0.0] * width]
+    a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([n - 1, 0]), torch.ones(2), (2, n)).to(device)
+    assert product(a, x).tolist() == [[float(c) for c in range(width)], [0.0] * width]
 
 
 def test_output_further_apart_than_2_to_the_31_elements(device):
@@ -100,10 +100,11 @@ def test_refuses_to_write(out, grad, error, message):
         propagate(GOOD, SQUARE_X.clone().requires_grad_() if grad else SQUARE_X, out=out)
 
 
-def test_nan_and_infinity_pass_through(dtype, device):
+@of_both
+def test_nan_and_infinity_pass_through(product, dtype, device):
     a = Csr.from_dense(torch.tensor([[1.0, 0.0], [2.0, 3.0]], dtype=dtype)).to(device)
     x = torch.tensor([[1.0, float("inf")], [float("nan"), 1.0]], dtype=dtype, device=device)
-    y = propagate(a, x).cpu()
+    y = product(a, x).cpu()
     assert y[0].tolist() == [1.0, float("inf")], "no entry there, so the NaN of row 1 is not read"
     assert bool(y[1, 0].isnan())
     assert y[1, 1] == float("inf")

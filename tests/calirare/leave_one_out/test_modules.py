@@ -258,6 +258,7 @@ def test_labels_of_a_module_are_checked(ring: Graph) -> None:
         ((nodes, targets.float(), weights, 0.1), TypeError, "targets must be int64"),
         ((nodes, targets + 1, weights, 0.1), ValueError, "with k > 2 classes"),
         ((nodes, targets, weights[:1], 0.1), ValueError, r"sample_weights must have shape \[6\]"),
+        ((nodes, targets, None, 0.1), TypeError, "sample_weights must be a tensor, got NoneType"),
         ((nodes, targets, -weights, 0.1), ValueError, "sample_weights must be finite and >= 0, got -1.0 at place 0"),
         ((nodes, targets, weights, float("nan")), ValueError, "weight_decay must be finite and >= 0, got nan"),
     ):
