@@ -15,7 +15,7 @@ import calirare
 from calirare import load
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.run import Labels, Settings, read_yaml, update
+from calirare.run import Labels, Settings, Updated, read_yaml, update
 from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
@@ -160,15 +160,32 @@ def test_a_random_sample_calibrates_where_validation_labels_do(updated, base: Pa
     assert "drawn at random" not in said.err
 
 
-def test_a_run_of_a_gpu_is_trained_again_where_there_is_none(base):
+@pytest.fixture(scope="module")
+def of_a_gpu(base: Path) -> Updated:
+    """An update of a run that was trained on a GPU, with one new label."""
     saved = load(base)
     elsewhere = dataclasses.replace(saved.scorer, settings=saved.settings.but("test", device="cuda:7"))
     made = dataclasses.replace(saved, scorer=elsewhere)
     graph = open_task()
     one = graph.unlabelled[:1]
-    updated = update(made, made.graph(graph), Labels(one, torch.ones(1, dtype=torch.int64), torch.full((1,), -1)))
-    assert "the run was trained on cuda:7, which cannot be used here: trained again on the CPU" in updated.outcome.notes
-    assert updated.outcome.settings.device == "cpu"
+    return update(made, made.graph(graph), Labels(one, torch.ones(1, dtype=torch.int64), torch.full((1,), -1)))
+
+
+def test_a_run_of_a_gpu_is_trained_again_where_there_is_none(of_a_gpu):
+    said = "the run was trained on cuda:7, which cannot be used here: trained again on the CPU"
+    assert said in of_a_gpu.outcome.notes
+    assert of_a_gpu.outcome.settings.device == "cpu"
+
+
+def test_a_larger_loss_of_the_test_nodes_comes_first(of_a_gpu):
+    flipped = dataclasses.replace(of_a_gpu.after, p=1 - of_a_gpu.before.p)
+    worse = dataclasses.replace(of_a_gpu, after=flipped)
+    better = dataclasses.replace(of_a_gpu, before=flipped, after=of_a_gpu.before)
+    was, now = (worse.measures[side]["log_loss"] for side in ("before", "after"))
+    assert worse.summary(200).startswith(f"worse: log loss {now:.4f} on 40 test nodes, before {was:.4f}. ")
+    assert next(iter(worse.to_mapping().items())) == ("warning", worse.warning)
+    assert next(iter(better.to_mapping().items())) == ("warning", "")
+    assert not better.summary().startswith("worse")
 
 
 @pytest.mark.slow

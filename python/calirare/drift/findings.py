@@ -46,6 +46,7 @@ HUB = Limits(0.3, math.inf)
 SCORES = Limits(DISTANCE.distrust, math.inf)  # most of it is among nodes that nobody would look at
 CORRELATION = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
+STEADY = 0.05  # distance of P(rare) from the run's up to which columns that moved are at most "caution"
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,24 @@ class Drift:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The worst of the findings: "ok", "caution" or "do not trust"."""
+        """The worst of the findings: "ok", "caution" or "do not trust"; at most "caution" of `columns_only`."""
+        return "caution" if self.columns_only else self._worst
+
+    @property
+    def _worst(self) -> Verdict:
         return max((finding.verdict for finding in self.findings), key=VERDICTS.index, default="ok")
+
+    @cached_property
+    def columns_only(self) -> bool:
+        """Whether columns alone are not to be trusted and P(rare) is as before: no detector weighs them much."""
+        worst = [finding for finding in self.findings if finding.verdict == VERDICTS[-1]]
+        scores = [finding for finding in self.findings if finding.part == "P(rare)"]
+        return (
+            bool(worst and scores)
+            and all(finding.part == "column" for finding in worst)
+            and all(finding.verdict == "ok" for finding in scores)
+            and all(f.current <= max(f.critical, STEADY) for f in scores if f.what == "distance")
+        )
 
     @property
     def found(self) -> tuple[Finding, ...]:
@@ -153,8 +170,9 @@ class Drift:
                 f"ok{few}: {columns}, {edges}{more} are as in the run's graph, or differ by no more than chance or "
                 "little"
             )
-        worst = [finding for finding in self.found if finding.verdict == self.verdict]
-        return f"{self.verdict}: {', '.join(filter(None, [self.cause, _listed(worst)]))}"
+        worst = [finding for finding in self.found if finding.verdict == self._worst]
+        but = "; but P(rare) is distributed as in the run's graph" if self.columns_only else ""
+        return f"{self.verdict}: {', '.join(filter(None, [self.cause, _listed(worst)]))}{but}"
 
     @property
     def cause(self) -> str:

@@ -281,12 +281,10 @@ def least_sure(queue: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, st
 
 def doubt_sentence(audit: Audit) -> str:
     """Returns how many labels are probably wrong, and how many are expected to be."""
-    flagged, every = int(audit.flagged.sum()), np.ones(len(audit.given), dtype=bool)
-    mean, low, high = audit.noise.count(every)
+    flagged = int(audit.flagged.sum())
     return (
-        f"Of {amount(len(every), 'label')} {flagged:,} {'is' if flagged == 1 else 'are'} probably wrong, judged by "
-        "models that have not seen them; expect "
-        f"{mean:.1f} wrong labels in all (90 %: {low} to {high})."
+        f"Of {amount(len(audit.given), 'label')} {flagged:,} {'is' if flagged == 1 else 'are'} probably wrong, judged "
+        f"by models that have not seen them; {audit.in_all}."
     )
 
 

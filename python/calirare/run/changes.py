@@ -184,6 +184,17 @@ class Updated:
                 out[name] |= rates | {"auprc": float(auprc(y, p[:, 1]))}
         return out
 
+    @property
+    def warning(self) -> str:
+        """That the log loss of the test nodes is larger than before, and what to do; empty where it is not."""
+        if self.measures is None or not self.measures["after"]["log_loss"] > self.measures["before"]["log_loss"]:
+            return ""
+        was, now = (self.measures[side]["log_loss"] for side in ("before", "after"))
+        return (
+            f"worse: log loss {now:.4f} on {self.measures['after']['nodes']:,.0f} test nodes, before {was:.4f}. Keep "
+            "the old run, or fit only its calibrators again (calirare recalibrate)"
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """Returns the scored nodes that moved most and all whose alert or predicted class changed.
 
@@ -235,9 +246,9 @@ class Updated:
         return out
 
     def to_mapping(self) -> dict[str, Any]:
-        """Returns everything but the run as JSON holds it."""
+        """Returns everything but the run as JSON holds it, the warning first."""
         scored = self.after.graph.scored_nodes.cpu()
-        moved, facts = self.moved[scored].abs(), dict[str, Any]()
+        moved, facts = self.moved[scored].abs(), dict[str, Any](warning=self.warning)
         sides = {"before": self.before, "after": self.after}
         was, now = (side.decided[scored] for side in sides.values())
         if self.many:
@@ -270,6 +281,7 @@ class Updated:
         kinds = ", ".join(f"{number:,} {quoted(name)}" for name, number in facts["labels"].items() if number)
         m, labels = facts["trained_on"], "label" if sum(facts["labels"].values()) == 1 else "labels"
         sentences = [
+            *filter(None, [self.warning]),
             f"{kinds} {labels}; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
             "run was kept but its settings",
             *self._sentences(facts),

@@ -103,6 +103,19 @@ def test_edges_are_no_cause_where_they_are_as_many(months, outcome):
     assert drift.cause == drift.to_mapping()["cause"] == ""
 
 
+def test_columns_that_do_not_move_scores_are_at_most_caution(months, outcome):
+    change, _ = months.DRIFTS["another currency"]
+    month, scorer = months.month(500), calirare.run.Scorer.of(outcome)
+    p = scorer.probabilities(scorer.prepared(month.graph())).rare
+    compared = lambda p: scorer.reference.compare(change(month).graph(), scorer.features, p)  # noqa: E731
+    drift = compared(p)
+    assert drift.verdict == "caution"
+    assert drift.found[0].verdict == "do not trust"
+    assert drift.sentence.startswith("caution: ")
+    assert drift.sentence.endswith("; but P(rare) is distributed as in the run's graph")
+    assert compared(p.clamp(min=0.3)).verdict == "do not trust"
+
+
 def test_three_times_as_much_fraud_shows_in_mean_p(months, outcome):
     drift = drift_of(outcome, months.tripled(500).graph())
     assert "mean P(rare)" in {finding.name for finding in drift.found}

@@ -11,6 +11,12 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 DRAWS = 10  # numbers of wrong labels from each world of the coarsened posterior
 SMALLEST = 1e-12
+VAGUE = (3, 5)  # an interval that ends above 3 times the expected number plus 5 tells nothing
+
+
+def is_vague(expected: float, high: int) -> bool:
+    """Returns whether an interval of a number of wrong labels is too wide to be an answer, see `VAGUE`."""
+    return high > VAGUE[0] * expected + VAGUE[1]
 
 
 @dataclass(frozen=True, eq=False)

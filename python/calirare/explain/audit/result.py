@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from calirare._util.amounts import amount
 from calirare._util.arrays import brief
 from calirare._util.errors import cut, without_middle
-from calirare.explain.audit.posterior import Posterior
+from calirare.explain.audit.posterior import Posterior, is_vague
 from calirare.explain.audit.reasons import Company
 
 SHOWN = 10  # labels in the summary
 WIDTH = 80
 COLUMNS = ("node", "given", "p_given", "p_wrong", "flag", "expected_wrong", "other", "reason")
 WARNING = "the audit cannot distinguish a wrong label from a correctly labelled node that looks exactly like {} class"
+CANNOT_TELL = "the data cannot tell how many labels are wrong"
 MOST_CLASSES = 12  # rows of the table by class
 
 
@@ -94,7 +95,7 @@ class Audit:
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns how many labels are probably wrong, by class, and the first ones, as text of some width."""
-        flags, every = self.flagged, np.ones(len(self.given), dtype=bool)
+        flags = self.flagged
         lines = [
             f"of {amount(len(flags), 'label')} {amount(int(flags.sum()), 'is', 'are')} probably wrong "
             f"(P(wrong) of at least {self.at_least:g})"
@@ -105,13 +106,19 @@ class Audit:
             lines.append(
                 f"  expect {mean:.1f} of these to be wrong (90 %: {low} to {high}), and {false:.1f} to be right"
             )
-        mean, low, high = self.noise.count(every)
-        lines.append(f"  expect {mean:.1f} wrong labels in all (90 %: {low} to {high}); none: {self.noise.clean:.0%}")
+        lines.append(f"  {self.in_all}; none: {self.noise.clean:.0%}")
         lines += ["", *self._by_class(width), "", *self._first(width), ""]
         warning = WARNING.format("the other" if len(self.class_names) == 2 else "another")
         for words in (self.evidence, f"note: {warning}"):
             lines += textwrap.wrap(words, width)
         return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    @property
+    def in_all(self) -> str:
+        """How many labels are wrong, with an interval, or that the data cannot tell."""
+        mean, low, high = self.noise.count(np.ones(len(self.given), dtype=bool))
+        number = CANNOT_TELL if is_vague(mean, high) else f"expect {mean:.1f} wrong labels in all"
+        return f"{number} (90 %: {low:,} to {high:,})"
 
     def _by_class(self, width: int) -> list[str]:
         room = max(width - 60, 8)
@@ -123,7 +130,8 @@ class Audit:
             mine = self.given == c
             mean, low, high = self.noise.count(mine)
             name, flagged = cut(self.class_names[c], room), int((mine & self.flagged).sum())
-            expected, rival = f"{mean:.1f} ({low} to {high})", self.counted[c].sum() - self.counted[c, c]
+            expected = "not known" if is_vague(mean, high) else f"{mean:.1f} ({low} to {high})"
+            rival = self.counted[c].sum() - self.counted[c, c]
             lines.append(f"{name:<{room}} {int(mine.sum()):>8,} {flagged:>8,} {expected:>15} {rival:>21.1f}")
         left = len(doubtful) - len(shown)
         return lines + [f"and {amount(left, 'class', 'classes')} with fewer"] * (left > 0)

@@ -11,6 +11,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.explain.audit import audit_labels
+from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import Company, company_of
 from calirare.models import MlpTraining, TreesTraining, class_weights, fold_network, mixture_of
 from tests.helpers.tasks import rare_task
@@ -81,6 +82,21 @@ def test_the_summary_says_what_the_table_says(audit):
     first = audit.to_frame().iloc[0]
     assert re.search(rf"^{first.node} +{first.given} +{first.p_given:.3f} +{first.p_wrong:.3f} +", text, re.MULTILINE)
     assert "confident learning" in text
+
+
+@pytest.mark.parametrize(("high", "known"), [(9, True), (12, False)])
+def test_an_interval_too_wide_to_be_an_answer_is_none(audit, high, known):
+    class Wide(Posterior):
+        def count(self, among, level=0.9):
+            return 2.0, 0, high
+
+    worlds = {field.name: getattr(audit.noise, field.name) for field in dataclasses.fields(Posterior)}
+    wide = dataclasses.replace(audit, noise=Wide(**worlds))
+    text = wide.summary(80)
+    assert (f"  expect 2.0 wrong labels in all (90 %: 0 to {high}); none: " in text) == known
+    assert (f"  the data cannot tell how many labels are wrong (90 %: 0 to {high}); none: " in text) != known
+    assert ("not known" in text) != known
+    assert str(wide.to_frame().iloc[0].node) in text, "the most suspicious are listed all the same"
 
 
 def test_neighbours_and_look_alikes_are_counted(parts, graph):
