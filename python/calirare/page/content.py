@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ ALIKE = (
     "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
     "something, another region or another month"
 )
+DATES = 3_650, 18_262  # days since 2000: the years 2010 to 2049
 STYLES = {"calibrated": "trust", "not known": "caution"}  # of the verdict; others are "do"
 
 
@@ -84,6 +86,7 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
         "of_known": of_known(metrics),
         "detection": detection_rows(metrics),
         "probability": probability_table(metrics),
+        "periods": periods(metrics["periods"]),
         "decision": sentence(metrics["decision"]["sentence"]),
         "decision_rows": decision_rows(metrics),
         "first": alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
@@ -250,6 +253,25 @@ def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, 
             "label": "unknown" if row["y"] == -1 else class_words(names[int(row["y"] == 1)]),
         }
         for _, row in first.iterrows()
+    ]
+
+
+def periods(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Returns predicted and observed rare nodes in spans of time; times that look like days since 2000 as dates."""
+    dated = all(DATES[0] <= row["from"] <= row["to"] <= DATES[1] for row in rows)
+
+    def shown(time: float) -> str:
+        return str(datetime.date(2000, 1, 1) + datetime.timedelta(days=int(time))) if dated else f"{time:g}"
+
+    return [
+        (
+            f"{shown(row['from'])} to {shown(row['to'])}",
+            f"{row['nodes']:,} ({row['test']:,} test)",
+            f"{row['predicted']:,.1f}",
+            f"{row['rare']:,}",
+            f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})" if row["rare"] else "none observed",
+        )
+        for row in rows
     ]
 
 

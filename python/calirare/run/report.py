@@ -34,6 +34,7 @@ KNOWN = (
 )
 SOURCES: dict[str, Source] = {"test": "test nodes", "leave-one-out": "out-of-fold predictions"}
 DRAWN = ("share(", "random(")  # names of splits that were drawn from the labels
+PERIODS, FEWEST_OF_PERIOD = 6, 50  # spans of time, and labels in each
 LATER = 0.95  # of the labels that calibrate, than which most test nodes are later
 
 
@@ -136,6 +137,7 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
         "leave_one_out": {name: value for name, value in result.diagnostics.items() if name != "seconds"},
         "quality": {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(quality).items()},
         "spectrum": _spectrum(outcome),
+        "periods": _periods(outcome),
         "decision": _decision(outcome, judged_on, nodes),
         "notes": _notes(outcome, judged_on, quality),
     }
@@ -176,6 +178,32 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         drawn=graph.split.name.startswith(DRAWN),
     )
     return verdict_of(evidence, known)
+
+
+def _periods(outcome: RunResult) -> list[dict[str, Any]]:
+    """Returns predicted over observed rare nodes in spans of time with as many labels each; none without times.
+
+    Labels that trained are predicted by models without them, test nodes by the model of all.
+    """
+    graph, result = outcome.graph, outcome.jackknife
+    assert graph.split is not None
+    assert graph.y is not None
+    if graph.time is None:
+        return []
+    own = torch.isfinite(result.own_loo_logits).all(1)
+    test = graph.split.test[graph.y[graph.split.test] >= 0]
+    nodes = torch.cat([outcome.fit.nodes[own], test])
+    p = p_rare(torch.cat([result.own_loo_logits[own].double(), outcome.logits[test].double()]), outcome.calibrators)
+    rare, order = graph.y[nodes] == 1, torch.argsort(graph.time[nodes], stable=True)
+    rows = list[dict[str, Any]]()
+    for span in order.tensor_split(min(PERIODS, max(len(order) // FEWEST_OF_PERIOD, 1))):
+        found = Evidence.of("test nodes", rare[span].long().numpy(), p[span].detach().numpy())
+        ends = graph.time[nodes[span]]
+        row = {"from": float(ends.min()), "to": float(ends.max()), "test": int((span >= len(nodes) - len(test)).sum())}
+        rows.append(
+            row | {name: getattr(found, name) for name in ("nodes", "rare", "predicted", "ratio", "low", "high")}
+        )
+    return rows
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:

@@ -163,3 +163,7 @@ def test_a_later_period_of_another_base_rate_is_laid_to_time():
     assert (outcome.verdict.answer, outcome.verdict.cause) == ("not calibrated", "time")
     assert outcome.decision.expected is None
     assert "no counts are promised" in outcome.summary()
+    periods = outcome.metrics["periods"]
+    assert sum(row["nodes"] for row in periods) == 2000
+    assert [row["to"] for row in periods] == sorted(row["to"] for row in periods)
+    assert periods[-1]["ratio"] > 2 > periods[0]["ratio"]
