@@ -306,8 +306,8 @@ def verdict_of_classes(source: Source, y: Tensor, p: Tensor, names: Sequence[str
 
 
 def times(ratio: float) -> str:
-    """Returns a ratio with two digits that count: 0.96, 1.2, 13."""
-    return f"{ratio:.2f}" if ratio < 0.995 else f"{ratio:#.2g}" if ratio < 9.95 else f"{ratio:.0f}"
+    """Returns a ratio for a sentence: 0.96, 1.20, 13."""
+    return f"{ratio:.2f}" if ratio < 9.95 else f"{ratio:.0f}"
 
 
 def _wrong(answer: Answer, shown: str, cause: Cause, why: str, evidence: Evidence | None) -> Verdict:

@@ -30,7 +30,7 @@ def test_calibrated_probabilities_are_called_so_with_their_numbers():
     y, p = nodes()
     found = of(y, p)
     assert (found.answer, found.cause, found.why) == ("calibrated", None, "")
-    assert found.sentence == f"calibrated: predicted {p.sum() / y.sum():#.2g} of observed on 4,000 test nodes"
+    assert found.sentence == f"calibrated: predicted {p.sum() / y.sum():.2f} of observed on 4,000 test nodes"
     assert found.counts
     assert found.level == "ok"
 
