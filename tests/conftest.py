@@ -6,10 +6,13 @@ torch is imported by what needs it: the process that hands the tests out to the 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -148,3 +151,10 @@ def rough() -> Iterator[None]:
 
     with rough_runs():
         yield
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Imports a module of benchmarks/ by its name."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    return importlib.import_module

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from calirare.run.deciding import HELD
-
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
+from tests.helpers.pages import results
 
 
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module
-
-
-def test_intervals_by_hand(load: Any) -> None:
-    bench = load("bench_decision_graphs")
+def test_intervals_by_hand(bench: Any) -> None:
+    bench = bench("bench_decision_graphs")
     middle = f"gcn{bench.MIDDLE}"
     rows = {"gcn, a, 0": {"hits": [3, 9], "gcn": [[4, 2, 6], [5, 1, 8]], middle: [[3, 3, 3], [9, 0, 9]]}}
     assert bench.held(rows, "gcn") == {
@@ -32,7 +19,7 @@ def test_intervals_by_hand(load: Any) -> None:
 
 
 def test_the_caveat_of_a_run_says_what_was_measured() -> None:
-    told = json.loads((RESULTS / "decision_graphs.json").read_text(encoding="utf-8"))["results"]["summary"]
+    told = results("decision_graphs")["summary"]
     inside = {model: round(100 * told[model]["inside"]) for model in ("auto", "hops", "gcn")}
     assert HELD[True] == f"{inside['auto']} %"
     low, high = sorted((inside["hops"], inside["gcn"]))

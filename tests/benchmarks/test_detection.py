@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,17 +13,14 @@ import pytest
 import torch
 
 from calirare.datasets import synthetic_rare
-from tests.helpers.pages import is_current
 from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("tasks", "columns", "amlsim", "peers", "networks", "cells", "summary")
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return SimpleNamespace(**{part: importlib.import_module(f"detection.{part}") for part in PARTS})
+def bench(bench: Any) -> Any:
+    return SimpleNamespace(**{part: bench(f"detection.{part}") for part in PARTS})
 
 
 def simulated(bench: Any, n: int = 400) -> Any:
@@ -139,18 +134,3 @@ def test_the_summary_takes_the_later_line_and_names_what_is_lost(bench: Any) -> 
     assert [lost["peer"] for lost in bars["lost"]] == ["boosting"]
     assert bars["probabilities"] == [{"set": "cora", "regime": "shot", "brier": True, "nll": True}]
     assert "GCN, calibrated" not in bars["means"]
-
-
-@pytest.mark.slow
-def test_the_page_is_what_the_file_says() -> None:
-    assert is_current("detection_page"), "run python benchmarks/detection_page.py"
-
-
-def test_the_page_of_other_graphs_is_what_their_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    unseen = importlib.import_module("bench_unseen")
-    found = json.loads((ROOT / "benchmarks" / "results" / "unseen.json").read_text(encoding="utf-8"))
-    told = unseen.PAGE.read_text(encoding="utf-8").split(unseen.BEGIN)[1].split(unseen.END)[0]
-    assert told.strip("\n") == unseen.page(found["results"], found["commit"])
-    lines = [json.loads(line) for line in unseen.cells.path_of(unseen.LINES).read_text(encoding="utf-8").splitlines()]
-    assert json.loads(json.dumps(unseen.compared(lines, "shot"))) == found["results"]["shot"]

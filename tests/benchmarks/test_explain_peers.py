@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import json
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 import calirare
@@ -18,15 +12,8 @@ from calirare.explain import difference
 from calirare.graph import Graph
 from tests.helpers.tasks import rare_task
 
-ROOT = Path(__file__).resolve().parents[2]
 # Sums of at most a few hundred numbers.
 FLOAT32, FLOAT64 = (300 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return SimpleNamespace(**{part: importlib.import_module(f"explaining.{part}") for part in ("judge", "planted")})
 
 
 def without(graph: Graph, edges: torch.Tensor) -> Graph:
@@ -42,7 +29,7 @@ def without(graph: Graph, edges: torch.Tensor) -> Graph:
 def test_the_judge_says_what_the_run_says_of_the_graph_without_these_edges(bench):
     graph = rare_task()
     outcome = calirare.train(graph, model="gcn", seed=0)
-    taken, judge = outcome.mapped, bench.judge.Judge(outcome)
+    taken, judge = outcome.mapped, bench("explaining.judge").Judge(outcome)
     field = judge.field(node := 20)
     kept = torch.from_numpy(np.random.default_rng(0).random((4, len(field.ends))) < 0.6)
     kept[0] = True
@@ -55,12 +42,3 @@ def test_the_judge_says_what_the_run_says_of_the_graph_without_these_edges(bench
     ours = difference(model.without_edges(node, field.edges)) - difference(model.logits(torch.tensor([node])))
     judged = judge.log_odds(field, single) - judge.log_odds(field, kept[:1])
     assert (judged - ours).abs().max() <= FLOAT64 * (1 + truth.abs().max())
-
-
-def test_the_page_says_what_was_measured(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    page = importlib.import_module("explain_page")
-    found = json.loads((ROOT / "benchmarks" / "results" / "explain_peers.json").read_text(encoding="utf-8"))["results"]
-    told = page.PAGE.read_text(encoding="utf-8").partition(page.PEERS_BEGIN)[2].partition(page.PEERS_END)[0]
-    assert told == page.peers_page(found)
-    assert all(graph["logits_apart"] <= 1e-5 for graph in found.values())

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import record_pairs  # noqa: E402
-
-from tests.helpers.pages import is_current  # noqa: E402
-
-
-@pytest.mark.slow
-def test_the_page_is_what_the_files_say() -> None:
-    assert is_current("bench_record"), "run python benchmarks/bench_record.py --page"
 
 
 def _row(track: str, name: str, seed: int, value: float, split: int) -> dict:
@@ -26,7 +13,7 @@ def _row(track: str, name: str, seed: int, value: float, split: int) -> dict:
     return cell | {"draw": {"split": split, "start": seed}} | measures
 
 
-def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure() -> None:
+def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure(bench: Any) -> None:
     rows = list[dict]()
     for seed in range(3):
         rows += [_row("frozen", "neighbours", seed, 0.5 + 0.01 * seed, seed)]
@@ -34,7 +21,7 @@ def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure() -> None:
         rows += [_row("peers", "gats", seed, 0.7 + 0.03 * seed, seed)]
         rows += [_row("frozen", "matrix", seed, 0.1, seed)]  # neither ours nor a rival
     rows += [_row("peers", "cagcn", 0, 0.0, 0)]  # one draw of three: not compared
-    found = record_pairs.pairs(rows)
+    found = bench("record_pairs").pairs(rows)
     by = {pair["measure"]: pair for pair in found}
     assert set(by) == {"nll", "brier", "ece"}
     assert {pair["track"] for pair in found} == {"A"}

@@ -45,10 +45,9 @@ def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
     assert "model.safetensors is damaged or was" in sentence
 
 
-@pytest.mark.parametrize("found", ["calirare run 99"])
 @pytest.mark.parametrize("command", [("audit",), ("predict", "--graph", "g.npz")], ids=["audit", "predict"])
-def test_a_run_of_another_version_says_how_to_train_it_again(command, found, quick_run):
-    path = quick_run / "model.safetensors"
+def test_a_run_of_another_version_says_how_to_train_it_again(command, quick_run):
+    found, path = "calirare run 99", quick_run / "model.safetensors"
     save_file(load_file(path), path, {"calirare": json.dumps({"format": found})})
     sentence = assert_refused(call(*command, "--run", quick_run))
     assert f"it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it again" in sentence

@@ -103,9 +103,8 @@ def test_a_sharpness_that_is_wrong_is_mended_by_a_map_of_the_same_kind(run):
         assert 0.5 < each.scale_ / good[target].scale_ < 2
 
 
-@pytest.mark.parametrize("how", [("--method", "ts", "--split", "random")])
-def test_other_maps_stay_of_their_kind(how, own, tmp_path):
-    labelled = file_of(own, tmp_path, "own")
+def test_other_maps_stay_of_their_kind(own, tmp_path):
+    labelled, how = file_of(own, tmp_path, "own"), ("--method", "ts", "--split", "random")
     succeed("train", "--dataset", labelled, *FAST, *how, "--label-rate", 20, "--out", tmp_path / "run")
     fresh = file_of(blocks(600, SHARES, seed=3, labelled=200), tmp_path, "fresh")
     succeed("recalibrate", "--run", tmp_path / "run", "--graph", fresh, "--out", tmp_path / "new")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def committed(name: str) -> dict[str, Any]:
+    """Returns what benchmarks/results/<name>.json holds."""
+    return json.loads((BENCHMARKS / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def results(name: str) -> Any:
+    """Returns the measured part of that."""
+    return committed(name)["results"]
 
 
 def is_current(name: str) -> bool:

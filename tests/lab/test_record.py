@@ -137,7 +137,7 @@ def test_the_debiased_error_takes_off_what_redrawn_accuracies_add() -> None:
     drawn = rng.normal(accuracy, np.sqrt(accuracy * (1 - accuracy) / np.maximum(number, 1)), (40_000, 15))
     mean = (np.abs(drawn - confidence) @ (number / number.sum())).mean()
     found = debiased_ece(torch.from_numpy(labels), torch.from_numpy(p), 15)
-    assert found == pytest.approx(2 * ece(labels, p, 15) - mean, abs=2e-3)
+    assert found == pytest.approx(2 * ece(labels, p, 15, of="confidence") - mean, abs=2e-3)
 
 
 def test_cells_that_are_there_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +196,8 @@ def test_the_largest_component_keeps_its_edges_features_and_labels() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", [GcnTraining(epochs=30)])
-def test_a_stopped_network_is_that_of_its_epoch(network: networks.Network) -> None:
-    graph = _graph(GATS_PROTOCOL)
+def test_a_stopped_network_is_that_of_its_epoch() -> None:
+    network, graph = GcnTraining(epochs=30), _graph(GATS_PROTOCOL)
     assert graph.split is not None
     stopped, epoch = networks.fit_stopped(network, graph)
     assert 1 <= epoch <= 30

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 
 from calirare_lab.studies.uncertainty import MAPS, PLAIN, judge, one_seed
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.pages import committed
 
 
 def test_judgement_by_hand() -> None:
@@ -34,10 +30,10 @@ def test_every_definition_is_judged_for_all_and_for_the_rare() -> None:
 
 
 def test_the_committed_study_names_its_winner() -> None:
-    results = json.loads((ROOT / "benchmarks" / "results" / "jackknife_uncertainty.json").read_text())
+    found = committed("jackknife_uncertainty")
     worst = {
-        name: min(found["definitions"][name]["correlation, all"]["mean"] for found in results["regimes"].values())
+        name: min(regime["definitions"][name]["correlation, all"]["mean"] for regime in found["regimes"].values())
         for name in (*PLAIN, *MAPS)
     }
-    assert results["winner"] == max(worst, key=worst.__getitem__)
-    assert len(results["seeds"]) >= 10
+    assert found["winner"] == max(worst, key=worst.__getitem__)
+    assert len(found["seeds"]) >= 10

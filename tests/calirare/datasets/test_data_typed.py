@@ -17,6 +17,7 @@ from calirare.graph import Column, Graph, normalize_features
 from calirare.graph.matching import features_by_name
 from calirare.graph.tables import Table
 from calirare.graph.tables.node_cells import NodeCells, written_numbers
+from tests.helpers.tables import texts
 
 NODES = """id,amount,city,joined,vip,region,label
 a,1.5,Bern,2024-01-01,True,1,0
@@ -29,12 +30,7 @@ EDGES = "source,target\na,b\nb,c\nc,d\n"
 
 @pytest.fixture
 def write(tmp_path):
-    def save(nodes=NODES, edges=EDGES) -> Path:
-        (tmp_path / "nodes.csv").write_text(nodes)
-        (tmp_path / "edges.csv").write_text(edges)
-        return tmp_path / "edges.csv"
-
-    return save
+    return lambda nodes=NODES, edges=EDGES: texts(tmp_path, nodes, edges)
 
 
 def read(path: Path, **options) -> Graph:

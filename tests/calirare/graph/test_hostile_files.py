@@ -15,6 +15,7 @@ from calirare import InputError
 from calirare._util import array_files
 from calirare._util.errors import LONGEST
 from calirare.graph import Graph
+from tests.helpers.tables import texts
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -174,31 +175,25 @@ def test_a_folder_in_another_byte_order_is_refused(folder):
         Graph.read(folder)
 
 
-def tables(folder: Path, nodes: str, edges: str = "source,target\n0,1\n1,0\n") -> Path:
-    (folder / "nodes.csv").write_text(nodes)
-    (folder / "edges.csv").write_text(edges)
-    return folder / "edges.csv"
-
-
 def test_labels_that_floats_cannot_tell_apart_are_refused(tmp_path):
     with pytest.raises(InputError, match="labels must be names or whole numbers"):
-        Graph.from_edges(tables(tmp_path, f"x,y\n1,{2**53}\n2,{2**53 + 1}\n"), None)
-    graph = Graph.from_edges(tables(tmp_path, f"x,y\n1,{2**53 - 1}\n2,{2**53 - 2}\n"), None)
+        Graph.from_edges(texts(tmp_path, f"x,y\n1,{2**53}\n2,{2**53 + 1}\n"), None)
+    graph = Graph.from_edges(texts(tmp_path, f"x,y\n1,{2**53 - 1}\n2,{2**53 - 2}\n"), None)
     assert graph.class_names == (str(2**53 - 2), str(2**53 - 1))
 
 
 @pytest.mark.parametrize("nodes", ["x,y\n1,0\n2,1\n", "node,x,y\na,1,0\nb,2,1\n"])
 def test_an_edge_table_of_a_header_alone_is_a_graph_without_edges(tmp_path, nodes):
-    graph = Graph.from_edges(tables(tmp_path, nodes, "source,target\n"), None)
+    graph = Graph.from_edges(texts(tmp_path, nodes, "source,target\n"), None)
     assert graph.n_edges == 0
     assert "edges: the table has no rows: no node has a neighbour" in graph.notes
-    typed = Graph.from_edges(tables(tmp_path, nodes, "source,target,kind\n"), None, relation="kind")
+    typed = Graph.from_edges(texts(tmp_path, nodes, "source,target,kind\n"), None, relation="kind")
     assert typed.n_edges == 0
     assert typed.relations == ()
 
 
 def test_a_damaged_gzip_is_one_sentence(tmp_path):
-    tables(tmp_path, "x,y\n1,0\n2,1\n")
+    texts(tmp_path, "x,y\n1,0\n2,1\n")
     packed = bytearray(gzip.compress(b"source,target\n" + b"".join(b"%d,%d\n" % (i, i + 1) for i in range(5000))))
     for place in range(12, len(packed), 997):
         damaged = packed.copy()

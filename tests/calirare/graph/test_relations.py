@@ -1,7 +1,5 @@
 """Typed, directed and timed edges of a table: worked examples, storing, and what is refused."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
@@ -10,6 +8,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.graph import Graph, Relation, fingerprint
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
+from tests.helpers.tables import texts
 from tests.helpers.tolerance import assert_identical
 
 NODES = "id,f\na,1\nb,2\nc,3\n"
@@ -18,12 +17,7 @@ EDGES = "source,target,kind,amount,when\na,b,pay,2,1\nb,c,pay,3,5\na,b,call,4,2\
 
 @pytest.fixture
 def write(tmp_path):
-    def save(edges=EDGES) -> Path:
-        (tmp_path / "nodes.csv").write_text(NODES)
-        (tmp_path / "edges.csv").write_text(edges)
-        return tmp_path / "edges.csv"
-
-    return save
+    return lambda edges=EDGES: texts(tmp_path, NODES, edges)
 
 
 def read(path, **options) -> Graph:

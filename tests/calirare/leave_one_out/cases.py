@@ -21,6 +21,12 @@ from tests.helpers.graphs import random_graph
 from tests.helpers.problems import Network, network
 
 
+def close(actual: Tensor, expected: Tensor, share: float = 1e-9) -> bool:
+    """Returns whether two tensors differ by at most a share of the largest entry."""
+    assert actual.shape == expected.shape
+    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
+
+
 def dense_jacobian(tape: GcnTape) -> Tensor:
     """d (z_c - z_0)(i) / d theta [m, k - 1, p], by reverse mode through dense matrices."""
 

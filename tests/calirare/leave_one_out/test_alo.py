@@ -10,6 +10,7 @@ from calirare_ext.reference import ggn
 from tests.calirare.leave_one_out.cases import (
     SOME,
     agreement,
+    close,
     dense_jacobian,
     linearised_network,
     retrained,
@@ -21,17 +22,13 @@ SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 CLOSE = 1e-10  # of the largest entry: float64 sums of at most a few thousand terms, two systems solved
 
 
-def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
-    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
-
-
 @pytest.mark.parametrize("name", SHALLOW)
 def test_gram_is_the_product_of_the_jacobians(name: str) -> None:
     problem = linearised_network(name)
     tape = problem.tape
     jacobian = dense_jacobian(tape)
     expected = torch.einsum("vap,ibp->vaib", jacobian, jacobian)
-    assert close(gram(tape, problem.field), expected)
+    assert close(gram(tape, problem.field), expected, CLOSE)
 
 
 def test_gram_refuses_three_layers() -> None:
@@ -58,7 +55,7 @@ def test_curvature_is_the_references_ggn(name: str) -> None:
     jacobian = dense_jacobian(problem.tape)
     curvature, _ = problem.tape.loss_terms
     ours = torch.einsum("iap,iab,ibq->pq", jacobian, curvature, jacobian)
-    assert close(ours, ggn(problem.field, problem.layers, problem.sample_weights))
+    assert close(ours, ggn(problem.field, problem.layers, problem.sample_weights), CLOSE)
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))

@@ -10,14 +10,10 @@ from calirare.curvature.exact_hessian import residual_factors
 from calirare.leave_one_out import Influence, Newton
 from calirare_ext import Csr, ReceptiveField, hessian_product, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
-from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network, run, trained
+from tests.calirare.leave_one_out.cases import close, dense_jacobian, linearised_network, run, trained
 from tests.helpers.problems import NETWORKS, normal, with_spectrum
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
-
-
-def close(actual: Tensor, expected: Tensor, share: float) -> bool:
-    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
 
 
 def exact(problem) -> Tensor:

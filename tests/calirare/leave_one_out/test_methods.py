@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.graph import propagation
@@ -24,14 +23,8 @@ from calirare.leave_one_out.alo import grouped, quantile_error
 from calirare.leave_one_out.retrain import retrain
 from calirare.models import GCN, fit_of
 from calirare_ext import ReceptiveField
-from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network, retrained_logits, trained
+from tests.calirare.leave_one_out.cases import close, dense_jacobian, linearised_network, retrained_logits, trained
 from tests.helpers.tolerance import assert_alike
-
-CLOSE = 1e-9
-
-
-def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
-    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes", "one layer"])

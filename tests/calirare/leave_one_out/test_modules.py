@@ -24,7 +24,7 @@ from calirare.leave_one_out import (
     quality,
 )
 from calirare.models import GcnFit, GcnTraining, ModuleFit, fit_of
-from tests.calirare.leave_one_out.cases import trained
+from tests.calirare.leave_one_out.cases import close, trained
 
 WHERE = torch.tensor([0, 5, 149])
 
@@ -53,11 +53,6 @@ def both(n_classes: int, n_layers: int) -> tuple[GcnFit, Graph, ModuleFit]:
     module = Convolutions(fit.model).eval()
     arguments = (kept.a_hat.to_dense(), inputs)
     return fit, graph, ModuleFit(module, arguments, fit.nodes, fit.targets, fit.sample_weights, fit.weight_decay)
-
-
-def close(actual: Tensor, expected: Tensor, share: float = 1e-7) -> bool:
-    assert actual.shape == expected.shape
-    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
 
 
 SETTINGS = {

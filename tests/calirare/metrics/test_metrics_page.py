@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 
-import pytest
-
 from calirare import metrics
-from tests.helpers.pages import is_current
+from tests.helpers.pages import results
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.slow
-def test_the_page_is_what_example_and_file_say():
-    assert is_current("metrics_page"), "run python benchmarks/metrics_page.py"
-
-
 def test_the_bars_are_met_by_the_committed_times():
-    found = json.loads((ROOT / "benchmarks" / "results" / "metrics.json").read_text(encoding="utf-8"))["results"]
+    found = results("metrics")
     assert (found["rows"], found["classes"]) == (1_000_000, 10)
     rivals = set()
     for case in found["cases"]:

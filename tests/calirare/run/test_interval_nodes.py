@@ -69,14 +69,13 @@ def test_alerts_beyond_the_most_have_none_but_the_likeliest_do(outcome, graph, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["hops"])
-def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, monkeypatch):
+def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, monkeypatch):
     monkeypatch.setattr(columns, "IN_MEMORY", 0)
     monkeypatch.setattr(columns, "BLOCK", 64)
     monkeypatch.setattr(propagation_module, "LARGE", 1)
     with rough_runs():
-        some = calirare.train(dataclasses.replace(graph), model=model, **QUICK)
-        every = calirare.train(dataclasses.replace(graph), model=model, interval_nodes="all", **QUICK)
+        some = calirare.train(dataclasses.replace(graph), model="hops", **QUICK)
+        every = calirare.train(dataclasses.replace(graph), model="hops", interval_nodes="all", **QUICK)
     assert some.jackknife.ends_of is not None
     assert every.jackknife.ends_of is None
     assert bool(every.jackknife.lower.isfinite().all())

@@ -5,26 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from calirare_lab.multilabel.study import SLACK, TELLING, Cell, verdicts
-from tests.helpers.pages import is_current
+from tests.helpers.pages import results
 
 ROOT = Path(__file__).resolve().parents[3]
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def results(name: str) -> dict:
-    return json.loads((RESULTS / f"multilabel_{name}.json").read_text(encoding="utf-8"))["results"]
-
-
-@pytest.mark.slow
-def test_the_page_is_what_the_files_say():
-    assert is_current("multilabel_page"), "run python benchmarks/multilabel_page.py"
 
 
 def test_the_bars_are_met_by_the_committed_results():
-    sets = results("experiments")["summary"]["sets"]
+    sets = results("multilabel_experiments")["summary"]["sets"]
     assert {name: part["seeds"] for name, part in sets.items()} == dict.fromkeys(
         ("emotions", "scene", "yeast", "enron"), 10
     )
@@ -34,14 +22,14 @@ def test_the_bars_are_met_by_the_committed_results():
         for part in sets.values()
     ]
     assert sum(passed) >= 3
-    for row in results("speed")["estimator"]:
+    for row in results("multilabel_speed")["estimator"]:
         assert row["median_s"] <= 3
         assert row["extra_peak_bytes_per_entry"] <= 64  # memory O(n K)
-    assert results("speed")["literal_double_sum"]["difference"] <= 1e-10
+    assert results("multilabel_speed")["literal_double_sum"]["difference"] <= 1e-10
 
 
 def test_the_committed_verdicts_are_those_of_the_committed_cells():
-    found = results("simulation")
+    found = results("multilabel_simulation")
     cells = [Cell(**cell) for cell in found["cells"]]
     assert json.loads(json.dumps(verdicts(cells))) == found["verdicts"]
     assert {v["consistent"] for v in found["verdicts"]} == {True, False}

@@ -23,10 +23,7 @@ def quiet(done: int, total: int, what: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", [figures.figure2])
-def test_reliability_figures_are_written_in_both_formats(
-    draw, small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reliability_figures_are_written_in_both_formats(small: Graph, tmp_path: Path, monkeypatch) -> None:
     assert small.split is not None
     assert small.y is not None
     y = small.y[small.split.test]
@@ -34,7 +31,7 @@ def test_reliability_figures_are_written_in_both_formats(
     pair = torch.stack([1 - p, p], 1)
     given = dict.fromkeys(("uncalibrated", "ours", "temperature"), pair)
     monkeypatch.setattr(figures, "_predictions", lambda *_: (given, y))
-    paths = draw(tmp_path, 1, quiet)
+    paths = figures.figure2(tmp_path, 1, quiet)
     assert [path.suffix for path in paths] == [".png", ".pdf"]
     assert all(path.stat().st_size > 10_000 for path in paths)
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.pages import is_current
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.helpers.pages import committed, results
 
 
-@pytest.mark.slow
-def test_the_pages_are_what_the_file_says() -> None:
-    assert is_current("paper_page"), "run python benchmarks/paper_page.py"
+@pytest.fixture
+def page(bench: Any) -> Any:
+    return bench("paper_page")
 
 
 def test_the_page_is_short_and_links_every_page_of_tables(page: Any) -> None:
@@ -31,7 +26,7 @@ def test_the_page_is_short_and_links_every_page_of_tables(page: Any) -> None:
 
 
 def test_every_table_of_the_file_stands_on_one_page(page: Any) -> None:
-    found = committed()
+    found = committed("paper")
     texts = page.pages()
     assert page.filled(texts, found) == texts
     begun = [name for text in texts.values() for name in re.findall(r"<!-- (\w+):begin -->", text)]
@@ -41,17 +36,17 @@ def test_every_table_of_the_file_stands_on_one_page(page: Any) -> None:
 
 
 def test_the_headline_shows_rows_of_the_table_of_equal_labels(page: Any) -> None:
-    results = committed()["results"]
-    rows = page.headline(results)[2:]
+    measured = results("paper")
+    rows = page.headline(measured)[2:]
     assert len(rows) == len(page.HEADLINE)
-    whole = page.table(results["tables"]["equal_labels"])
+    whole = page.table(measured["tables"]["equal_labels"])
     assert rows == [line for line in whole if line in rows]
 
 
 def test_verdicts_follow_from_the_cells() -> None:
     from calirare_lab.paper.published import TABLE2
 
-    found = json.loads((ROOT / "benchmarks" / "results" / "paper.json").read_text(encoding="utf-8"))["results"]
+    found = results("paper")
     ours = {(c["dataset"], c["label_rate"]): c for c in found["cells"] if c["method"] == "ours"}
     won = 0
     for (dataset, rate), cell in ours.items():
@@ -61,13 +56,3 @@ def test_verdicts_follow_from_the_cells() -> None:
     assert len(ours) == 12
     assert found["bars"][0]["measured"].startswith(f"{won} of 12 won")
     assert found["bars"][0]["met"] == (won >= 10)
-
-
-def committed() -> dict[str, Any]:
-    return json.loads((ROOT / "benchmarks" / "results" / "paper.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("paper_page")
