@@ -15,7 +15,7 @@ import calirare
 from calirare import load
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.run import Labels, Settings, Updated, read_yaml, update
+from calirare.run import Labels, Settings, Updated, read_yaml, recalibrated, update
 from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
@@ -175,6 +175,47 @@ def test_a_run_of_a_gpu_is_trained_again_where_there_is_none(of_a_gpu):
     said = "the run was trained on cuda:7, which cannot be used here: trained again on the CPU"
     assert said in of_a_gpu.outcome.notes
     assert of_a_gpu.outcome.settings.device == "cpu"
+
+
+def test_calibrator_only_keeps_the_detector(base: Path, tmp_path: Path) -> None:
+    saved = load(base)
+    graph = saved.graph()
+    rows = {graph.node_name(int(v)): "fraud" if i % 2 else "rest" for i, v in enumerate(graph.unlabelled[:12])}
+    other = int(saved.fit.nodes[0])
+    rows |= {graph.node_name(other): graph.class_names[1 - int(graph.y[other])]}
+    labels, out = table(tmp_path, rows), tmp_path / "out"
+    options = ("update", "--run", base, "--labels", labels, "--out", out, "--calibrator-only")
+    said = succeed(*options, "--drawn", "random")
+    n = saved.fit.nodes.numel()
+    assert said.out.startswith(f"12 fresh labels and {n} labels of the run, ")
+    facts = json.loads((out / "recalibration.json").read_text())
+    assert (facts["labels"], facts["labels_of_run"]) == (n + 12, n)
+    new, known = load(out), dataclasses.replace(graph, split=None)
+    before, after = (run.scorer.probabilities(run.mapped(known)).rare for run in (saved, new))
+    assert torch.equal(torch.argsort(before, stable=True), torch.argsort(after, stable=True))
+    assert after.mean() > before.mean(), "half of the new labels are rare"
+    succeed(*options, "--overwrite")
+    assert json.loads((out / "recalibration.json").read_text())["labels"] == n, "chosen labels do not calibrate"
+
+
+def test_the_labels_of_a_run_give_its_calibrators_again(base: Path) -> None:
+    saved = load(base)
+    graph = saved.graph()
+    y = torch.full_like(graph.y, -1).index_copy(0, saved.fit.nodes, graph.y[saved.fit.nodes])
+    again = recalibrated(saved, dataclasses.replace(graph, y=y, split=None, original_y=None), str, with_own=True)
+    was, now = (run.scorer.calibrators["population"] for run in (saved, again.run))
+    logits = torch.linspace(-4, 4, 9, dtype=torch.float64)[:, None] * torch.tensor([-0.5, 0.5])
+    assert now.transform(logits).numpy() == pytest.approx(was.transform(logits).numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("fraud", "pass --drawn random where"), ("unknown", "to be forgotten")])
+def test_calibrator_only_refuses_what_does_not_calibrate(kind, told, base: Path, tmp_path: Path) -> None:
+    graph = open_task()
+    node = int(graph.unlabelled[0] if kind == "fraud" else graph.split.train[0])
+    labels = table(tmp_path, {graph.node_name(node): kind})
+    said = call("update", "--run", base, "--labels", labels, "--out", tmp_path / "a", "--calibrator-only")
+    assert told in assert_refused(said)
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_larger_loss_of_the_test_nodes_comes_first(of_a_gpu):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from calirare._util.amounts import listed
 from calirare._util.console import Reporter
@@ -19,6 +16,7 @@ from calirare.run import (
     SavedRun,
     load,
     recalibrated,
+    with_fresh_labels,
 )
 
 TABLES_BEFORE = "tables and pictures of {} use the old calibrator; `calirare predict` writes its nodes again"
@@ -88,17 +86,8 @@ def _fresh(
         fresh = Labels.read(labels, own, settings.get("unknown", saved.settings.data.unknown))
         if fresh.absent and "unknown" in settings:
             reporter.say(f"note: {labels}: no label is {listed(fresh.absent)}, which --unknown names")
-        return _relabelled(saved, own, fresh)
+        return with_fresh_labels(saved, own, fresh)
     assert graph is not None
     columns = saved.settings.data.columns()
     labelled = settings if "label" in settings or not columns.get("label") else settings | {"label": columns["label"]}
     return scored_graph(saved, graph, labelled)
-
-
-def _relabelled(saved: SavedRun, own: Graph, fresh: Labels) -> Graph:
-    """Returns the run's own graph with no labels but fresh ones and, of other nodes, those that trained."""
-    assert own.y is not None
-    trained, y = saved.fit.nodes.cpu(), torch.full_like(own.y, -1)
-    y[fresh.nodes] = fresh.y
-    y[trained] = own.y[trained]
-    return dataclasses.replace(own, y=y, split=None, trusted=True)

@@ -11,7 +11,17 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
-from calirare.run import LABELS, Labels, Updated, inert, load, update, write_json, write_predictions
+from calirare.run import (
+    LABELS,
+    Labels,
+    Updated,
+    inert,
+    load,
+    update,
+    update_calibrators,
+    write_json,
+    write_predictions,
+)
 
 CHANGES, FACTS = "changes", "update.json"
 
@@ -25,6 +35,7 @@ def run(
     graph: str | None = None,
     overwrite: bool = False,
     unknown: list[str] | None = None,
+    calibrator_only: bool = False,
 ) -> None:
     """Trains a saved run again with other labels, writes it as a run of its own and says what changed.
 
@@ -37,6 +48,7 @@ def run(
         graph: where the run's graph is now; None: where it was.
         overwrite: replace a run that is there.
         unknown: labels of `labels` that stand for no label; None: those of the run.
+        calibrator_only: keep the detector, and fit the calibrators again on old and new labels.
 
     Raises:
         InputError: a file cannot be used, no label changes, or the labels that are left cannot train.
@@ -47,6 +59,17 @@ def run(
         raise InputError(f"update: --drawn must be chosen or random, got {drawn!r}")
     if out.resolve() == folder.resolve():
         raise InputError(f"update: --out must be another folder than the run's own, got {out}")
+    if calibrator_only:
+        with Reporter() as reporter:
+            saved = load(folder)
+            own = saved.graph(graph)
+            changes = _changes(own, labels, forget, unknown, saved.settings.data.unknown, reporter)
+            fitted = update_calibrators(saved, own, changes, chosen=drawn == "chosen", say=reporter.say)
+            paths = fitted.save(out, overwrite=overwrite)
+        print(fitted.summary(), end="")
+        for path in paths:
+            print(path)
+        return
     with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
         saved = load(folder)
         if (folder / RECALIBRATION).is_file():

@@ -14,7 +14,7 @@ from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import PrevalenceRequest, Probabilities
-from calirare.run.recalibration import recalibrated
+from calirare.run.recalibration import recalibrated, with_fresh_labels
 from calirare.run.result import RareView
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
@@ -24,6 +24,6 @@ from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings
 from calirare.run.stages import train
 from calirare.run.tables import inert, write_predictions
 from calirare.run.unused import ignored_settings
-from calirare.run.updating import retrained, update
+from calirare.run.updating import retrained, update, update_calibrators
 from calirare.run.verdict import Verdict
 from calirare.run.yaml_files import read_yaml

@@ -192,7 +192,7 @@ class Updated:
         was, now = (self.measures[side]["log_loss"] for side in ("before", "after"))
         return (
             f"worse: log loss {now:.4f} on {self.measures['after']['nodes']:,.0f} test nodes, before {was:.4f}. Keep "
-            "the old run, or fit only its calibrators again (calirare recalibrate)"
+            "the old run, or fit only its calibrators again (--calibrator-only)"
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -28,15 +28,17 @@ from calirare.calibration import (
 from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, find_name, same_but_labels
+from calirare.leave_one_out import OwnLogits
 from calirare.metrics import brier, nll
 from calirare.models import match_nodes
+from calirare.run.data_settings import Labels
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
 from calirare.run.probabilities import p_rare
 from calirare.run.scoring import Say, to_stderr
 from calirare.run.summary import WIDTH
-from calirare.run.verdict import Circumstances, Evidence, Verdict, verdict_of
+from calirare.run.verdict import Circumstances, Evidence, Source, Verdict, verdict_of
 
 LOG = "log.txt"
 NAME = 24  # characters of a class in the summary
@@ -68,12 +70,13 @@ class Recalibrated:
             with the fresh one from now on, since its probabilities are right there. The detector is the old one.
         graph: name of the fresh graph.
         own_graph: whether it is the run's own.
-        y: the fresh labels, int64 [m].
+        y: the fresh labels, with `with_own` those of the run too, int64 [m].
         before: P of each fresh label by the population's calibrator as it was, float64 [m, k].
         after: by a new one without the label, likewise.
         drift: how the fresh graph differs from the run's own.
         notes: sentences a user should read.
         rare: what they show of a rare class; None where every class is taken as it is.
+        of_run: how many labels are those of the run.
     """
 
     run: SavedRun
@@ -85,6 +88,7 @@ class Recalibrated:
     drift: Drift
     notes: tuple[str, ...] = ()
     rare: RareRecalibrated | None = None
+    of_run: int = 0
 
     __repr__ = brief
 
@@ -117,20 +121,25 @@ class Recalibrated:
         was, now = self.measures().values()
         counts = self._counts()
         head = f"{'class':<{NAME}} {'labels':>8} {'share':>8} {'P before':>9} {'P after':>9}"
-        lines = [f"{amount(self.labels, 'fresh label')} of {amount(len(counts), 'class', 'classes')}", head]
+        lines = [f"{self._labels} of {amount(len(counts), 'class', 'classes')}", head]
         for name, n in counts.items():
             means = f"{was['mean_p'][name]:>9.4f} {now['mean_p'][name]:>9.4f}"
             lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / self.labels:>8.4f} {means}")
         for key, label in (("log_loss", "log loss"), ("brier", "Brier score"), ("accuracy", "accuracy")):
             lines.append(f"{label:<{NAME + 18}} {was[key]:>9.4f} {now[key]:>9.4f}")
-        notes = ["P: its mean over the fresh labels; after: cross-fitted", *self._warnings()]
+        notes = ["P: its mean over these labels; after: cross-fitted", *self._warnings()]
         return "\n".join([*lines, *(row for each in notes for row in textwrap.wrap(each, width))]) + "\n"
+
+    @property
+    def _labels(self) -> str:
+        fresh = amount(self.labels - self.of_run, "fresh label")
+        return f"{fresh} and {amount(self.of_run, 'label')} of the run" if self.of_run else fresh
 
     def _rare_lines(self, rare: RareRecalibrated) -> list[str]:
         (was, now), (old, new) = self.losses, rare.thresholds
         kept = f"as it was, {old:.3g}" if old == new else f"{new:.3g}, it was {old:.3g}"
         return [
-            f"{amount(self.labels, 'fresh label')}, {int(self.y.sum()):,} of them rare",
+            f"{self._labels}, {int(self.y.sum()):,} of them rare",
             f"before: {rare.before.sentence}; log loss {was:.4f}",
             f"after:  {rare.after.sentence}; log loss {now:.4f} (cross-fitted)",
             f"threshold of the decision: {kept}",
@@ -150,6 +159,7 @@ class Recalibrated:
         facts = {
             "graph": self.graph,
             "labels": self.labels,
+            "labels_of_run": self.of_run,
             "drift": self.drift.to_mapping(),
             "own_graph": self.own_graph,
             "labels_of": counts,
@@ -194,7 +204,7 @@ class Recalibrated:
 
 
 @plain_torch()
-def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibrated:
+def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_own: bool = False) -> Recalibrated:
     """Returns a run with its calibrators fitted on the labels of a graph, and what these show before and after.
 
     The new calibrators are of the kind that the training fitted, with the same priors; the detector stays as it is.
@@ -205,6 +215,7 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
             and some may have no label. In the run's own graph, which may have got more labels, those that trained are
             left out.
         say: takes notes.
+        with_own: the graph is the run's own, and labels that calibrated calibrate again, by logits without them.
 
     Raises:
         InputError: the run has other calibrators or none, a label is none of its classes, or labels of two classes that
@@ -216,12 +227,13 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
         graph = _by_class_name(graph, saved.class_names)
     prepared, own = scorer.prepared(graph, say), same_but_labels(graph, saved.fingerprint)
     trained = scorer.fit.nodes.cpu()
-    nodes, y = _labelled(prepared, saved, trained if own else trained[:0])
-    if own:
+    logits = match_nodes(scorer.fit, prepared, say).logits_of(prepared).double()
+    seen = _own_labels(saved, prepared) if with_own else (logits[:0], trained[:0])
+    nodes, y = _labelled(prepared, saved, trained if own else trained[:0], seen[1])
+    if own and not with_own:
         n = amount(len(trained), "label")
         say(f"note: this is the graph the run was trained on: the {n} that trained are left out")
-    logits = match_nodes(scorer.fit, prepared, say).logits_of(prepared).double()
-    fresh, old = logits[nodes], scorer.calibrators
+    fresh, old = torch.cat([logits[nodes], seen[0]]), scorer.calibrators
     maps: dict[Target, Calibrator] = {
         t: (type(c) if many else PriorPlattCalibrator)(**c.get_params()).fit(fresh, y) for t, c in old.items()
     }
@@ -234,7 +246,8 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
     else:
         known = Labelled(after[:, 1].cpu().numpy(), y.cpu().numpy())
         decision = decided(scorer.settings.decision, prepared, logits, maps, known, int(y.sum()))
-        rows = (Evidence.of("fresh labels", y.numpy(), p[:, 1].numpy()) for p in (before, after))
+        source: Source = "out-of-fold predictions" if with_own else "fresh labels"
+        rows = (Evidence.of(source, y.numpy(), p[:, 1].numpy()) for p in (before, after))
         was, verdict = (verdict_of(each, Circumstances()) for each in rows)
         threshold = decision.threshold
         rare = RareRecalibrated(was, verdict, (scorer.threshold, threshold), decision)
@@ -242,7 +255,32 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalib
     drift = scorer.reference.compare(graph, scorer.features, p)
     reference = Reference.of(graph, scorer.features, new_p, place)
     new = dataclasses.replace(scorer, calibrators=maps, reference=reference, threshold=threshold, verdict=verdict)
-    return Recalibrated(dataclasses.replace(saved, scorer=new), graph.name, own, y, before, after, drift, notes, rare)
+    run, of_run = dataclasses.replace(saved, scorer=new), len(seen[1])
+    return Recalibrated(run, graph.name, own, y, before, after, drift, notes, rare, of_run)
+
+
+def with_fresh_labels(saved: SavedRun, own: Graph, fresh: Labels) -> Graph:
+    """Returns a run's own graph with no labels but fresh ones and, of other nodes, those that trained."""
+    assert own.y is not None
+    trained, y = saved.fit.nodes.cpu(), torch.full_like(own.y, -1)
+    y[trained] = own.y[trained]
+    y[fresh.nodes] = fresh.y
+    return dataclasses.replace(own, y=y, split=None, trusted=True)
+
+
+def _own_labels(saved: SavedRun, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Returns logits of the labels that calibrated a run by models without them, and the labels in its graph."""
+    fitted, network, used = saved.fit, saved.fit.closed_form, saved.scorer.calibration_nodes
+    if fitted.folded is not None:
+        logits = fitted.folded.own_logits.double()
+    else:
+        assert network is not None
+        logits = OwnLogits(network.linearisation)(saved.scorer.damping)
+    assert graph.y is not None
+    y = graph.y[fitted.nodes]
+    kept = torch.isfinite(logits).all(1) & (y >= 0)
+    kept = kept if used is None else kept & used
+    return logits[kept], y[kept]
 
 
 def _check_calibrators(saved: SavedRun) -> None:
@@ -275,11 +313,11 @@ def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:
     return dataclasses.replace(graph, y=numbers[graph.y], split=None, class_names=tuple(names), trusted=True)
 
 
-def _labelled(graph: Graph, saved: SavedRun, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the labelled nodes that have not been seen, and their labels, of two classes at least."""
+def _labelled(graph: Graph, saved: SavedRun, seen: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the labelled nodes not seen, and their labels before some of the run, of two classes at least."""
     nodes = torch.empty(0, dtype=torch.int64) if graph.y is None else (graph.y >= 0).nonzero().flatten()
     nodes = nodes[~torch.isin(nodes, seen.to(nodes.device))]
-    y = nodes if graph.y is None else graph.y[nodes]
+    y = torch.cat([nodes if graph.y is None else graph.y[nodes], own])
     n = int(y.unique().numel())
     if n >= 2:
         return nodes, y

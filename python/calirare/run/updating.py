@@ -19,6 +19,8 @@ from calirare.run.data import Report
 from calirare.run.data_settings import Labels
 from calirare.run.folder import SavedRun
 from calirare.run.outcome import Outcome
+from calirare.run.recalibration import Recalibrated, recalibrated, with_fresh_labels
+from calirare.run.scoring import Say, to_stderr
 from calirare.run.settings import Settings
 from calirare.run.split_assignment import assign_parts, changes_of
 from calirare.run.stages import silent, train
@@ -61,6 +63,41 @@ def update(
     after = Side.of(outcome.for_tables(), outcome.graph, outcome.fit.nodes, many=many)
     foreseen = None if many else _foreseen(saved, graph, changed, before, outcome)
     return Updated(outcome, labels, changed, before, after, foreseen)
+
+
+def update_calibrators(
+    saved: SavedRun, graph: Graph, fresh: Labels, *, chosen: bool = True, say: Say = to_stderr
+) -> Recalibrated:
+    """Returns a run with its detector, and calibrators fitted again on its labels and others.
+
+    Args:
+        saved: the run.
+        graph: its own graph (`SavedRun.graph`).
+        fresh: the labels that change; those of test nodes do not calibrate.
+        chosen: whether nodes that get a first label were chosen for it; then these do not calibrate.
+        say: takes notes.
+
+    Raises:
+        InputError: none of the labels calibrates, one is to be forgotten, or the run has no calibrator to fit again.
+    """
+    if saved.settings.positive_only:
+        raise InputError(NO_UPDATE)
+    changed = changes_of(graph.to("cpu"), fresh)
+    if bool((changed.y < 0).any()):
+        raise InputError(
+            "update: --calibrator-only keeps the detector, which has seen the labels that are to be forgotten: leave "
+            "it out"
+        )
+    used = ~torch.isin(changed.nodes, saved.split.test.cpu())
+    if chosen:
+        used &= torch.isin(changed.nodes, saved.fit.nodes.cpu())
+    if not bool(used.any()):
+        raise InputError(
+            "update: --calibrator-only has nothing to fit, as labels of test nodes and new labels that were chosen do "
+            "not calibrate: pass --drawn random where new ones are a random sample"
+        )
+    kept = Labels(changed.nodes[used], changed.y[used], changed.parts[used])
+    return recalibrated(saved, with_fresh_labels(saved, graph, kept), say, with_own=True)
 
 
 def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:
