@@ -316,17 +316,18 @@ def _wrong(answer: Answer, shown: str, cause: Cause, why: str, evidence: Evidenc
 
 def _cause(evidence: Evidence, known: Circumstances) -> tuple[Cause, str]:
     """Returns why probabilities are wrong on the judged nodes, and what shows it."""
+    if known.leak:
+        return "leakage", known.leak
     rates = ""
     if known.labels:
         own, judged = known.rare / known.labels, evidence.rare / evidence.nodes
-        rates = f"The base rate is {own:.2%} of the labels that calibrate, and {judged:.2%} {evidence.where}"
-    if known.leak:
-        return "leakage", known.leak
+        rates = f"base rate is {own:.2%} among the labels that calibrate and {judged:.2%} among the {evidence.source}"
     if known.later:
-        return "time", f"These are later than the labels that calibrate. {rates}" if rates else "These are later"
+        later = f"The {evidence.source} are later than the labels that calibrate"
+        return "time", f"{later}; the {rates}" if rates else later
     if known.no_sample:
         return "labels", known.no_sample
-    return ("labels", rates) if rates and _other_rate(evidence, known) else ("model", "")
+    return ("labels", f"The {rates}") if rates and _other_rate(evidence, known) else ("model", "")
 
 
 def _other_rate(evidence: Evidence, known: Circumstances) -> bool:
