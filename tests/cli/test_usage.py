@@ -11,6 +11,7 @@ import pytest
 
 from calirare.cli import plugins
 from calirare.cli.app import version
+from calirare.cli.options import first
 from calirare.cli.parser import COMMANDS, parser_of
 from calirare_ext import __version__
 from tests.helpers.command import QUICK, assert_refused, call, succeed
@@ -45,13 +46,22 @@ def test_the_version_is_that_of_the_package():
     assert version() == __version__
 
 
+def test_the_help_of_train_shows_the_options_most_used_and_where_the_others_are(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = succeed("train", "--help", silent=True).out
+    assert len(said.splitlines()) <= 90
+    assert all(f"--{name.replace('_', '-')}" in said for name in first())
+    assert "--calibrate-on" not in said
+    assert "calirare train --help-all" in said
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_every_command_is_explained(command):
-    said = succeed(command, "--help", silent=True)
+    said = succeed(command, "--help-all", silent=True)
     # Long lines are broken at hyphens too.
     text = "".join(said.out.split())
     assert "".join(COMMANDS[command].help.split()) in text
-    for action in parser_of(command)._actions:
+    for action in parser_of(command, every=True)._actions:
         if action.help == argparse.SUPPRESS:
             continue
         assert action.help, f"{command} {action.dest} says nothing"

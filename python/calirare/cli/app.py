@@ -99,6 +99,9 @@ def run(words: list[str]) -> int:
     elif name == "--version":
         print(f"calirare {version()}")
     elif name in COMMANDS:
+        if "--help-all" in rest:
+            parser_of(name, every=True).print_help()
+            return 0
         given = parser_of(name).values(rest)
         command = import_module(f"calirare.cli.{name.replace('-', '_')}")
         _ready()

@@ -27,17 +27,24 @@ def table() -> list[dict[str, Any]]:
     return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
+@cache
+def first() -> dict[str, str]:
+    """Returns what `--help` shows of the options most used; `--help-all` shows every option."""
+    return json.loads(TABLE.with_name("first.json").read_text(encoding="utf-8"))
+
+
 def spelled(name: str) -> str:
     """Returns how a setting is typed."""
     return "--" + name.replace("_", "-")
 
 
-def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None, *, every: bool) -> None:
     """Adds generated options to a command's, which puts what is given into `settings`, by name.
 
     Args:
         parser: of the command.
         names: which; None: all.
+        every: whether its help shows every option in full; else those of `first`, in a line each.
     """
     parser.set_defaults(settings={})
     groups: dict[str, Any] = {}
@@ -52,8 +59,8 @@ def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None 
         if flag:
             spellings.append(spelled(f"no_{option['name']}"))
         how: dict[str, Any] = {"nargs": 0} if flag else {"metavar": _placeholder(option)}
-        help_text = _sentence(option["help"]).replace("%", "%%")
-        groups[title].add_argument(*spellings, action=_Set, option=option, help=help_text, **how)
+        help_text = _sentence(option["help"]) if every else first().get(option["name"], argparse.SUPPRESS)
+        groups[title].add_argument(*spellings, action=_Set, option=option, help=help_text.replace("%", "%%"), **how)
 
 
 def _placeholder(option: dict[str, Any]) -> str:

@@ -36,15 +36,15 @@ class Command:
     options: list[dict[str, Any] | str]
     settings: str = ""
 
-    def declare(self, parser: argparse.ArgumentParser) -> None:
-        """Adds its options to a parser."""
+    def declare(self, parser: argparse.ArgumentParser, *, every: bool) -> None:
+        """Adds its options to a parser, whose help shows `every` one of them or the most used."""
         for name, kind in KINDS.items():
             parser.register("type", name, kind)
         for shared in self.options:
             option = dict(_SHARED[shared] if isinstance(shared, str) else shared)
             parser.add_argument(option.pop("name"), **option)
         if self.settings:
-            add_settings(parser, None if self.settings == "all" else SCORED)
+            add_settings(parser, None if self.settings == "all" else SCORED, every=every)
 
 
 _TOLD = json.loads(Path(__file__).with_name("commands.json").read_text(encoding="utf-8"))
@@ -97,15 +97,17 @@ def unknown(what: str, word: str, known: Collection[str]) -> str:
     return f"no such {what} {word}" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def parser_of(name: str) -> Parser:
-    """Returns the parser of a command."""
+def parser_of(name: str, *, every: bool = False) -> Parser:
+    """Returns the parser of a command, whose help shows every option or the most used."""
     command = COMMANDS[name]
+    hidden = command.settings and not every
     parser = Parser(
         prog=f"calirare {name}",
-        description=" ".join([command.help, command.more]),
+        description=" ".join([command.help, command.more]) if every else command.help,
+        epilog=f"Every option, in full: calirare {name} --help-all" if hidden else None,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
         usage=f"calirare {name} [OPTIONS]" + (" TABLE" if name == "metrics" else ""),
     )
-    command.declare(parser)
+    command.declare(parser, every=every)
     return parser
