@@ -206,6 +206,10 @@ def test_the_labels_of_a_run_give_its_calibrators_again(base: Path) -> None:
     was, now = (run.scorer.calibrators["population"] for run in (saved, again.run))
     logits = torch.linspace(-4, 4, 9, dtype=torch.float64)[:, None] * torch.tensor([-0.5, 0.5])
     assert now.transform(logits).numpy() == pytest.approx(was.transform(logits).numpy(), abs=1e-6)
+    worse, better = dataclasses.replace(again, after=1 - again.before), dataclasses.replace(again, after=again.before)
+    assert worse.summary().startswith("worse: log loss ")
+    assert next(iter(worse.to_mapping().items())) == ("warning", worse.warning)
+    assert not better.warning
 
 
 @pytest.mark.parametrize(("kind", "told"), [("fraud", "pass --drawn random where"), ("unknown", "to be forgotten")])

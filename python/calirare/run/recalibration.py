@@ -116,12 +116,13 @@ class Recalibrated:
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns a few lines for a person."""
+        first = [self.warning] if self.warning else []
         if self.rare is not None:
-            return "\n".join([*self._rare_lines(self.rare), *self._warnings()]) + "\n"
+            return "\n".join([*first, *self._rare_lines(self.rare), *self._warnings()]) + "\n"
         was, now = self.measures().values()
         counts = self._counts()
         head = f"{'class':<{NAME}} {'labels':>8} {'share':>8} {'P before':>9} {'P after':>9}"
-        lines = [f"{self._labels} of {amount(len(counts), 'class', 'classes')}", head]
+        lines = [*first, f"{self._labels} of {amount(len(counts), 'class', 'classes')}", head]
         for name, n in counts.items():
             means = f"{was['mean_p'][name]:>9.4f} {now['mean_p'][name]:>9.4f}"
             lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / self.labels:>8.4f} {means}")
@@ -145,10 +146,15 @@ class Recalibrated:
             f"threshold of the decision: {kept}",
         ]
 
-    def _warnings(self) -> Iterator[str]:
+    @property
+    def warning(self) -> str:
+        """That the log loss is larger than before; empty where it is not."""
         was, now = self.losses
-        if now > was:
-            yield "note: the new calibrators are not better on unseen labels: you may keep the old ones"
+        seen = f" (fitted on {self.of_run:,} of these labels)" if self.of_run else ""
+        worse = f"worse: log loss {now:.4f} (cross-fitted), before {was:.4f}{seen}. Keep the old run"
+        return worse if now > was else ""
+
+    def _warnings(self) -> Iterator[str]:
         yield from (f"note: {note}" for note in self.notes)
         if self.drift.verdict != "ok":
             yield f"drift: {self.drift.sentence}"
@@ -156,7 +162,8 @@ class Recalibrated:
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it."""
         counts, sides = self._counts(), self.measures()
-        facts = {
+        facts: dict[str, Any] = {
+            "warning": self.warning,
             "graph": self.graph,
             "labels": self.labels,
             "labels_of_run": self.of_run,
