@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 
+from calirare import metrics
 from tests.helpers.pages import committed, is_current, results
 
 RESEARCH = Path(__file__).resolve().parents[2] / "docs" / "research"
@@ -61,3 +63,21 @@ def test_drift_is_on_the_page_of_probability():
     wrong = told["detectors"]["gcn"]["next_months_times"]
     assert f"was {wrong['mean_p']:.3f} by a graph".replace("0.", ".") in page
     assert f"where {wrong['share']:.3f} of".replace("0.", ".") in page
+
+
+def test_the_bars_are_met_by_the_committed_times():
+    found = results("metrics")
+    assert (found["rows"], found["classes"]) == (1_000_000, 10)
+    rivals = set()
+    for case in found["cases"]:
+        times = {name: summary["median"] for name, summary in case["milliseconds"].items()}
+        assert times["calirare"] == min(times.values()), case["case"]
+        assert times["calirare"] < 50 or not case["case"].startswith("ece")
+        rivals |= set(times)
+    assert rivals == {"calirare", "torchmetrics", "netcal", "sklearn"}
+
+
+def test_the_page_names_every_public_function():
+    text = (RESEARCH.parent / "metrics.md").read_text(encoding="utf-8")
+    functions = {name for name, each in vars(metrics).items() if inspect.isfunction(each)}
+    assert [name for name in sorted(functions) if name not in text] == []

@@ -73,13 +73,6 @@ def test_a_saved_run_scores_its_graph_another_graph_and_new_nodes_alike(outcome,
     assert 0 < float(new.rare[0]) < 1
 
 
-def test_columns_of_a_large_graph_are_read_in_blocks(outcome, monkeypatch):
-    monkeypatch.setattr("calirare.models.columns.IN_MEMORY", 0)
-    monkeypatch.setattr("calirare.models.columns.BLOCK", 100)
-    assert len(outcome.fit.parts_of(outcome.mapped)) == 3
-    assert_identical(outcome.fit.logits_of(outcome.mapped), outcome.logits)
-
-
 @pytest.mark.slow
 def test_it_tells_three_classes_in_a_pool_with_neighbours_too(tmp_path):
     graph = rare_task(n_classes=3)

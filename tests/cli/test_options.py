@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 
 import pytest
 import yaml
 
 from calirare.cli import generate, options
+from calirare.cli.options import budget
 from calirare.cli.parser import parser_of
 from calirare.leave_one_out import METHODS
 from calirare.run import Settings, options_of, read_yaml, typed
@@ -161,3 +163,15 @@ def test_a_list_goes_on_where_it_is_typed_again():
 )
 def test_a_word_with_a_comma_stands_in_quotes(text, words):
     assert options.words(text) == words
+
+
+@pytest.mark.parametrize(("text", "value"), [("100", 100), ("1", 1), ("1%", 0.01), ("0.02", 0.02), ("1.0", 1.0)])
+def test_a_budget_is_a_number_or_a_share(text, value):
+    assert budget(text) == value
+    assert type(budget(text)) is type(value), "1 is one sample, 1.0 are all"
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "2.5", "0%", "101%", "many", "nan", "inf"])
+def test_other_budgets_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a number of samples such as 100, or a share"):
+        budget(text)

@@ -196,12 +196,3 @@ def test_a_run_whose_maps_are_new_is_told_apart_from_what_it_was(graph_file, tmp
         cells = [f"{n} labels of {graph_file.stem}" if each == anew else "no fresh labels" for each in pair]
         assert f"recalibrated on{''.join(cells)}" in text
         assert f"Recalibrated on fresh labels after training: {of_which}." in text
-
-
-def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
-    succeed("report", "--run", quick_run, "--against", quick_run, "--out", tmp_path / "same.html")
-    text = read(tmp_path / "same.html").text
-    assert "No setting differs" in text
-    assert "Here and not there: none" in text
-    assert "Parts of fewer than 10 nodes are left out." in text
-    assert "was recalibrated" not in text.partition("Compared with another run")[2]

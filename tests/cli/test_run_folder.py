@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from calirare.graph import Graph
 from tests.helpers.command import QUICK, call, few_candidates, succeed
+from tests.helpers.tasks import rare_task
 
 FILES = {
     "files.json",
@@ -119,15 +120,6 @@ def test_the_summary_is_short_and_has_its_blocks(graph_file, tmp_path):
     assert again.out.splitlines()[-1] == f"  calirare report --run {run}"
 
 
-def test_progress_is_plain_when_piped(finished):
-    _, said = finished
-    assert "\x1b" not in said.err + said.out
-    assert "\r" not in said.err
-    assert [line for line in said.err.splitlines() if line.startswith("train: ")] == [
-        f"train: {done} of 100" for done in (25, 50, 75, 100)
-    ]
-
-
 def test_the_log_has_times_and_versions(finished):
     log = (finished[0] / "log.txt").read_text()
     assert re.search(r"\d\.\d{3} s  calirare \d", log)
@@ -186,3 +178,23 @@ def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkey
     assert said.code == 0, said.err
     for name in SAME:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_retraining_says_how_far_it_is(tmp_path):
+    rare_task(90).to_npz(tmp_path / "g.npz")
+    settings = ("--set", "loo.method=retrain", "--set", "loo.max_steps=1", "--method", "ts")
+    said = succeed("train", "--dataset", tmp_path / "g.npz", *QUICK, *settings, "--out", tmp_path / "run")
+    m = metrics_of(tmp_path / "run")["graph"]["labels_trained_on"]
+    assert f"retrain: {m} of {m}" in said.err.splitlines()
+
+
+def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
+    options = (*QUICK, "--set", "loo.method=influence", "--verbose", "--out", tmp_path / "run")
+    said = call("train", "--dataset", graph_file, *options)
+    note = "note: do not trust the leave-one-out models (influence): "
+    assert (said.out + said.err).count(note) == 1, "a terminal shows both"
+    assert said.out.count("Note: do not trust the leave-one-out models") == 1, "the short text shows it first"
+    assert note in said.out
+    assert note in (tmp_path / "run" / "log.txt").read_text()
+    assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])

@@ -38,23 +38,6 @@ def run(finished):
     return finished[0]
 
 
-OTHERS = [
-    ("--set", "loo.method=influence", "--uncertainty", "midpoint"),
-    ("--set", "loo.method=newton", "--set", "loo.damping=0.02", "--method", "ts"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", OTHERS, ids=" ".join)
-def test_a_run_read_again_gives_its_own_numbers(options, graph_file, tmp_path):
-    run = tmp_path / "run"
-    succeed("train", "--dataset", graph_file, *QUICK, *options, "--out", run)
-    succeed("predict", "--run", run, "--graph", graph_file, silent=True)
-    table, own = pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv")
-    same_numbers(table, own)
-    assert table["lower"].notna().all()
-
-
 def same_numbers(one: pd.DataFrame, other: pd.DataFrame, slack: float = 0.0) -> None:
     for name in NUMBERS:
         assert (one[name] - other[name]).abs().max() <= slack, name

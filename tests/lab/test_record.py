@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
+from calirare.graph.convolution import propagation
+from calirare.leave_one_out.eice import EiceSettings, train_calirare
 from calirare.metrics import confidence_statistics, ece, nll
-from calirare.models import GcnTraining
+from calirare.models import GcnTraining, fit
 from calirare_ext import Csr
-from calirare_lab.baselines import LossAndAccuracy
+from calirare_lab.baselines import LossAndAccuracy, OfficialSettings, official_probabilities, train_official
 from calirare_lab.studies import record
 from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
 from calirare_lab.studies.record.measures import debiased_ece
 from calirare_lab.studies.record.protocol import random_shares, stratified_folds
 from tests.helpers.command import few_candidates
 from tests.helpers.graphs import random_graph
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
 
 
 def test_gets_splits_are_random_shares_of_the_labelled_nodes() -> None:
@@ -203,3 +209,36 @@ def test_a_stopped_network_is_that_of_its_epoch() -> None:
     assert 1 <= epoch <= 30
     again = networks.fit(dataclasses.replace(network, epochs=epoch), graph, graph.split.train)
     assert torch.allclose(stopped.logits_of(graph), again.logits_of(graph), atol=1e-5)
+
+
+Work = Callable[[Graph, GcnTraining], Tensor]
+
+
+def _fit(graph: Graph, settings: GcnTraining) -> Tensor:
+    return fit(graph, graph.split.train, settings).model.logits(graph)
+
+
+def _algorithm_2(graph: Graph, settings: GcnTraining) -> Tensor:
+    return train_calirare(graph, settings, EiceSettings(start=2)).model.logits(graph)
+
+
+def _official(graph: Graph, settings: GcnTraining) -> Tensor:
+    how = OfficialSettings(epochs=3)
+    model = train_official(graph, graph.split.train, settings, how)
+    return official_probabilities(model, graph, graph.split.val, settings, how)
+
+
+WORKS = {
+    "fit": _fit,
+    "algorithm 2": _algorithm_2,
+    "official": _official,
+}
+
+
+@pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))
+def test_two_hops_are_one_on_features_propagated_once(work: Work) -> None:
+    graph, settings = rare_task(), GcnTraining(epochs=8, hidden=4)
+    further = dataclasses.replace(graph, x=propagation(graph).inputs)
+    two = work(graph, dataclasses.replace(settings, hops=2))
+    assert_identical(two, work(further, settings))
+    assert not torch.equal(two, work(graph, settings))

@@ -13,6 +13,7 @@ from calirare._util.errors import InputError
 from calirare_ext import gcn_norm
 from calirare_lab.multilabel.graphs import simulated_graph
 from calirare_multilabel import accuracy_measures, canonical_calibration_error
+from calirare_multilabel.drawing import DrawnFrom
 from calirare_multilabel.networks import GraphConvolution, build_network
 from calirare_multilabel.training import TrainOptions, choose_beta, fit_temperature, make_loss, train_network
 from tests.helpers.multilabel import small_data
@@ -146,3 +147,14 @@ def test_a_diverging_training_is_named():
     data.x[data.split.val[0], 0] = 3e38
     with pytest.raises(InputError, match="validation loss must be finite"):
         train_network(data, dataclasses.replace(QUICK, learning_rate=10.0))
+
+
+def test_weights_are_drawn_as_torchs_own_generator_would_and_leave_it_alone():
+    torch.manual_seed(3)
+    want = [torch.nn.Linear(4, 5).weight, torch.nn.Embedding(3, 2).weight, torch.empty(6).uniform_()]
+    state = torch.get_rng_state()
+    with DrawnFrom(torch.Generator().manual_seed(3)):
+        got = [torch.nn.Linear(4, 5).weight, torch.nn.Embedding(3, 2).weight, torch.empty(6).uniform_()]
+        assert torch.nn.Linear(2, 2, device="meta").weight.is_meta, "elsewhere nothing is drawn from it"
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -16,6 +16,7 @@ from calirare.calibration import (
     JackknifeCalibrator,
     load_calibrator,
     make_calibrator,
+    platt_scaling,
     save_calibrator,
     target_weights,
 )
@@ -163,3 +164,10 @@ def test_settings_may_be_numbers_of_numpy_and_others_are_named(tmp_path) -> None
     with pytest.raises(TypeError, match="save_calibrator: a setting must be a number, a string or None, got Tensor"):
         save_calibrator(odd, tmp_path / "other.json")
     assert not (tmp_path / "other.json").exists()
+
+
+def test_equal_logits_leave_a_map_that_can_be_used():
+    labels = torch.tensor([0, 1, 1])
+    for z in (torch.zeros(3, 2).double(), torch.tensor([[0.0, 1e-310]]).double().expand(3, 2)):
+        p = platt_scaling("population").fit(z, labels).transform(z)
+        assert float((p[:, 1] - 2 / 3).abs().max()) < 0.01

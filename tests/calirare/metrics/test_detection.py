@@ -10,6 +10,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import precision_recall_curve as sklearn_curve
 
 from calirare import metrics
+from calirare._util.measure_tables import detection_table
+from calirare.metrics import detection_report
 from calirare.metrics.ranked import Ranked, expanded_tails, share_interval
 
 AT = (metrics.precision_at, metrics.recall_at, metrics.lift_at)
@@ -212,3 +214,11 @@ def test_the_curve_is_scikit_learns_and_lies_in_its_band():
     inside = (curve.band_lower <= there) & (there <= curve.band_upper)
     assert inside.mean() > 0.9
     assert (curve.band_upper - curve.band_lower)[20:80].min() > 0
+
+
+@pytest.mark.parametrize(("n", "shown"), [(73, False), (100, True)])
+def test_a_budget_of_less_than_a_node_is_not_shown(n, shown):
+    y = (np.arange(n) % 9 == 0).astype(int)
+    table = detection_table(detection_report(y, np.linspace(0, 1, n), n_draws=20))
+    assert any("top 1 %" in cell for cell in table.columns[0].cells) is shown
+    assert "AUPRC" in table.columns[0].cells

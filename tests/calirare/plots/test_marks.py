@@ -16,7 +16,7 @@ from calirare.calibration import budget_curve
 from calirare.plots import canvas
 from calirare.plots.detection import _threshold
 from calirare.plots.marks import CROWDED, KEY, MOST, Mark, Marks, evenly, plain, read_marks
-from tests.calirare.calibration.test_budget import problem
+from tests.calirare.calibration.test_decisions import problem
 
 
 @pytest.fixture

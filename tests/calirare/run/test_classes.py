@@ -308,18 +308,6 @@ def formulas(path: Path) -> list[str]:
         return [cell for row in csv.reader(file) for cell in row if re.match(r"[=+@]|-(?![\d.])", cell)]
 
 
-def test_measures_find_classes_in_the_runs_own_table_in_any_order(folder, tmp_path) -> None:
-    said = set[str]()
-    for number, order in enumerate((NAMES, NAMES[::-1])):
-        p = [word for name in order for word in ("--p", f"p_{name}")]
-        out = tmp_path / f"measures{number}"
-        done = succeed("metrics", folder / "predictions.csv", *p, "--out", out)
-        assert "note: the rare class is rare, one, that with fewest rows: --minority names another" in done.out
-        found = json.loads((out / "metrics.json").read_text())
-        said.add(json.dumps([round(found[name], 9) for name in ("ece", "nll", "brier", "ace_minority")]))
-    assert len(said) == 1
-
-
 def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, folder) -> None:
     saved = calirare.load(folder)
     assert saved.class_names == NAMES

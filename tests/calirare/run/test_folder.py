@@ -16,7 +16,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.run_files import seal
 from calirare.graph import fingerprint
-from calirare.leave_one_out import ALO, Retrain
+from calirare.leave_one_out import ALO, Influence, Newton, Retrain
 from calirare.run import Settings, read_yaml
 from calirare.run.folder import write_json
 from calirare.run.model_file import save_model
@@ -81,6 +81,20 @@ def same_tables(one, other):
     assert list(one.columns) == list(other.columns) == list(COLUMNS)
     for name in COLUMNS[2:]:
         assert one[name].tolist() == other[name].tolist(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [{"loo": Influence(), "uncertainty": "midpoint"}, {"loo": Newton(damping=0.02), "method": "ts"}],
+    ids=["influence", "newton"],
+)
+def test_every_method_predicts_the_same_when_it_is_read_again(options, rough, tmp_path):
+    outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=0, **options)
+    outcome.save(tmp_path / "run")
+    table = calirare.load(tmp_path / "run").predict(outcome.graph)
+    same_tables(table, outcome.to_frame())
+    assert table["lower"].notna().all()
 
 
 @pytest.mark.slow

@@ -5,10 +5,13 @@ import dataclasses
 import pytest
 import torch
 
+from calirare._util.errors import InputError
 from calirare.models import GcnTraining, converge, fit, minimise
-from calirare.models.convergence import lbfgs
+from calirare.models.convergence import Adam, lbfgs
+from calirare.models.crossfit import choose, loo_loss
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.graphs import random_graph
+from tests.helpers.tolerance import assert_within
 
 
 @pytest.mark.slow
@@ -70,3 +73,54 @@ def test_unlabelled_nodes_are_refused() -> None:
     graph.y[5] = -1  # type: ignore[index]
     with pytest.raises(ValueError, match="nodes must be labelled"):
         GcnTraining().fit_to_convergence(graph, torch.tensor([4, 5]))
+
+
+STEPS, RATE, DECAY = 50, 0.05, 0.1
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_takes_torchs_steps(fused):
+    torch.manual_seed(0)
+    start = [torch.randn(7, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)]
+    ours = [x.clone() for x in start]
+    theirs = [x.clone().requires_grad_() for x in start]
+    mine = Adam(ours, learning_rate=RATE, weight_decay=DECAY, fused=fused)
+    wanted = torch.optim.Adam(theirs, lr=RATE, weight_decay=DECAY)
+    for k in range(STEPS):
+        gradients = [torch.sin(x * (k + 1)) for x in theirs]
+        for x, gradient in zip(theirs, gradients, strict=True):
+            x.grad = gradient.detach()
+        wanted.step()
+        mine.step([torch.sin(x * (k + 1)) for x in ours])
+    for x, y, before in zip(ours, [p.detach() for p in theirs], start, strict=True):
+        assert float((y - before).abs().min()) > 0  # every parameter moved
+        # Each step rounds a few numbers of the size of the parameters; sin(k x) passes errors on k-fold.
+        assert_within(x, y, torch.finfo(torch.float64).eps * STEPS**3 * (1 + before.abs()))
+
+
+LABELS = torch.tensor([0, 0, 0, 1])
+
+
+def test_the_loss_is_that_of_the_target_population() -> None:
+    logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 0.5], [0.0, -1.0]]).double()
+    losses = -torch.log_softmax(logits, 1)[torch.arange(4), LABELS]
+    every_class_alike = (float(losses[:3].mean()) + float(losses[3])) / 2
+    assert loo_loss(logits, LABELS) == pytest.approx(every_class_alike, rel=1e-12)
+    assert loo_loss(logits, LABELS, "population") == pytest.approx(float(losses.mean()), rel=1e-12)
+
+
+def test_the_lowest_leave_one_out_loss_wins_and_ties_go_to_the_first() -> None:
+    asked = []
+
+    def loss(decay: float) -> float:
+        asked.append(decay)
+        return {0.1: 0.5, 0.2: 0.25, 0.3: 0.25, 0.4: 1.0}[decay]
+
+    assert choose(loss, (0.1, 0.2, 0.3, 0.4), "weight decay") == 0.2
+    assert asked == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_a_loss_that_is_no_number_is_never_chosen() -> None:
+    assert choose(lambda decay: float("nan") if decay == 0.1 else 7.0, (0.1, 0.2), "weight decay") == 0.2
+    with pytest.raises(InputError, match=r"hops auto: no leave-one-out loss is finite.* lower the learning rate"):
+        choose(lambda hops: float("inf"), (1, 2), "hops")

@@ -1,4 +1,4 @@
-"""Whether all numbers of a matrix are finite, and whether they differ by more than rounding."""
+"""Whether all numbers of a matrix are finite, and whether they differ by more than rounding; caches have a bound."""
 
 import math
 
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from calirare._util.arrays import all_finite, describe, differ
-from calirare.graph import Split
+from calirare.calibration import prior_platt
+from calirare.graph import Split, columns
 from calirare.leave_one_out import LooResult
 
 WHOLE = {
@@ -50,3 +51,8 @@ def test_results_of_any_size_are_one_short_line() -> None:
         assert len(repr(value)) < 250
         assert "\n" not in repr(value)
         assert "[10000" in repr(value)
+
+
+@pytest.mark.parametrize("remembers", [columns.default_names, columns.number_columns, prior_platt._log_ratios])
+def test_caches_of_data_have_a_bound(remembers):
+    assert remembers.cache_parameters()["maxsize"] is not None
