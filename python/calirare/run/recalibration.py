@@ -148,11 +148,9 @@ class Recalibrated:
 
     @property
     def warning(self) -> str:
-        """That the log loss is larger than before; empty where it is not."""
+        """That the log loss on unseen labels is larger than before; empty where it is not."""
         was, now = self.losses
-        seen = f" (fitted on {self.of_run:,} of these labels)" if self.of_run else ""
-        worse = f"worse: log loss {now:.4f} (cross-fitted), before {was:.4f}{seen}. Keep the old run"
-        return worse if now > was else ""
+        return f"worse: log loss {now:.4f} on unseen labels, before {was:.4f}. Keep the old run" if now > was else ""
 
     def _warnings(self) -> Iterator[str]:
         yield from (f"note: {note}" for note in self.notes)
@@ -245,6 +243,8 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_ow
         t: (type(c) if many else PriorPlattCalibrator)(**c.get_params()).fit(fresh, y) for t, c in old.items()
     }
     before, after = old["population"].transform(fresh), cross_fitted_probabilities(old["population"], fresh, y)
+    if len(seen[1]) > 1:  # the old calibrators have seen these
+        before[len(nodes) :] = cross_fitted_probabilities(old["population"], *seen)
     rare, threshold, verdict, notes = None, scorer.threshold, scorer.verdict, tuple[str, ...]()
     # Of a rare class a reference holds P(rare) of every node.
     p, new_p, place = torch.zeros(len(logits)), torch.zeros(len(logits)), torch.arange(0)
