@@ -112,12 +112,12 @@ def test_the_summary_is_short_and_has_its_blocks(graph_file, tmp_path):
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
     found = [line.split()[0] for line in lines if line[:1].isupper()]
     assert [word for word in found if word.isupper()] == ["CALIBRATION", "DETECTION", "ALERTS"]
-    assert lines[-2:] == [f"  calirare review --run {run}", f"  open {run / 'report.html'}"]
+    assert lines[-2:] == [f"  calirare review {run}", f"  open {run / 'report.html'}"]
     assert "<html" in (run / "report.html").read_text()
     again = call("train", "--dataset", graph_file, *QUICK, "--out", run, "--overwrite")
     assert again.code == 0, "the report is of the run, which --overwrite may replace"
     assert not (run / "report.html").exists()
-    assert again.out.splitlines()[-1] == f"  calirare report --run {run}"
+    assert again.out.splitlines()[-1] == f"  calirare report {run}"
 
 
 def test_the_log_has_times_and_versions(finished):

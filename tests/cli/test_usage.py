@@ -46,6 +46,14 @@ def test_the_version_is_that_of_the_package():
     assert version() == __version__
 
 
+def test_a_run_is_named_with_and_without_its_option(quick_run, tmp_path):
+    for words in ((quick_run,), ("--run", quick_run)):
+        assert (
+            succeed("report", *words, "--out", tmp_path / "page.html", "--overwrite").out.strip().endswith("page.html")
+        )
+    assert "usage: calirare report RUN [OPTIONS]" in succeed("report", "--help", silent=True).out
+
+
 def test_the_help_of_train_shows_the_options_most_used_and_where_the_others_are(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     said = succeed("train", "--help", silent=True).out

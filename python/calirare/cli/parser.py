@@ -72,6 +72,8 @@ class Parser(argparse.ArgumentParser):
             UsageError: a word is not known, or a value is of a wrong type.
         """
         known = self._option_string_actions
+        if "--run" in known and words and not words[0].startswith("-"):
+            words = ["--run", *words]
         strange = [name for name in (word.partition("=")[0] for word in words) if name in USUAL and name not in known]
         if strange:  # before what is missing, which it may stand for
             self.error(unknown("option", strange[0], known))
@@ -100,14 +102,14 @@ def unknown(what: str, word: str, known: Collection[str]) -> str:
 def parser_of(name: str, *, every: bool = False) -> Parser:
     """Returns the parser of a command, whose help shows every option or the most used."""
     command = COMMANDS[name]
-    hidden = command.settings and not every
+    hidden, run = command.settings and not every, "RUN " if "run" in command.options else ""
     parser = Parser(
         prog=f"calirare {name}",
         description=" ".join([command.help, command.more]) if every else command.help,
         epilog=f"Every option, in full: calirare {name} --help-all" if hidden else None,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
-        usage=f"calirare {name} [OPTIONS]" + (" TABLE" if name == "metrics" else ""),
+        usage=f"calirare {name} " + {"metrics": "[OPTIONS] TABLE"}.get(name, f"{run}[OPTIONS]"),
     )
     command.declare(parser, every=every)
     return parser

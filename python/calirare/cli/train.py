@@ -80,8 +80,8 @@ def _settings_of(config: Path) -> Settings:
 def _next_commands(out: Path, *, report: bool) -> list[str]:
     """Returns two commands that go on from a run, each with what it is for where a line has room."""
     folder = shlex.quote(str(out))
-    page = f"open {shlex.quote(str(out / 'report.html'))}" if report else f"calirare report --run {folder}"
-    commands = {f"calirare review --run {folder}": "work through the ranked queue", page: "full report"}
+    page = f"open {shlex.quote(str(out / 'report.html'))}" if report else f"calirare report {folder}"
+    commands = {f"calirare review {folder}": "work through the ranked queue", page: "full report"}
     wide = max(map(len, commands)) + 3
     lines = {command: f"  {command:<{wide}}{words}" for command, words in commands.items()}
     return [line if len(line) <= 80 else f"  {command}" for command, line in lines.items()]
