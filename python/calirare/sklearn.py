@@ -217,10 +217,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         return z[:, self._order]
 
     def _prior_shift(self, rare: int, n: int) -> float:
-        """Returns what the log-odds of a table's rarer class are raised by, as of `n` rows `rare` are of it.
-
-        Rows of a class are taken for a random sample of it: Bayes' rule with another prior (Saerens 2002, eq. 2).
-        """
+        """Returns what the log-odds of a table's rarer class are raised by, as of `n` rows `rare` are of it."""
         if self.prevalence is None or self.target != "population":
             return 0.0
         return math.log(self.prevalence / (1 - self.prevalence)) - math.log(rare / (n - rare))
@@ -288,11 +285,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _check_numbers(X: Any) -> None:
-    """Checks that a table without a graph holds no text that is no number, and no dates.
-
-    Raises:
-        InputError: it does.
-    """
+    """Checks that a table without a graph holds no text that is no number, and no dates."""
     columns: Iterable[tuple[Any, Array]] = ()
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         parts = (X.iloc[:, i] if hasattr(X, "iloc") else X[name] for i, name in enumerate(X.columns))

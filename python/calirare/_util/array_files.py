@@ -87,11 +87,7 @@ def _native(array: NumpyArray) -> NumpyArray:
 
 
 def _check_sizes(archive: Any, path: Path) -> None:
-    """Checks, before memory is taken, what an archive will hold: against the free memory.
-
-    Raises:
-        InputError: it would not fit, a few bytes claim to be very many, or a header claims what is not there.
-    """
+    """Checks, before memory is taken, what an archive will hold: against the free memory."""
     entries = archive.zip.infolist()
     total, packed = sum(entry.file_size for entry in entries), max(path.stat().st_size, 1)
     free = int(SAFE_SHARE * free_bytes(torch.device("cpu")))

@@ -76,10 +76,7 @@ def opened(path: Path) -> Iterator[int]:
 def _made_and_locked(
     make: Callable[[], Path], flags: int, busy: Callable[[], InputError] | None = None
 ) -> tuple[Path, int]:
-    """Returns a path and a descriptor with the only lock of it; made again where another process removed it before.
-
-    Where another process holds the lock `busy` is raised, without it the path is made again.
-    """
+    """Returns a path and a descriptor with the only lock of it; made again where another process removed it before."""
     while True:
         path = make()
         try:

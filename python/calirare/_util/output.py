@@ -118,10 +118,7 @@ def _restore(where: Path) -> None:
 
 
 def _put(partial: Path, where: Path, path: Path, overwrite: bool) -> None:
-    """Moves the finished folder to its place; an old one there is lost only when the new one stands.
-
-    What appeared there meanwhile is spared unless it may be replaced; the finished folder is then kept beside it.
-    """
+    """Moves the finished folder to its place; an old one there is lost only when the new one stands."""
     old = partial.with_suffix(".old")
     try:
         _check_free(where, path, overwrite)

@@ -106,12 +106,7 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
 
 
 def _is_row(names: Sequence[str], table: Any) -> bool:
-    """Returns whether what should name the columns is a row of cells, as those below it.
-
-    A name is neutral where it is a whole number that does not stand below it, or text above text that is another in
-    every row. Otherwise it is like a cell (a date or a number with decimals above such, or it stands again below), or
-    not; a word above numbers, a usual name and numbers that count or ascend are names.
-    """
+    """Returns whether what should name the columns is a row of cells, as those below it."""
     if USUAL & {name.lower() for name in names} or _count_up(names):
         return False
     like, words, other = 0, 0, 0

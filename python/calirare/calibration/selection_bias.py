@@ -101,10 +101,7 @@ def exchangeable(labelled: np.ndarray, others: np.ndarray, *, alike: bool = True
 
 
 def _chance(labelled: np.ndarray, others: np.ndarray, seed: int) -> float:
-    """Returns the chance that a random subset's mean is as far from that of all as the labels': the larger of two.
-
-    The share of drawn subsets tells it where few labels make the mean skewed, the normal tail where it is small.
-    """
+    """Returns the chance that a random subset's mean is as far from that of all as the labels': the larger of two."""
     pool, m = np.concatenate([labelled, others]), len(labelled)
     whole, draw = pool.mean(), np.random.default_rng(seed)
     own = abs(labelled.mean() - whole)

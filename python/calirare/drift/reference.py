@@ -34,10 +34,7 @@ MOST_CELLS = 1 << 28  # of sparse features that are made dense
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its name, the categories it may have (None: numbers), values, its rows' nodes and the numbers' unit.
-
-    The unit is named where it is not the user's: dates are days before the run's newest.
-    """
+    """A column: its name, the categories it may have (None: numbers), values, its rows' nodes and the numbers' unit."""
 
     name: str
     categories: int | None

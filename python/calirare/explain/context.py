@@ -122,11 +122,7 @@ class ExplanationContext:
         }
 
     def _by_hand(self, groups: Mapping[Any, Any]) -> list[str | None]:
-        """Returns the group of each labelled node; None: it is in none.
-
-        Raises:
-            InputError: no labelled node is in a group.
-        """
+        """Returns the group of each labelled node; None: it is in none."""
         groups_of = {str(node): value for node, value in groups.items()}
         values = [groups_of.get(self.graph.node_name(node), LEFT_OUT) for node in self.labelled.tolist()]
         words = [None if value is LEFT_OUT else _word(value) for value in values]
@@ -138,11 +134,7 @@ class ExplanationContext:
         return [word[:MONTH] if dates and word not in (None, MISSING) else word for word in words]
 
     def _of_column(self, column: str) -> list[str | None]:
-        """Returns the value of each labelled node.
-
-        Raises:
-            InputError: there is no such column.
-        """
+        """Returns the value of each labelled node."""
         names = self.graph.feature_names if isinstance(self.graph.x, Tensor) else ()
         if column not in names:
             known = f"its columns are {names_in_words(names, 10)}" if names else "its features have no names"

@@ -96,15 +96,7 @@ class IncidentEdgeAblation:
         return moved.scale_v[:, None] * (total + (rows[0, here] * moved.scale_v)[:, None] * own)
 
     def _read(self, around: _Around, moved: _Moved, rows: Tensor, read: Tensor, others: Tensor) -> Tensor:
-        """Returns what v reads of its neighbours but the one that is gone, [b, q].
-
-        Args:
-            around: v and its neighbours, r of them.
-            moved: by each of b edges.
-            rows: A_vi s_i and C_vi s_i, [1 or 2, r].
-            read: A_vi s_i, 0 at v itself, [r].
-            others: place of the neighbour that is gone, int64 [b].
-        """
+        """Returns what v reads of its neighbours but the one that is gone, [b, q]."""
         scale, size = around.scale, around.squares.sqrt()
         start = self.known(around.nodes) * scale[:, None] + self.bias  # [r, width]
         weight = read[:, None, None] * self.weight  # [r, width, q]
@@ -126,14 +118,7 @@ class IncidentEdgeAblation:
         return total - read[others, None] * (torch.relu(gone) @ self.weight)
 
     def _turned_by_ends(self, start: Tensor, weight: Tensor, rows: Tensor, of_v: Tensor) -> Tensor:
-        """Returns what units that v's part turns add to the linear sum, [b, q].
-
-        Args:
-            start: what the units of r neighbours get with all edges, [r, width].
-            weight: of these units, [r, width, q].
-            rows: see `_read`.
-            of_v: p with what goes through v, and d_v y_v, [1 or 2, b, width].
-        """
+        """Returns what units that v's part turns add to the linear sum, [b, q]."""
         out = of_v.new_zeros(of_v.shape[1], weight.shape[2])
         order, first, number = of_v.abs().amax((0, 2)).argsort(descending=True), 0, LOUDEST
         while first < len(order):
@@ -174,15 +159,7 @@ def _turned(inputs: Tensor, start: Tensor) -> Tensor:
 
 
 class _Moved:
-    """What an edge moves at its two ends, of b edges (v, u), see above.
-
-    Attributes:
-        scale_v: s'_v, float64 [b].
-        of_v: p, and of two hops d_v y_v, [1 or 2, b, width].
-        of_u: q, and d_u y_u.
-        lost: what v's own row does not read any more, [b, width].
-        passed: s_v^2 A_uv, [b].
-    """
+    """What an edge moves at its two ends, of b edges (v, u), see above."""
 
     def __init__(self, edges: IncidentEdgeAblation, ends: Tensor, weights: Tensor) -> None:
         gone = edges.propagator.removed(ends, weights)
@@ -210,15 +187,7 @@ class _Moved:
 
 
 class _Around:
-    """A node with its neighbours, and what lies between them: A and C' = A S'^2 A, where S' is S and 0 at the node.
-
-    Args:
-        matrix: A, symmetric, float64 [n, n].
-        node: v.
-        nodes: ascending, int64 [r].
-        scale: the diagonal of S, float64 [n].
-        hops: 2: C' is needed too.
-    """
+    """A node with its neighbours, and what lies between them: A and C' = A S'^2 A, where S' is S and 0 at the node."""
 
     def __init__(self, matrix: Csr, node: int, nodes: Tensor, scale: Tensor, hops: int) -> None:
         read = matrix.select_rows(nodes)

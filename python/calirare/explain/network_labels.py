@@ -294,11 +294,7 @@ class IterativeLabels(NetworkLabels):
         return self._solved(rows).double()
 
     def _solved(self, rows: Tensor) -> Tensor:
-        """Returns rows [b, p] times H^-1 by conjugate gradients, in their dtype.
-
-        Raises:
-            NotConvergedError: they end before the tolerance.
-        """
+        """Returns rows [b, p] times H^-1 by conjugate gradients, in their dtype."""
         linearised: Linearisation = self.linearised
         assert isinstance(linearised, GcnLinearisation)
         found = solve_inverse_hvp(

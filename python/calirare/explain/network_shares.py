@@ -124,10 +124,7 @@ def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:
 
 
 def _as_two_layers(layers: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Yields W_1, b_1, and above w [h] and b of each class, of two classes of class 1 less class 0.
-
-    Of one layer the hidden unit is one that is always on.
-    """
+    """Yields W_1, b_1, and above w [h] and b of each class, of two classes of class 1 less class 0."""
     last, offsets = layers[-1]
     if last.shape[1] == 2:
         last, offsets = last[:, 1:] - last[:, :1], offsets[1:] - offsets[:1]

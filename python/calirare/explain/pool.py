@@ -106,10 +106,7 @@ class ExplainablePool(ExplainableModel):
         return aggregate_neighbours(mean.flatten(0, -2), degree.flatten(), self.pool.shares).view(mean.shape)
 
     def _walks(self, node: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns nodes nearby, int64 [u], their parts in M^t at a node, [T, u], and M^t p there, [T, k].
-
-        Of more than `most` nodes the farthest are left out, but of M^t p.
-        """
+        """Returns nodes nearby, int64 [u], their parts in M^t at a node, [T, u], and M^t p there, [T, k]."""
         at, share, steps, means = torch.tensor([node]), torch.ones(1, dtype=torch.float64), [], []
         for _ in range(self.hops):
             rows = self.graph.adjacency.select_rows(at)
@@ -152,15 +149,7 @@ class ExplainablePool(ExplainableModel):
         return torch.cat([self._p[near][None], after])
 
     def _means(self, node: int, near: Tensor, p: Tensor, ends: Tensor, weights: Tensor) -> Tensor:
-        """Returns M^t p at a node without each edge, [T, e, k]; what lies farther than `near` is held.
-
-        Args:
-            node: the node.
-            near: nodes nearby, int64 [u].
-            p: of these without each edge, [e, u, k].
-            ends: of the edges, int64 [e, 2].
-            weights: of the edges, [e].
-        """
+        """Returns M^t p at a node without each edge, [T, e, k]; what lies farther than `near` is held."""
         field, known = torch.tensor([node]), self.graph.adjacency
         for _ in range(self.hops):
             field = torch.unique(torch.cat([field, known.select_rows(field).indices.long()]))
@@ -179,15 +168,7 @@ class ExplainablePool(ExplainableModel):
         return torch.cat(parts, 1)
 
     def _walks_without(self, node: int, field: Tensor, among: Csr, ends: Tensor, weights: Tensor) -> Tensor:
-        """Returns the row of M^t at a node without each edge, [T, e, f].
-
-        Args:
-            node: the node.
-            field: all nodes that may be reached, ascending, int64 [f].
-            among: A among them, [f, f].
-            ends: of the edges, int64 [e, 2].
-            weights: of the edges, [e].
-        """
+        """Returns the row of M^t at a node without each edge, [T, e, f]."""
         gone, each = self.mean.removed(ends, weights), torch.arange(len(ends))
         place = torch.searchsorted(field, ends).clamp(max=field.numel() - 1)
         there = (field[place] == ends).all(1)  # else no walk comes to either end before it stops

@@ -86,10 +86,7 @@ class Leaves:
         return replace(found, bags=np.repeat(taken, found.per_round, 0))
 
     def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
-        """Returns the bag of each round, of those left the first that makes its trees' leaf values.
-
-        Where none does, the bags are of another version of LightGBM: then the first ones, one for each round.
-        """
+        """Returns the bag of each round, of those left the first that makes its trees' leaf values."""
         q, n_rounds = self.per_round, self.n_trees // self.per_round
         scores, taken = np.repeat(self.start(self.weights)[None], self.weights.size, 0), [-1]
         for t in range(n_rounds):

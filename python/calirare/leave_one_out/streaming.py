@@ -184,10 +184,7 @@ class Streaming:
         return job.messages(inputs, out)[0]
 
     def _intervals(self, job: Evaluation, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
-        """Returns logits and interval ends of a block of nodes, [r, 4].
-
-        Messages that lie elsewhere, in a file while a GPU computes, come by the rows that the block's nodes touch.
-        """
+        """Returns logits and interval ends of a block of nodes, [r, 4]."""
         a_hat = self.kept.a_hat
         if not self._elsewhere(sent):
             return self._ends(job, rows_of(a_hat, rows), sent, base)

@@ -165,15 +165,7 @@ def gradient_ratio(fitted: FittedNetwork, gradient_norm: float) -> float:
 def _verdict(
     found: Quality, facts: Diagnostics, unseen: Compared | None, *, finite: bool, unchecked: bool
 ) -> tuple[str, str]:
-    """Returns the verdict and the first reason that holds, the gravest first.
-
-    Args:
-        found: the account, its verdict not yet written.
-        facts: how the result was computed.
-        unseen: losses of labels that the network has not seen, or None.
-        finite: whether every change is finite.
-        unchecked: the network is the user's own, and there are no such labels.
-    """
+    """Returns the verdict and the first reason that holds, the gravest first."""
     in_sample, loo, held = found.in_sample_nll, found.loo_nll, found.held_out_nll
     # Smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where it is unknown.
     curvature = 1.0 if facts.lowest_curvature is None else facts.lowest_curvature / facts.damping + 1

@@ -165,10 +165,7 @@ def _of_classes(
 def _in_one_pass(
     function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None
 ) -> tuple[Predictions, BinStatistics] | None:
-    """Checks and counts class probabilities on the CPU together; None where no row may be counted unseen.
-
-    That is where a derivative is wanted, the task or the device is another, or a row is refused (by `read`).
-    """
+    """Checks and counts class probabilities on the CPU together; None where no row may be counted unseen."""
     scores = to_tensor(function, "p", p)
     y = to_tensor(function, "y_true", y_true)
     countable = scores.dtype in (torch.float32, torch.float64) and scores.device.type == "cpu"

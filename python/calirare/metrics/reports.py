@@ -314,12 +314,7 @@ def _intervals(
     ranking: Ranking,
     level: float,
 ) -> dict[Key, tuple[float, float]]:
-    """Returns the ends of each value's interval.
-
-    A budget's precision and recall both count its true positives: of the two intervals of that count the wider one is
-    taken. Where all alerts are right, resamples hold as many, and recall would seem certain; and the other way round.
-    Where the budget looks at all there is, both are certain.
-    """
+    """Returns the ends of each value's interval."""
     ends: dict[Key, tuple[float, float]] = {}
     for (i, name), value in values.items():
         trials = max(places[i], 1.0) if i is not None and name == "precision" else worth

@@ -367,11 +367,7 @@ class FittedNetwork(Fitted):
 
 
 def _stored(kind: type[Fitted]) -> list[str]:
-    """Returns the names of a detector's attributes that a file holds.
-
-    Raises:
-        NotImplementedError: no file holds this kind.
-    """
+    """Returns the names of a detector's attributes that a file holds."""
     if not dataclasses.is_dataclass(kind) or not kind.in_files:
         raise NotImplementedError(f"{kind.__name__} cannot be written to a file")
     return [each.name for each in dataclasses.fields(kind) if not each.name.startswith("_")]

@@ -179,10 +179,7 @@ class _Gcn:
         return torch.from_numpy(below.at(np.arange(n, n + b))) + self.layers[-1][1]
 
     def _first_spread(self, joined: GraphDelta, below: Level, nodes: NumpyArray) -> NumpyArray:
-        """Returns rows of A_hat X W: of a known node the stored sum, with what new edges change of it.
-
-        They add neighbours, and of known neighbours that they end at they change the degree.
-        """
+        """Returns rows of A_hat X W: of a known node the stored sum, with what new edges change of it."""
         place, columns, values = joined.new_entries(nodes)
         new = np.flatnonzero(nodes >= joined.known.n)
         place, columns = np.concatenate([place, new]), np.concatenate([columns, nodes[new]])

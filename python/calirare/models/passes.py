@@ -202,14 +202,7 @@ def logits_of_passes(
 
 
 def _scales(graph: GraphOnDisk, blocks: list[Block], report: Report | None) -> tuple[Tensor, Tensor | None]:
-    """Returns what A_hat = D^-1/2 (A + I) D^-1/2 needs in addition to A: one number per node, no value per edge.
-
-    Edges are read for them only where they have weights or may have loops.
-
-    Returns:
-        D^-1/2 of A + I, 0 where a sum is 0, float32 [n]; and the weight, 0 or 1, of the self loop that A_hat adds to
-        each node, float32 [n], or None: 1 for all.
-    """
+    """Returns what A_hat = D^-1/2 (A + I) D^-1/2 needs in addition to A: one number per node, no value per edge."""
     root = torch.zeros(graph.n_nodes)
     loop = torch.ones(graph.n_nodes) if graph.loops else None
     read = graph.edges if graph.weighted or graph.loops else graph.degrees

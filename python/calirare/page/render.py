@@ -130,15 +130,7 @@ def _sliced(
     *,
     many: bool = False,
 ) -> dict[str, Any]:
-    """Returns the slices of the test nodes; without any, of the labels of a rare class as they are judged unseen.
-
-    Args:
-        graph: of the run.
-        predictions: of the run, a row for each scored node.
-        audit: of the run's labels; None: there is none by the run's calibrator.
-        doubt: why not, a sentence.
-        many: whether the run is of many classes.
-    """
+    """Returns the slices of the test nodes; without any, of the labels of a rare class as they are judged unseen."""
     scored, none = graph.scored_nodes.cpu().numpy(), {"slices": [], "judged": ""}
     known = predictions["y"] != "" if many else predictions["y"] >= 0
     tested = np.flatnonzero(((predictions["split"] == "test") & known).to_numpy())

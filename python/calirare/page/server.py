@@ -106,11 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not arrive whole")
 
     def _checked(self) -> str:
-        """Returns the address after the token.
-
-        Raises:
-            RefusedError: the request is none of our page's.
-        """
+        """Returns the address after the token."""
         if self.request_version == "HTTP/0.9":  # whose answers say neither status nor that something was saved
             raise RefusedError(HTTPStatus.BAD_REQUEST, "this is no sound HTTP")
         hosts, own = self.headers.get_all("Host") or [], self._hosts()
@@ -217,11 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         return f"back/{number}"
 
     def _form(self) -> dict[str, str]:
-        """Returns the fields of a form, each once.
-
-        Raises:
-            RefusedError: there is none, or it is too long or malformed.
-        """
+        """Returns the fields of a form, each once."""
         lengths = self.headers.get_all("Content-Length") or []
         if len(lengths) != 1 or "Transfer-Encoding" in self.headers:
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "an answer says how long it is")
@@ -277,11 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _number(text: str) -> int:
-    """Returns a whole number that is not negative.
-
-    Raises:
-        RefusedError: it is none.
-    """
+    """Returns a whole number that is not negative."""
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
         raise RefusedError(HTTPStatus.BAD_REQUEST, "a whole number is wanted")
     return int(text)

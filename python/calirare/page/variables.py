@@ -109,12 +109,7 @@ def _steps(adjacency: Csr, train: NumpyArray) -> tuple[NumpyArray, tuple[str, ..
 
 
 def _steps_to_others(adjacency: Csr, labelled: NumpyArray) -> tuple[NumpyArray, tuple[str, ...]]:
-    """Returns how many edges away another label is than a node's own, by slices, and their names.
-
-    Args:
-        adjacency: of the graph.
-        labelled: which nodes have a label, bool [n].
-    """
+    """Returns how many edges away another label is than a node's own, by slices, and their names."""
     rows, cols = adjacency.rows().numpy(), adjacency.indices.numpy()
     rows, cols = rows[rows != cols], cols[rows != cols]
     around = np.bincount(rows[labelled[cols]], minlength=adjacency.n_rows)  # labelled neighbours of each node

@@ -184,15 +184,7 @@ class Budget(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class _Proportion(Rule):
-    """A proportion that the alerts must reach.
-
-    Attributes:
-        at_least: the proportion, in (0, 1).
-        confidence: with which labels must prove it; None: it is expected by P(rare).
-
-    Raises:
-        InputError: a number is out of range.
-    """
+    """A proportion that the alerts must reach."""
 
     at_least: float = 0.8
     confidence: float | None = None
@@ -284,10 +276,7 @@ def make_rule(name: str, **options: Any) -> Rule:
 
 
 def _below(p: np.ndarray, least: np.floating) -> float:
-    """Returns a threshold for which `least` is the lowest P of an alert: half way to the next P below it.
-
-    What another program, or a sum in another order, makes of the same node is then on the same side.
-    """
+    """Returns a threshold for which `least` is the lowest P of an alert: half way to the next P below it."""
     lower = p[p < least]
     if not len(lower):
         return float(least)

@@ -137,10 +137,7 @@ def read_labels(
 
 
 def _known_rows(frame: pd.DataFrame, name: str, labels: ReadLabels, rare: str) -> pd.DataFrame:
-    """Returns the rows whose label is known, at least one, with the numbers they had.
-
-    Labels that are all of the rare class but for -1 are refused: -1 may be the other class there.
-    """
+    """Returns the rows whose label is known, at least one, with the numbers they had."""
     y = _labels_at(frame, labels)
     known = y >= 0
     if not known.any():
@@ -157,10 +154,7 @@ def _known_rows(frame: pd.DataFrame, name: str, labels: ReadLabels, rare: str) -
 
 
 def _class_names(labels: ReadLabels, probabilities: Sequence[str]) -> list[str] | None:
-    """Returns the names of classes in columns such as "p_fraud", as our tables have them; None: labels are numbers.
-
-    Labels that are no names of columns but numbers of them, from 0 on, are these numbers.
-    """
+    """Returns the names of classes in columns such as "p_fraud", as our tables have them; None: labels are numbers."""
     names = [each.removeprefix(OF_CLASS) for each in probabilities]
     if not all(each.startswith(OF_CLASS) for each in probabilities) or len(set(names)) != len(names):
         return None

@@ -96,13 +96,7 @@ def _noise(logits: Tensor, given: Tensor, offsets: Tensor, shares: Tensor, count
 def _judged(
     fitted: Fitted, graph: Graph, own: Tensor, known: Tensor, on: CalibrateOn
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns labels as judged without them, by calibrators of the labels that represent the population.
-
-    Returns:
-        Cross-fitted probabilities of each given class [m, k]; calibrated logits before cross-fitting, which order
-        labels as the detector does, [m, k]; log of what the sampling of each label multiplied P(given as each class)
-        by, [m, k]; and the proportion of the population that would be given as each class, [k].
-    """
+    """Returns labels as judged without them, by calibrators of the labels that represent the population."""
     split, given = graph.split, fitted.targets[known]
     assert split is not None
     in_train = torch.isin(fitted.nodes, split.train)[known]
@@ -118,10 +112,7 @@ def _judged(
 
 
 def _offsets(given: Tensor, used: Tensor, sampling: Sampling, share: Tensor) -> Tensor:
-    """Returns what the drawing of labels multiplied P(given as each class) by, its logarithm, [m, k].
-
-    Labels drawn per class have their own numbers in the place of the population's shares.
-    """
+    """Returns what the drawing of labels multiplied P(given as each class) by, its logarithm, [m, k]."""
     k = len(share)
     out = torch.zeros(len(given), k, dtype=torch.float64, device=given.device)
     at_random = torch.zeros(len(given), dtype=torch.bool, device=given.device)
