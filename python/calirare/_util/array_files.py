@@ -29,19 +29,11 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 MAX_INT = 2**63 - 1
-
-
 CHECKED = 1 << 24  # numbers in one step of a checksum
-
-
 BOMB_BYTES, BOMB_RATIO = 1_000_000_000, 300  # an archive of more bytes, packed more tightly, is nothing but zeros
-
-
 # The arrays behind mapped tensors by address: `release` must never touch memory that no file stands behind. numpy makes
 # the memmap the owner of a tensor's memory, so an entry lives as long as any tensor on it.
 _MAPPED: WeakValueDictionary[int, np.memmap] = WeakValueDictionary()
-
-
 _HAS_ADVICE = hasattr(mmap, "MADV_DONTNEED")  # not on Windows
 
 
@@ -283,8 +275,9 @@ def release(tensor: Tensor) -> bool:
     return True
 
 
-def checksum(tensor: Tensor, value: int = 0) -> int:
-    """Returns the CRC-32 of a tensor's bytes, going on from `value`; a mapped one need not be in memory at once."""
+def checksum(tensor: Tensor) -> int:
+    """Returns the CRC-32 of a tensor's bytes; a mapped one need not be in memory at once."""
+    value = 0
     for part in tensor.detach().reshape(-1).split(CHECKED):
         value = zlib.crc32(part.cpu().numpy().data, value)
         release(tensor)

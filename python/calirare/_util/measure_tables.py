@@ -28,7 +28,8 @@ def detection_table(found: dict[str, Any], title: str = "") -> Table:
         table.add_row("AUPRC, mean over classes", f"{found['macro_auprc']:.3f}", "", "")
     add("AUROC", found, "auroc", 0.5)
     for at in budgets_of(found):
-        where = budget_name(at["budget"], at["nodes"])
+        budget = at["budget"]
+        where = f"top {budget:,}" if isinstance(budget, int) else f"top {100 * budget:g} % ({at['nodes']:,.3g})"
         add(f"recall, {where}", at, "recall", at["share"])
         add(f"precision, {where}", at, "precision", found["prevalence"])
     return table
@@ -37,11 +38,6 @@ def detection_table(found: dict[str, Any], title: str = "") -> Table:
 def budgets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the budgets of a `metrics.detection_report` that are worth a row: a node at least, and not all."""
     return [at for at in found["budgets"] if at["nodes"] >= 1 and at["share"] < 1]
-
-
-def budget_name(budget: float, nodes: float) -> str:
-    """Returns what a budget is called: "top 1 % (27)", "top 100"."""
-    return f"top {budget:,}" if isinstance(budget, int) else f"top {100 * budget:g} % ({nodes:,.3g})"
 
 
 def rare_rows(reports: list[dict[str, Any]]) -> list[list[str]]:

@@ -22,12 +22,9 @@ def newton_minimum(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives:
     long.
     """
     with threads_for(0):
-        return _newton(loss, theta, derivatives or (lambda at: _differentiated(loss, at)))
-
-
-def _differentiated(loss: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
-    gradient = torch.autograd.functional.jacobian(loss, theta)
-    return gradient, torch.autograd.functional.hessian(loss, theta)
+        slopes = torch.autograd.functional
+        found = derivatives or (lambda at: (slopes.jacobian(loss, at), slopes.hessian(loss, at)))
+        return _newton(loss, theta, found)
 
 
 def _newton(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Derivatives) -> Tensor:

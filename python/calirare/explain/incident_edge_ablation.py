@@ -1,20 +1,15 @@
 """A graph convolution of two layers at a node without each of its edges, in closed form.
 
 Before the first layer y = X W_1 is propagated once or twice by P = S A S, S = D^-1/2, and is read at the node v and its
-neighbours i. An edge (v, u) moves S at v and u alone: with d = s' - s, t = A S y and C = A S^2 A,
+neighbours i. An edge (v, u) moves S at v and u only: with d = s' - s, t = A S y and C = A S^2 A,
 
     once:  z_i = (A S y)_i,         z'_i = z_i + A_iv d_v y_v + A_iu d_u y_u
     twice: z_i = (A S^2 A S y)_i,   z'_i = z_i + A_iv p + A_iu q + C_iv d_v y_v + C_iu d_u y_u
            p = s'_v^2 t'_v - s_v^2 (t_v + A_vv d_v y_v + A_vu d_u y_u), q the same with u and v exchanged
 
-for every i but u, which v does not read any more. In v's own row A_uv s'_u y_u or A_uv s'_u^2 t'_u is missing.
-So all rows of all edges are a matrix of rank four beside what is known, however many nodes lie two hops away.
-
-What goes through v itself, C_iu = s_v^2 A_iv A_vu + C'_iu, is of the same kind as p and joins it; what is left, A_iu
-and C'_iu, has few entries however many neighbours v has. As long as no hidden unit is turned on or off the sum over all
-i is linear in p, q and d y, and needs no matrix; where one is turned relu(x) stands in the place of 0 or x. Those are
-looked for among (i, h), by what p does to unit h at i, and among the entries (i, u) that are there, of those i that
-|C'_iu| <= (C_ii C_uu)^1/2 does not rule out.
+for every i but u; v's own row lacks A_uv s'_u y_u or A_uv s'_u^2 t'_u. What goes through v itself,
+C_iu = s_v^2 A_iv A_vu + C'_iu, joins p. As long as no hidden unit is turned on or off the sum over all i is linear in
+p, q and d y; units that may turn are looked for by bounds (|C'_iu| <= (C_ii C_uu)^1/2) and recomputed.
 """
 
 from __future__ import annotations
@@ -100,7 +95,9 @@ class IncidentEdgeAblation:
         scale, size = around.scale, around.squares.sqrt()
         start = self.known(around.nodes) * scale[:, None] + self.bias  # [r, width]
         weight = read[:, None, None] * self.weight  # [r, width, q]
-        slope, of_v = weight * (start > 0)[:, :, None], moved.through_v()
+        slope, of_v = weight * (start > 0)[:, :, None], moved.of_v
+        if len(of_v) == 2:  # what d_u y_u does through v all of v's neighbours read as they read p
+            of_v = torch.stack([of_v[0] + moved.passed[:, None] * moved.of_u[1], of_v[1]])
         total = torch.einsum("rw,rwq->q", start, slope) + torch.einsum("hr,rwq,hbw->bq", rows, slope, of_v)
         passed = around.times((slope * scale[:, None, None]).flatten(1)).unflatten(2, slope.shape[1:])
         total = total + torch.einsum("hbwq,hbw->bq", passed[:, others], moved.of_u)
@@ -178,12 +175,6 @@ class _Moved:
         both = after - s[:, :, None] ** 2 * before
         self.of_v, self.of_u = torch.stack([both, step]).unbind(2)
         self.lost = between[:, None] * after[:, 1]
-
-    def through_v(self) -> Tensor:
-        """Returns `of_v` with what d_u y_u does through v, which all of v's neighbours read as they read p."""
-        if len(self.of_v) == 1:
-            return self.of_v
-        return torch.stack([self.of_v[0] + self.passed[:, None] * self.of_u[1], self.of_v[1]])
 
 
 class _Around:

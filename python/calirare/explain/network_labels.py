@@ -1,20 +1,16 @@
 """What leaving labels out of a network, or adding some, does to the logits of some nodes.
 
-All is in the k - 1 differences of logits to class 0. With J the Jacobian at the labels, J_v that at a node, D = C C^T
-the curvature and e = C c the gradient of their losses (`Linearisation.loss_roots`), and H = J^T D J + mu I the damped
-Gauss-Newton matrix, a Newton step of the loss without the set G of labels moves node v by
+In differences to class 0, with J the Jacobian at the labels, D = C C^T and e = C c curvature and gradient of their
+losses (`Linearisation.loss_roots`) and H = J^T D J + mu I, a Newton step without the set G of labels moves node v by
 
     J_v H^-1 J_G^T C_G (I - R_GG)^-1 c_G,   R = C^T J H^-1 J^T C
 
-(`calirare.leave_one_out.formula`, whose formula it is for sets of one). A label y more at node c, of weight a, moves it
-by
+(see `calirare.leave_one_out.formula`). A label y more at node c, of weight a, moves it by
 
-    -J_v H^-1 J_c^T a (p(z) - e_y),   z = z_c - J_c H^-1 J_c^T a (p(z) - e_y),
+    -J_v H^-1 J_c^T a (p(z) - e_y),   z = z_c - J_c H^-1 J_c^T a (p(z) - e_y).
 
-the minimum of its own loss beside the quadratic of the others'. In the dual, with B = mu I + C^T K C, H^-1 J^T C is
-J^T C B^-1; in the primal H is factored: whichever matrix is smaller. Where both are large H is never made: conjugate
-gradients solve for the nodes that are explained, and of each label the mean leverage, which is sampled, takes the
-place of its block.
+By the smaller of B = mu I + C^T K C (dual) and H (primal); where both are large, by conjugate gradients for the nodes
+that are explained, with each label's mean leverage, which is sampled, in the place of its block.
 """
 
 from __future__ import annotations

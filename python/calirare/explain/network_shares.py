@@ -1,13 +1,8 @@
-"""What each feature adds to the logits of a network, exactly: integrated gradients in closed form.
+"""What each feature adds to the logits of a network, exactly: integrated gradients (Sundararajan et al. 2017).
 
-Along the straight path from average features to those of the graph, what enters a hidden unit moves on a straight line
-too, so that the integral of its gradient is a difference of two ReLUs:
-
-    phi = (relu(a_1) - relu(a_0)) / (a_1 - a_0),  a_0 and a_1 at the path's ends
-
-(Sundararajan et al. 2017, whose completeness it has: shares and start add up to the log-odds, with one hidden layer
-without any quadrature). The features of all nodes move together; what a node's own add is kept apart from what those of
-its neighbourhood add. Where features are sparse words the path begins at no word at all.
+From average features, or from no word at all, to those of the graph, the input of a hidden unit moves on a straight
+line, so that the integral of its gradient is (relu(a_1) - relu(a_0)) / (a_1 - a_0). The features of all nodes move
+together; a node's own and its neighbourhood's are kept apart.
 """
 
 from __future__ import annotations
@@ -87,14 +82,15 @@ class NetworkShares:
         """Returns the shares of a field's nodes: of their own features, then of their neighbourhoods'."""
         nodes, linear = field.nodes, len(self.layers) == 1
         seen, reach = as_dense(field.features).double(), self.reach[field.rows[0]]
-        block = _above(field.blocks, nodes)
+        # How the nodes read the rows of the first layer, float64 [n, r].
+        block = (field.blocks[0].to_dense() if field.blocks else torch.eye(nodes.numel())).double()
         rows = as_dense(self.x.select_rows(nodes)) if isinstance(self.x, Csr) else self.x[nodes]
         own_rows, own_block = rows.double() - self.start, block * self._seen_by(nodes, field.rows[0])
         each = list[tuple[Tensor, Tensor]]()
         for weight, bias, top, offset in _as_two_layers(self.layers):
             before, after = reach @ (self.start @ weight)[None] + bias, seen @ weight + bias
             slope = _slope(before, after, linear) * top
-            base = block @ (_hidden(before, linear) @ top) + offset
+            base = block @ ((before if linear else torch.relu(before)) @ top) + offset
             total = block @ ((seen - reach * self.start) * (slope @ weight.T))
             own = own_rows * (own_block @ slope @ weight.T)
             each.append((base, torch.cat([own, total - own], 1) if self.fitted.model.hops else own))
@@ -118,11 +114,6 @@ class NetworkShares:
         return torch.where((here[place] == rows)[:, None], sent[place], 0.0).T
 
 
-def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:
-    """Returns how the nodes read the rows of the first layer, float64 [n, r]."""
-    return blocks[0].to_dense().double() if blocks else torch.eye(nodes.numel(), dtype=torch.float64)
-
-
 def _as_two_layers(layers: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yields W_1, b_1, and above w [h] and b of each class, of two classes of class 1 less class 0."""
     last, offsets = layers[-1]
@@ -133,10 +124,6 @@ def _as_two_layers(layers: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor
             yield contrast[:, None], contrast.new_zeros(1), contrast.new_ones(1), offset
         else:
             yield layers[0][0], layers[0][1], contrast, offset
-
-
-def _hidden(z: Tensor, linear: bool) -> Tensor:
-    return z if linear else torch.relu(z)
 
 
 def _slope(before: Tensor, after: Tensor, linear: bool) -> Tensor:

@@ -130,7 +130,9 @@ class ExplainablePool(ExplainableModel):
         here, near = torch.tensor([node]), self._walks(node, min(REACH, PAIRS // max(len(ends), 1)))[0]
         own = self.model.without_edges(node, ends).log_softmax(-1)
         gone = self.mean.with_none_removed(node, ends)
-        p = self._p_without(near, ends)  # [1 + b, u, k]
+        each = [self.model.without_edges(other, ends) for other in near.tolist()]
+        p = torch.stack(each, 1).softmax(-1) if each else self._p.new_zeros(len(ends), 0, self._p.shape[1])
+        p = torch.cat([self._p[near][None], p])  # with all edges and without each, [1 + b, u, k]
         means = self._means(node, near, p, *gone)  # [T, 1 + b, k]
         kept = self.graph.adjacency.select_rows(here).indices.long()
         other = torch.where(ends[:, 0] == node, ends[:, 1], torch.where(ends[:, 1] == node, ends[:, 0], -1))
@@ -141,12 +143,6 @@ class ExplainablePool(ExplainableModel):
             pooled = aggregate_neighbours(mean, degree, self.pool.shares)
             out = out + weight * (pooled[1:] - pooled[0])
         return out
-
-    def _p_without(self, near: Tensor, ends: Tensor) -> Tensor:
-        """Returns the base detector's P of nodes nearby with all edges and without each, [1 + b, u, k]."""
-        each = [self.model.without_edges(node, ends) for node in near.tolist()]
-        after = torch.stack(each, 1).softmax(-1) if each else self._p.new_zeros(len(ends), 0, self._p.shape[1])
-        return torch.cat([self._p[near][None], after])
 
     def _means(self, node: int, near: Tensor, p: Tensor, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns M^t p at a node without each edge, [T, e, k]; what lies farther than `near` is held."""

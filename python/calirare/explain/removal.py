@@ -169,8 +169,10 @@ class Propagator:
         out = once[rows].repeat(gone.weights.numel(), 1, 1)
         for side in (0, 1):
             self._neighbours_of(side, rows, gone, y, out)
-        for side in (0, 1):
-            self._end(side, rows, gone, y, once, out)
+        for side in (0, 1):  # the row of an end reads one neighbour less
+            place = _places(rows, gone.ends[:, side])
+            kept = place >= 0
+            out[kept.nonzero().flatten(), place[kept]] = self._row_of_end(side, gone, y, once)[kept]
         return out
 
     def _neighbours_of(self, side: int, rows: Tensor, gone: Removed, y: Rows, out: Tensor) -> None:
@@ -193,18 +195,11 @@ class Propagator:
         flat = out.view(-1, out.shape[2])
         flat.index_add_(0, (edge * rows.numel() + place)[kept], amount[kept, None] * y[end[edge[kept]]])
 
-    def _end(self, side: int, rows: Tensor, gone: Removed, y: Rows, once: Rows, out: Tensor) -> None:
-        """Writes the row of an end, which reads one neighbour less."""
-        place = _places(rows, gone.ends[:, side])
-        kept = place >= 0
-        out[kept.nonzero().flatten(), place[kept]] = self._row_of_end(side, gone, y, once)[kept]
-
     def _row_of_end(self, side: int, gone: Removed, y: Rows, once: Rows) -> Tensor:
         """Returns the first propagation at an end without each edge, [b, width]."""
         end, other = gone.ends[:, side], gone.ends[:, 1 - side]
-        total = _less(
-            once[end] / _not_zero(self.left[end])[:, None], (gone.weights * self.right[other])[:, None] * y[other]
-        )
+        scale = torch.where(self.left[end] == 0, 1.0, self.left[end])
+        total = _less(once[end] / scale[:, None], (gone.weights * self.right[other])[:, None] * y[other])
         loop = self.loops[end] * (gone.right[:, side] - self.right[end])
         return gone.left[:, side, None] * (total + loop[:, None] * y[end])
 
@@ -283,7 +278,3 @@ def _less(total: Tensor, part: Tensor) -> Tensor:
     """Returns a sum without a part of it; 0 where rounding alone is left, which a tree would split from 0."""
     left = total - part
     return torch.where(left.abs() > RESIDUE * part.abs(), left, 0.0)
-
-
-def _not_zero(x: Tensor) -> Tensor:
-    return torch.where(x == 0, 1.0, x)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from calirare._util.amounts import listed
 from calirare._util.errors import printable, without_middle
-from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, GroupEffect, LabelEffect, written
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, LabelEffect, written
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
 LABELS, EDGES, FEATURES, GROUPS = 5, 5, 8, 5  # rows of each table
@@ -33,12 +33,15 @@ def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row,
     edges = explanation.edges[:EDGES]
     own = explanation.what if len(explanation.what) <= SHORT else "P(class)"
     what = "labels there" if edges and all(edge.beyond for edge in edges) else own
+    groups: list[Row] = [
+        (e.value, f"{e.labels:,}", _points(e.effect), written(e.without), "") for e in explanation.groups[:GROUPS]
+    ]
     found: list[tuple[Row, list[Row]]] = [
         (
             ("label of", "class", "points", "without", "log-odds"),
             [row for e in explanation.labels[:labels] for row in _label(e)],
         ),
-        (("labels with", "number", "points", "without", ""), [_group(e) for e in explanation.groups[:GROUPS]]),
+        (("labels with", "number", "points", "without", ""), groups),
         (("edge to", what, "points", "without", "log-odds"), [row for e in edges for row in _edge(e)]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
     ]
@@ -53,10 +56,6 @@ def _label(each: LabelEffect) -> list[Row]:
         return [row]
     again = _points(each.effect + each.without - each.retrained), written(each.retrained)
     return [row, ("  a whole new run without it", "", *again, "")]
-
-
-def _group(each: GroupEffect) -> Row:
-    return each.value, f"{each.labels:,}", _points(each.effect), written(each.without), ""
 
 
 def _edge(each: EdgeEffect) -> list[Row]:

@@ -1,9 +1,7 @@
-"""What leaving labels out of trees does to the logits of some nodes: the splits stay, every leaf value is made again.
+"""What leaving labels out of trees does to the logits of some nodes: splits stay, leaf values are recomputed.
 
-Leaf values of boosting are Newton steps on the loss of the labels in the leaf at their scores by the trees before, so
-that a label left out moves the leaves it lies in, through them what later trees read of other labels, and thereby their
-leaves too ("LeafRefit", Sharchilev et al. 2018). A round of boosting has q trees, one for each class, or of two classes
-one, and all of them read the scores of the rounds before. Trees of a forest know nothing of each other.
+A label left out of boosting moves the leaves it lies in, through them what later trees read of other labels, and
+thereby their leaves too ("LeafRefit", Sharchilev et al. 2018). Trees of a forest know nothing of each other.
 """
 
 from __future__ import annotations

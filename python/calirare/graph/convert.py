@@ -57,14 +57,11 @@ def feature_rows(x: Any, where: str, what: str = "features") -> Tensor | Csr:
             f"{where}: {what} must be a table with a row per node, got shape {tuple(out.shape)}: x[:, None] makes "
             "one column of one number per node"
         )
-    return out if isinstance(out, Csr) or not _shared(out, x) else out.clone()
-
-
-def _shared(x: Tensor, given: Any) -> bool:
-    """Returns whether features lie in the memory of what they were made of, which its owner may write to later."""
-    if isinstance(given, Tensor):
-        return x.data_ptr() == given.data_ptr()
-    return np.may_share_memory(x.numpy(), np.asarray(given))
+    if isinstance(out, Csr):
+        return out
+    # Memory that the owner of what was given may write to later is copied.
+    same = out.data_ptr() == x.data_ptr() if isinstance(x, Tensor) else np.may_share_memory(out.numpy(), np.asarray(x))
+    return out.clone() if same else out
 
 
 def parts_of_labels(labels: Any, where: str) -> Parts:

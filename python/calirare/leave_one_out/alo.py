@@ -83,7 +83,9 @@ class ALO(LeaveOneOutMethod):
         """See `LeaveOneOutMethod.estimate_bytes`."""
         n_models = self.n_models_of(problem.n_labels)
         if self.steps:
-            return steps_bytes(problem, n_models)
+            size = problem.size
+            working = (3 * size.dual + 60) * size.p * size.bytes + 5 * size.dual * size.dual * 8
+            return size.change(n_models) + working + 3 * BLOCK_BYTES
         return closed_bytes(problem.size, self.form_for(problem.linearised), n_models)
 
     def run(self, problem: Problem) -> LooResult:
@@ -241,13 +243,6 @@ def alo_steps(
     unconverged = 0.0 if out.diagnostics is None else out.diagnostics.unconverged
     facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged)
     return replace(out, leverage=leverage, damping=damping, diagnostics=facts)
-
-
-def steps_bytes(problem: Problem, n_models: int) -> int:
-    """Returns an upper estimate of the memory `alo_steps` allocates, in bytes."""
-    size = problem.size
-    working = (3 * size.dual + 60) * size.p * size.bytes + 5 * size.dual * size.dual * 8
-    return size.change(n_models) + working + 3 * BLOCK_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

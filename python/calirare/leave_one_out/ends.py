@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.memory import check_memory
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator, PositiveOnlyCalibrator, PriorPlattCalibrator
-from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
+from calirare.curvature import logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.comparison import leave_one_out
@@ -233,7 +233,9 @@ def _fused(
     method, linearised, field = cast(ALO, request.method), fitted.linearisation, None
     assert fits(linearised)
     if nodes is None and evaluator is None and fitted.columns is None:
-        evaluator = _streaming(graph, linearised, method.memory_limit)
+        same = linearised.logits.dtype == graph.x.dtype
+        if same and streams(graph, len(linearised.layers), linearised.n_classes):
+            evaluator = Streaming(graph, memory_limit=method.memory_limit)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:
         needed = left_out_bytes(linearised, method.fused_form, n_models, linearised.field.rows[0].numel())
@@ -266,13 +268,6 @@ def _fused(
     return IntervalEnds(nodes, logits, lower, upper, own, residuals, left.leverage, facts)
 
 
-def _streaming(graph: Graph, linearised: GcnLinearisation, memory_limit: int | None) -> Streaming | None:
-    """Returns what evaluates a large graph in blocks; None for a graph that is better taken as a whole."""
-    same = linearised.logits.dtype == graph.x.dtype
-    whole = same and streams(graph, len(linearised.layers), linearised.n_classes)
-    return Streaming(graph, memory_limit=memory_limit) if whole else None
-
-
 def _unfused(
     fitted: Fitted, graph: Graph | None, nodes: Tensor | None, request: IntervalRequest, result: LooResult | None
 ) -> IntervalEnds:
@@ -288,7 +283,9 @@ def _unfused(
         at = field.nodes
         if result is None:
             result = leave_one_out(network, graph, request.method, nodes=nodes)
-        elif result.change.shape[0] != at.numel() or not _same(result.nodes, at):
+        elif result.change.shape[0] != at.numel() or not (
+            result.nodes is None or torch.equal(result.nodes.to(at.device), at)
+        ):
             raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
         logits = network.logits_at(field)
     labels = fitted.label_logits
@@ -299,10 +296,6 @@ def _unfused(
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)
     facts = result.diagnostics or Diagnostics(request.method.name, "", result.damping)
     return IntervalEnds(at, logits, lower, upper, own, residuals, result.leverage, facts)
-
-
-def _same(known: Tensor | None, nodes: Tensor) -> bool:
-    return known is None or torch.equal(known.to(nodes.device), nodes)
 
 
 def _residuals(own: Tensor, logits: Tensor, targets: Tensor, request: IntervalRequest) -> Tensor:

@@ -151,7 +151,10 @@ def sampled_leverages(linearised: GcnLinearisation, damping: float, *, samples: 
     generator = torch.Generator().manual_seed(seed)
     g1 = torch.randn(samples, m, k, generator=generator, dtype=torch.float64).to(linearised.logits)
     g2 = torch.randn(samples, linearised.n_parameters, generator=generator, dtype=torch.float64).to(linearised.logits)
-    root = _curvature_root(linearised)
+    p = linearised.probabilities
+    scale = (linearised.sample_weights / linearised.n_nodes).sqrt()
+    # B_i = sqrt(w_i / m) (diag(sqrt p_i) - p_i sqrt(p_i)^T), [m, k, k]: B_i B_i^T is the curvature.
+    root = scale[:, None, None] * (torch.diag_embed(p.sqrt()) - p[:, :, None] * p.sqrt()[:, None, :])
     rhs = pull_back(linearised, torch.einsum("iab,sib->sia", root, g1)) + damping**0.5 * g2
     found = solve_inverse_hvp(
         linearised, rhs, damping=damping, curvature="ggn", tolerance=TOLERANCE, max_iterations=MAX_STEPS
@@ -165,10 +168,3 @@ def sampled_leverages(linearised: GcnLinearisation, damping: float, *, samples: 
     values, vectors = torch.linalg.eigh(hat + rest)
     scale = vectors @ torch.diag_embed(values.rsqrt()) @ vectors.transpose(1, 2)
     return (k - (scale @ rest @ scale).diagonal(dim1=1, dim2=2).sum(1)) / (k - 1)
-
-
-def _curvature_root(linearised: GcnLinearisation) -> Tensor:
-    """Returns B_i = sqrt(w_i / m) (diag(sqrt p_i) - p_i sqrt(p_i)^T), [m, k, k]: B_i B_i^T is the curvature."""
-    p = linearised.probabilities
-    scale = (linearised.sample_weights / linearised.n_nodes).sqrt()
-    return scale[:, None, None] * (torch.diag_embed(p.sqrt()) - p[:, :, None] * p.sqrt()[:, None, :])

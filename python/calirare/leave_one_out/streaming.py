@@ -1,12 +1,7 @@
 """Logits and intervals of every node of a large graph, a block of nodes at a time.
 
-Two passes over the nodes, with one matrix of messages [n, m] between them, in memory or in a file:
-
-1. messages: rows of A_hat X, made and thrown away; what each row sends to its neighbours in the network itself and in
-   each left-out model.
-2. intervals: propagation of the messages, link, quantiles.
-
-Blocks in files outlive a process that is stopped.
+Two passes with one matrix of messages [n, m] between them, in memory or in a file: messages (what each row of A_hat X
+sends to its neighbours, in the network and in each left-out model), then intervals. Blocks in files outlive a process.
 """
 
 from __future__ import annotations

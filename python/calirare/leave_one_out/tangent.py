@@ -1,14 +1,12 @@
-"""Leave-one-out of a network that Adam has trained and that was stopped before its minimum, by its tangent.
+"""Leave-one-out of a network that Adam trained and that was stopped before its minimum, by its tangent.
 
-What a label did to such a network added up along the way, at the pace at which Adam moves each parameter. A Newton step
-from where the network stands knows neither. Its tangent does: with J the Jacobian of the logit differences z_c - z_0
-and P = 1 / (sqrt(v) + epsilon), v the second moments of the gradient (Kingma & Ba 2015, "Adam", Algorithm 1),
+With J the Jacobian of the logit differences z_c - z_0 and P = 1 / (sqrt(v) + epsilon), v the second moments of the
+gradient (Kingma & Ba 2015, "Adam", Algorithm 1),
 
-    min_u  sum_i w_i l_i(s J_i P^1/2 u) / m + mu / 2 |u|^2,
+    min_u  sum_i w_i l_i(s J_i P^1/2 u) / m + mu / 2 |u|^2
 
-begins at no knowledge, as training does, and ends at its own minimum, where leaving labels out has a closed form
-(`alo`). The scale s makes the mean square of the rows 1, so that mu means the same for every network: it stands for
-the epochs, few epochs for a large mu. Tangents of wide networks: Jacot et al. 2018, "Neural tangent kernel".
+has a minimum where leaving labels out has a closed form (`alo`). The scale s makes the mean square of the rows 1; mu
+stands for the epochs, few for a large one. Tangents of wide networks: Jacot et al. 2018, "Neural tangent kernel".
 """
 
 from __future__ import annotations

@@ -15,11 +15,6 @@ PAPER_BINS = 20  # of the paper's tables: the class ACEs
 ROUNDED = 1e-9  # of a bin
 
 
-def bin_edges(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
-    """Returns the edges 0, 1/M, ..., 1 [M + 1], each rounded to the dtype of the scores that will be binned."""
-    return (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(dtype)
-
-
 def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
     """Returns the bin ((m-1)/M, m/M] of each score in [0, 1], counted from 0, int64; a score of 0 is in the first.
 
@@ -34,7 +29,8 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
     bound = 0.5 - 2 * n_bins * torch.finfo(scores.dtype).eps
     if bool(from_middle.max() >= bound):
         near = torch.nonzero(from_middle >= bound, as_tuple=True)
-        inner = bin_edges(n_bins, scores.dtype)[1:-1].to(scores.device)
+        # m/M, each rounded to the dtype of the scores.
+        inner = (torch.arange(1, n_bins, dtype=torch.float64) / n_bins).to(scores)
         bins[near] = torch.bucketize(scores[near], inner)
     return bins
 

@@ -271,15 +271,12 @@ def precision_recall_curve(
     happened, scores, w = event_of(name, refuse_multilabel(name, read(name, y_true, p, weights).on_cpu()), cls)
     precision, recall, threshold = of_scores(happened, scores, sample_weight=w)
     ranked, grid = Ranked.of(happened, scores, w), np.linspace(0, 1, GRID)
-    drawn = np.array([_precision_at_recall(r, grid) for r in ranked.resampled(n_draws, seed, stratify=True)])
+    drawn = []  # the precision where each recall is first reached
+    for ranking in ranked.resampled(n_draws, seed, stratify=True):
+        at, precisions = ranking.curve()
+        drawn.append(precisions[np.searchsorted(at, np.minimum(grid, at[-1]))])
     worth = worth_of(None if w is None else w[happened], int(happened.sum()))
     lower, upper = np.quantile(drawn, expanded_tails(level, worth), axis=0)
     ends = (grid, lower, upper, ranked.ranking().prevalence)
     # scikit-learn's go up with the threshold and end in a point at recall 0 that belongs to no score.
     return PrecisionRecall(recall[-2::-1], precision[-2::-1], threshold[::-1].astype(np.float64), *ends)
-
-
-def _precision_at_recall(ranking: Ranking, recall: np.ndarray) -> np.ndarray:
-    """Returns the precision where each recall is first reached."""
-    reached, precision = ranking.curve()
-    return precision[np.searchsorted(reached, np.minimum(recall, reached[-1]))]

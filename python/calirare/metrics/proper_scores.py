@@ -95,7 +95,7 @@ def brier_decomposition(
     statistics = bin_sums(bins, scores, happened, n_bins, data.weights)
     share, accuracy = statistics.share, statistics.accuracy
     base = (share * accuracy).sum(1)
-    mean_p, mean_y = (_of_bin(values, bins) for values in (statistics.confidence, accuracy))
+    mean_p, mean_y = (torch.gather(values.T, 0, bins) for values in (statistics.confidence, accuracy))
     off = scores.double() - mean_p
     within = off**2 - 2 * off * (happened.double() - mean_y)
     parts = (
@@ -114,8 +114,3 @@ def _event_columns(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:
         return data.probabilities, data.one_hot()
     p = data.probabilities if data.kind == "binary" else data.probabilities[:, 1]
     return p[:, None], data.labels[:, None].bool()
-
-
-def _of_bin(values: torch.Tensor, bins: torch.Tensor) -> torch.Tensor:
-    """Each sample's own bin's value, [n, G]."""
-    return torch.gather(values.T, 0, bins)

@@ -1,8 +1,6 @@
 """Which columns trees are grown on where there are tens of thousands: those that tell classes apart one by one.
 
-A tree looks at every column in every leaf, and of tens of thousands, as of genes, most tell nothing: one by one those
-that are kept part the classes best by ranks (sure independence screening, Fan and Lv 2008, with Wilcoxon's statistic,
-which as trees do takes no notice of a column's scale). Only labels that trees are grown on are asked.
+Sure independence screening (Fan and Lv 2008) with Wilcoxon's statistic, on the labels that trees are grown on.
 """
 
 from __future__ import annotations
@@ -35,10 +33,14 @@ def screened(columns: NumpyArray, targets: NumpyArray, parts: Sequence[NumpyArra
     step = max(1, BLOCK // m)
     for first in range(0, d, step):
         some = slice(first, first + step)
-        ranks = _standard(rankdata(columns[:, some], axis=0))
+        ranks = rankdata(columns[:, some], axis=0)
+        differ = np.ptp(ranks, axis=0) > 0.25  # of a constant column 0; ranks are multiples of one half
+        ranks = np.where(differ, ranks - ranks.mean(0), 0.0) / np.where(differ, ranks.std(0), 1.0)
         for own, contrast in zip(telling, contrasts, strict=True):
             own[some] = np.abs(contrast @ ranks).max(0)
-    return [_largest(own) for own in telling]
+    kept = np.zeros(telling.shape, dtype=bool)
+    np.put_along_axis(kept, np.argsort(-telling, kind="stable")[:, :KEPT], True, axis=1)
+    return list(kept)
 
 
 def _contrasts(targets: NumpyArray, rows: NumpyArray) -> NumpyArray:
@@ -50,17 +52,3 @@ def _contrasts(targets: NumpyArray, rows: NumpyArray) -> NumpyArray:
         scale = (1 / of_class.size + 1 / max(others.size, 1)) ** -0.5
         own[of_class], own[others] = scale / of_class.size, -scale / max(others.size, 1)
     return out
-
-
-def _standard(ranks: NumpyArray) -> NumpyArray:
-    """Returns ranks [m, b] with mean 0 and standard deviation 1; of a constant column 0."""
-    differ = np.ptp(ranks, axis=0) > 0.25  # ranks are multiples of one half
-    out: NumpyArray = np.where(differ, ranks - ranks.mean(0), 0.0) / np.where(differ, ranks.std(0), 1.0)
-    return out
-
-
-def _largest(telling: NumpyArray) -> NumpyArray:
-    """Returns which are the `KEPT` largest, of equal ones the first, bool [d]."""
-    kept = np.zeros(telling.size, dtype=bool)
-    kept[np.argsort(-telling, kind="stable")[:KEPT]] = True
-    return kept

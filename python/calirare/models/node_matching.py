@@ -1,9 +1,7 @@
 """Whether nodes with names of the run's nodes are the same nodes, as label propagation assumes.
 
-Spread labels know a node by its name in any graph, as an account keeps its number from month to month. Where nodes were
-numbered anew, or another bank numbers its own, the same names are those of others, and their labels tell nothing. By
-their features the two are told apart: what the other detectors say of the labelled nodes in the scored graph has the
-order of the labels, about as well as what they say in the run's own graph without each label, or none at all.
+Where nodes were renumbered the same names are those of others. Features tell: what the other detectors predict of the
+labelled nodes in the scored graph has the order of the labels about as well as in the run's own graph, or not at all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A network on far more columns than rows, trained in the space that the rows span: a column for each row.
 
-It reads its rows X [r, d] as X W_1, and the penalty takes from W_1 what lies outside of their span: at a minimum
-W_1 = X^T A (representer theorem, Schoelkopf, Herbrich and Smola 2001). With K = X X^T and C = K^(-1/2) the columns of
-X^T C are orthonormal, of all such bases the one nearest to the rows (Loewdin 1950). In it the rows are K^(1/2), and
-loss, penalty and gradient at V are those at W_1 = X^T C V: a minimum is the same. Adam, which takes every number by
-itself, goes another way; what that is worth is told in docs/research/detectors.md.
+At a minimum W_1 = X^T A (representer theorem, Schoelkopf, Herbrich and Smola 2001). With K = X X^T and C = K^(-1/2) the
+columns of X^T C are orthonormal, of all such bases the one nearest to the rows (Loewdin 1950). In it the rows are
+K^(1/2); loss, penalty and gradient at V are those at W_1 = X^T C V.
 """
 
 from __future__ import annotations

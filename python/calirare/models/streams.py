@@ -317,16 +317,16 @@ class _Run:
         out = torch.empty(n, k, dtype=torch.float64)
         halves = out.view(torch.float32)  # as files hold them
         left = finished(self.files, "logits", halves, block_ends(n, BLOCK))
-        for done, ((first, last), columns) in enumerate(read_ahead(self._columns_of, left), start=1):
+
+        def read(block: Block) -> dict[HopColumns, Tensor]:
+            return self._columns(lambda file: file.rows(*block), self.graph.degrees(*block).numpy())
+
+        for done, ((first, last), columns) in enumerate(read_ahead(read, left), start=1):
             rows = slice(first, last)
             out[rows] = self.detector.logits([None if z is None else z[rows] for z in networks], columns)
             self.files.keep("logits", first, halves[rows])
             self.report("predict", done, len(left))
         return out
-
-    def _columns_of(self, block: Block) -> dict[HopColumns, Tensor]:
-        """Returns the columns of a block of nodes."""
-        return self._columns(lambda file: file.rows(*block), self.graph.degrees(*block).numpy())
 
     def _columns(self, rows: Callable[[ArrayFile], NumpyArray], degrees: NumpyArray) -> dict[HopColumns, Tensor]:
         """Returns the columns of some nodes, as each reader's map makes them, by what reads their rows of a file."""

@@ -118,7 +118,12 @@ def widened(text: str, used: NumpyArray) -> str:
     """
     places = np.flatnonzero(used)
     head, trees, tail = _parted(text)
-    trees = [re.sub(r"(?m)^split_feature=.*$", lambda line: _split_features(line[0], places), each) for each in trees]
+    trees = [
+        re.sub(
+            r"(?m)(?<=^split_feature=).*$", lambda line: " ".join(str(places[int(i)]) for i in line[0].split()), each
+        )
+        for each in trees
+    ]
     infos = np.full(used.size, NONE, dtype=object)
     head = re.sub(r"(?m)^feature_infos=.*$", lambda line: _infos(line[0], infos, places), head)
     head = re.sub(r"(?m)^max_feature_idx=.*$", f"max_feature_idx={used.size - 1}", head)
@@ -150,11 +155,6 @@ def _parted(text: str) -> tuple[str, list[str], str]:
     starts = [found.start() for found in re.finditer(r"(?m)^Tree=", text[:end])] + [end]
     trees = [text[first:last] for first, last in pairwise(starts)]
     return text[: starts[0]], trees, text[end:]
-
-
-def _split_features(line: str, places: NumpyArray) -> str:
-    name, _, numbers = line.partition("=")
-    return f"{name}={' '.join(str(places[int(i)]) for i in numbers.split())}"
 
 
 def _infos(line: str, infos: NumpyArray, places: NumpyArray) -> str:

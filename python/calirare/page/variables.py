@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.graph import Graph, Relation, default_names
+from calirare.graph import Graph, default_names
 from calirare_ext import Csr
 
 N_BINS = 4  # of equal numbers of nodes
@@ -47,7 +47,10 @@ def variables_of(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | N
     """
     degree = np.diff(graph.adjacency.indptr.cpu().numpy())
     found = [_binned("degree", degree.astype(np.float64)), *_by_place(graph, p_rare, labels)]
-    found += [_of_relation(relation) for relation in graph.relations[:MOST_CATEGORIES]]
+    for relation in graph.relations[:MOST_CATEGORIES]:
+        out, into = (np.diff(matrix.indptr.cpu().numpy()) for matrix in (relation.out, relation.into))
+        have = (out + into > 0).astype(np.int64)
+        found.append(Variable(f"edges of type {relation.name}", have, ("none", "one or more")))
     if isinstance(graph.x, Csr):
         return found
     x = graph.x.cpu().numpy()
@@ -75,12 +78,6 @@ def _by_place(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | None
         steps,
         _binned("mean P(rare) of its neighbours", _mean_of_neighbours(adjacency, p_rare), missing=missing),
     ]
-
-
-def _of_relation(relation: Relation) -> Variable:
-    """Returns whether a node has edges of a type, either way."""
-    out, into = (np.diff(matrix.indptr.cpu().numpy()) for matrix in (relation.out, relation.into))
-    return Variable(f"edges of type {relation.name}", (out + into > 0).astype(np.int64), ("none", "one or more"))
 
 
 def _mean_of_neighbours(adjacency: Csr, p: NumpyArray) -> NumpyArray:

@@ -75,7 +75,8 @@ def neighbourhood_diagram(
     axes.set_ylim(-1.25, 1.25)
     axes.axis("off")
     figure.text(0.5, 1 - 0.1 / (HEIGHT + above), title, ha="center", va="top", fontsize=10)
-    places = [_place(i, len(around)) for i in range(len(around))]
+    angles = [math.pi / 2 - 2 * math.pi * (i + 0.5) / len(around) for i in range(len(around))]  # clockwise from the top
+    places = [(math.cos(angle), math.sin(angle)) for angle in angles]
     for a, b in between:
         xs, ys = zip(places[a], places[b], strict=True)
         axes.plot(xs, ys, color="#BBBBBB", linewidth=0.6, zorder=1)
@@ -85,21 +86,18 @@ def neighbourhood_diagram(
         colour, line = (GAP, "-") if spot.effect >= 0 else (DARK, (0, (2.2, 1.2)))
         axes.plot([0, x], [0, y], color=colour, linestyle=line, linewidth=width, zorder=2)
     shades = _draw_spots(axes, [((0.0, 0.0), middle), *zip(places, around, strict=True)])
-    for place, spot in zip(places, around, strict=True):
-        _write(axes, place, spot)
-    axes.text(0, -0.19, _short(middle.name), ha="center", va="top", fontsize=9, weight="bold", zorder=6, bbox=_paper())
+    for (x, y), spot in zip(places, around, strict=True):  # name and effect, away from the middle
+        side = "left" if x > 0.01 else "right" if x < -0.01 else "center"
+        text = f"{_short(spot.name)}  {f'{spot.effect:+.2f}' if round(spot.effect, 2) else '0.00'}"
+        axes.text(1.12 * x, 1.13 * y, text, ha=side, va="center", fontsize=8, zorder=6)
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}
+    axes.text(0, -0.19, _short(middle.name), ha="center", va="top", fontsize=9, weight="bold", zorder=6, bbox=paper)
     bar = figure.colorbar(shades, cax=figure.add_axes((0.89, 0.3, 0.022, 0.45)))
     unscored = any(math.isnan(spot.p_rare) for spot in around)
     bar.set_label(f"P({_short(of)}); white: not scored" if unscored else f"P({_short(of)})", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     _legend(axes, of, rest)
     return canvas.save(figure, path)
-
-
-def _place(i: int, n: int) -> tuple[float, float]:
-    """Returns where the i-th of n neighbours stands on the circle, clockwise from the top."""
-    angle = math.pi / 2 - 2 * math.pi * (i + 0.5) / max(n, 1)
-    return math.cos(angle), math.sin(angle)
 
 
 def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -> Any:
@@ -127,15 +125,6 @@ def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -
     return shades
 
 
-def _write(axes: Axes, place: tuple[float, float], spot: Spot) -> None:
-    """Writes name and effect next to a node, away from the middle."""
-    x, y = place
-    side = "left" if x > 0.01 else "right" if x < -0.01 else "center"
-    effect = f"{spot.effect:+.2f}" if round(spot.effect, 2) else "0.00"
-    text = f"{_short(spot.name)}  {effect}"
-    axes.text(1.12 * x, 1.13 * y, text, ha=side, va="center", fontsize=8, zorder=6)
-
-
 def _legend(axes: Axes, of: str, rest: str) -> None:
     """Says what lines and markers mean."""
     from matplotlib.lines import Line2D
@@ -158,7 +147,3 @@ def _legend(axes: Axes, of: str, rest: str) -> None:
 def _short(name: str) -> str:
     """Returns a name that fits."""
     return without_middle(name, LONGEST)
-
-
-def _paper() -> dict[str, Any]:
-    return {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}

@@ -132,7 +132,7 @@ def reliability_diagram(
     edges = {"left": 0.7 / width, "right": 1 - 0.15 / width, "bottom": 0.85 / height}
     top = 1 - (0.85 if title else 0.5) / height
     grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.36, wspace=0.28, **edges)
-    first = min(_first_filled(bins) for bins, _ in statistics) / n_bins
+    first = min(int(torch.nonzero(bins.count[0])[0]) for bins, _ in statistics) / n_bins
     marks = []
     for i, (panel, (bins, trials)) in enumerate(zip(panels, statistics, strict=True)):
         row, column = divmod(i, n_columns)
@@ -178,10 +178,6 @@ def _panel_statistics(panel: Panel, n_bins: int) -> tuple[BinStatistics, np.ndar
     squares = equal_width_statistics(scores, outcomes, n_bins, weights.square()).weight[0]
     effective = bins.weight[0].square() / torch.where(squares > 0, squares, 1.0)
     return bins, effective.round().clamp(min=1).numpy()
-
-
-def _first_filled(bins: BinStatistics) -> int:
-    return int(torch.nonzero(bins.count[0])[0])
 
 
 def _band(bins: BinStatistics, trials: np.ndarray, level: float) -> list[np.ndarray]:

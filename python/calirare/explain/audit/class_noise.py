@@ -1,16 +1,15 @@
 r"""How likely each label of many classes is wrong: a posterior over how often, and into what, labels go wrong.
 
-The given label of node i is the true one, but for noise that depends on the true class alone (Natarajan et al. 2013):
-with T_cj = P(given j | truly c) and eta_ic = P(truly c | x_i),
+Noise depends on the true class only (Natarajan et al. 2013): with T_cj = P(given j | truly c), eta_ic = P(truly c |
+x_i),
 
     f_ij = P(given j | x_i) = sum_c eta_ic T_cj,    P(wrong | given j, x_i) = 1 - eta_ij T_jj / f_ij.
 
-Calibrated probabilities s_i without each label estimate f, which noise has made flat: eta = softmax(e^u log s + b) may
-be as steep as the labels ask for. T = I + e (Q - D) has a rate e, the share of wrong labels on the whole, and a pattern
-Q with row sums D: all classes and all directions alike, each class at a rate of its own, or each pair of classes at one
-of its own. The last two are counted by confident learning on the same labels, from which n free numbers gain n / 2 of
-log likelihood by chance (Wilks 1938), and that much is taken off. The posterior is a grid over patterns and rates, with
-Laplace's approximation in u and b. With two classes `noise` asks more.
+Calibrated probabilities s_i without each label estimate f: eta = softmax(e^u log s + b). T = I + e (Q - D) has a rate
+e and a pattern Q with row sums D: all classes alike, each class at its own rate, or each pair. The last two are
+counted by confident learning on the same labels, from which n free numbers gain n / 2 of log likelihood by chance
+(Wilks 1938): that is taken off. The posterior is a grid over patterns and rates, with Laplace's approximation in u
+and b.
 """
 
 from __future__ import annotations

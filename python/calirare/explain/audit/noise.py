@@ -1,29 +1,18 @@
 r"""How likely each label is wrong: a posterior over noise rates, from scores of every label without it.
 
-The given label of node i is the true one, but for noise that depends on the true class alone (Natarajan et al. 2013):
-with rho_1 = P(given rare | rest) and rho_0 = P(given rest | rare),
+Noise depends on the true class only (Natarajan et al. 2013): with rho_1 = P(given rare | rest) and
+rho_0 = P(given rest | rare),
 
     f_i = P(given rare | x_i) = rho_1 + (1 - rho_0 - rho_1) eta_i,    eta_i = P(truly rare | x_i),
-
-so that, by Bayes' rule,
-
     P(wrong | given rare, x_i) = rho_1 (1 - eta_i) / f_i,    P(wrong | given rest, x_i) = rho_0 eta_i / (1 - f_i).
 
-Calibrated probabilities without each label estimate f, which noise has made flat. eta is taken to be a beta map (Kull,
-Silva Filho and Flach 2017) of their logit s_i,
+Calibrated probabilities without each label estimate f. eta is a beta calibrator (Kull, Silva Filho and Flach 2017) of
+their logit s_i, logit eta = e^(u + v) log sigma(s) - e^(u - v) log sigma(-s) + c. The posterior is a grid over the
+rates with Laplace's approximation in u, v and c. Intervals of counts are of the coarsened posterior (Miller and
+Dunson 2019), the likelihood to the power A / (A + m): the form of eta is not the truth, and the scores were learnt
+from the labels.
 
-    logit eta = e^(u + v) log sigma(s) - e^(u - v) log sigma(-s) + c,
-
-which may be as steep as the labels ask for (u), and on one side flatter than on the other (v): labels that noise made
-wrong stand where the map is sure, with no regard to how sure; cases that are merely unusual thin out. Rates, u, v and c
-have priors; the posterior is a grid over the rates with Laplace's approximation in u, v and c.
-
-Intervals of counts are of another posterior. The form of eta is not the truth, and the scores that judge a label were
-learnt from the others: m labels tell less of the rates than m draws of the model would. The coarsened posterior (Miller
-and Dunson 2019), which asks no more than that the data are nearly of the model, is about the likelihood to the power
-A / (A + m): however many labels there are, the rates are known as well as A of them tell.
-
-What no method can tell apart is a wrong label and a node that looks wholly like the other class and is not of it.
+No method can tell a wrong label from a node that looks wholly like the other class and is not of it.
 """
 
 from __future__ import annotations
@@ -231,12 +220,10 @@ class _Curves:
             if not going.any():
                 break
             if not going.all():
-                moving, part = moving[going], part._select(going)
+                moving = moving[going]
+                part = _Curves(part.grid.select(going), part.design[going], self.y, self.lift, self.count)
         precision = -2 * np.log(SPREADS).sum()
         return theta, information, value + (precision - np.linalg.slogdet(information)[1]) / 2
-
-    def _select(self, worlds: NDArray[np.bool_]) -> _Curves:
-        return _Curves(self.grid.select(worlds), self.design[worlds], self.y, self.lift, self.count)
 
     def _given(self, slopes: Numbers) -> tuple[Numbers, Numbers]:
         """Returns P(given rare) as drawn, [g, b], and what a unit of logit eta adds to its log odds."""
