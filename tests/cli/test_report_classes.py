@@ -152,3 +152,9 @@ def test_its_pictures_tell_their_numbers(page):
     panels = {"confidence": 2, "classes": len(NAMES), "here": 2, "there": 2}
     assert groups == {f"{name}-{i + 1}" for name, n in panels.items() for i in range(n)}
     assert {*re.findall(r'role="radiogroup" aria-label="([^"]+)"', text)} >= {html.escape(name) for name in NAMES}
+
+
+def test_a_run_whose_nodes_take_long_to_explain_names_the_command(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.page.content.CLASS_WORK", 0)
+    assert call("report", "--run", place / "one", "--out", tmp_path / "short.html").code == 0
+    assert "a node takes a minute: use calirare explain --run one --node NODE." in text_of(tmp_path / "short.html")

@@ -95,9 +95,18 @@ def _doubted(audit: Audit | None, why_not: str) -> dict[str, Any]:
 
 def _explained(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
     """Returns the reasons of the first alerts, or of the first nodes of the queue; or why they are not there."""
-    first = list(saved.review().head(content.EXPLAINED)["node"]) if saved.settings.many else None
-    if graph is None or first == []:
+    if graph is None:
         return {"reasons": [], "reason": why_not}
+    first = None
+    if saved.settings.many:  # a node's neighbours up to three edges away are explained with it, label by label
+        assert graph.split is not None
+        labels = graph.split.train.numel() + graph.split.val.numel()
+        k, most = graph.n_classes, content.EXPLAINED
+        most = min(most, content.CLASS_WORK // (labels * (k - 1))) if k > 2 else most
+        first = list(saved.review().head(most)["node"])
+        if not first:
+            wait = f"with {labels:,} labels of {k} classes a node takes a minute: use calirare explain"
+            return {"reasons": [], "reason": why_not if most else f"{wait} --run {saved.folder.name} --node NODE."}
     try:
         found = saved.explain(first, graph=graph, top=content.EXPLAINED if first is None else None)
     except InputError as error:
