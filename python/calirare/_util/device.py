@@ -16,9 +16,6 @@ def choose_device(wanted: str) -> torch.device:
     Args:
         wanted: "auto" takes the CPU.
 
-    Returns:
-        The device.
-
     Raises:
         InputError: a GPU is wanted and cannot be used; the message says what to do.
     """

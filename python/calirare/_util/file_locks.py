@@ -29,9 +29,6 @@ def locked(where: Path, what: str) -> Iterator[None]:
         where: the file or folder that will be written; its parent must be there.
         what: put in front of a message.
 
-    Yields:
-        Nothing.
-
     Raises:
         InputError: another process holds the place.
         OSError: the lock's file cannot be made.

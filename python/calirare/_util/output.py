@@ -195,9 +195,6 @@ def locked_files(files: list[Path], what: str, *, overwrite: bool) -> Iterator[N
         what: the command, put in front of a message.
         overwrite: whether files that are there may be replaced, see `check_free`.
 
-    Yields:
-        Nothing.
-
     Raises:
         InputError: another process holds one, one may not be replaced, or the folder cannot be written.
     """

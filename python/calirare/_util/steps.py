@@ -8,11 +8,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
-
-
 Listener = Callable[[str, int, int], None]  # stage, steps done, steps in all
-
-
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 

@@ -67,9 +67,6 @@ def read_whole(path: Path, load: Callable[[BinaryIO], Item], wrote: str) -> Item
         load: reads the open file; may raise what numpy, json or a missing key raise.
         wrote: what the file should be, for the message: "a cell that `calirare paper` wrote".
 
-    Returns:
-        The item.
-
     Raises:
         InputError: the file is missing or damaged.
     """

@@ -71,9 +71,6 @@ def threads_for(work: float) -> Iterator[None]:
 
     Args:
         work: multiply-adds of one step.
-
-    Yields:
-        Nothing.
     """
     before = torch.get_num_threads()
     if before == 1 or work >= SMALL:
@@ -95,9 +92,6 @@ def named(name: str) -> Iterator[None]:
 
     Args:
         name: of the stage.
-
-    Yields:
-        Nothing.
     """
     with torch.profiler.record_function(PREFIX + name):
         yield
@@ -113,9 +107,6 @@ def workers(
         jobs: processes.
         initializer: called in each process when it starts.
         initargs: with these.
-
-    Yields:
-        The pool.
     """
     # Spawned, not forked: torch's threads do not survive a fork.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=initializer, initargs=initargs)

@@ -61,9 +61,6 @@ def run(
         scores_only: no intervals; a graph in a folder is read a block of rows at a time where the detector allows it;
             Parquet is written.
 
-    Returns:
-        The exit code.
-
     Raises:
         InputError: a file cannot be used, or the features are others.
     """

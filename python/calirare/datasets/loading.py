@@ -85,9 +85,6 @@ def load_dataset(
             `self_loops`, see `calirare.graph.EdgeRules`; `progress` is called during a download with the bytes so far
             and in all.
 
-    Returns:
-        The graph.
-
     Raises:
         InputError: the data set is unknown or not there, damaged, or not fit for training.
 

@@ -21,9 +21,6 @@ def draw(explanation: Explanation, context: ExplanationContext, path: str | Path
         explanation: of the node.
         context: what was explained.
         path: where to write; the folder must exist.
-
-    Returns:
-        The path.
     """
     rare, shown = explanation.of, explanation.edges[:MOST]
     rest = class_words(context.class_names[0]) if explanation.probabilities is None else "another"

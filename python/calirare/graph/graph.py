@@ -309,9 +309,6 @@ class Graph:
             **options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; of files also `id`,
                 `source_column`, `one_hot`, `impute` and more, see `calirare.graph.options.TableOptions`.
 
-        Returns:
-            The graph.
-
         Raises:
             InputError: anything does not fit.
         """

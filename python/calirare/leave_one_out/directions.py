@@ -95,9 +95,6 @@ def left_out(
         leverage_corrected: False gives the plain Gauss-Newton influence function.
         chosen: places of the labels whose models are wanted, int64 [s]; None: all m.
 
-    Returns:
-        The models.
-
     Raises:
         ValueError: the network or the damping does not fit, or the form is unknown.
     """
@@ -158,9 +155,6 @@ def messages(
         layers: the network's weights and biases (`GcnLinearisation.layers`).
         inputs: A_hat X at the rows, [r, d], in any form.
         out: where to write, [r, m], such as a part of a memory-mapped tensor; None: a new matrix.
-
-    Returns:
-        The changes.
     """
     return _messages(left.directions, layers, inputs, out)
 
@@ -185,9 +179,6 @@ def change_of_logits(linearised: GcnLinearisation, field: ReceptiveField, dampin
         linearised: the network at the labelled nodes; two layers, two classes.
         field: receptive field of the nodes v.
         damping: mu > 0.
-
-    Returns:
-        The changes.
 
     Raises:
         ValueError: the network or the damping does not fit.

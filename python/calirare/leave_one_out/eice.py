@@ -259,9 +259,6 @@ def joint_field(graph: Propagation, own: ReceptiveField, evaluated: Tensor) -> J
         graph: what a graph convolution reads of the graph.
         own: receptive field of the labelled nodes.
         evaluated: the nodes to be evaluated, int64 [n], distinct.
-
-    Returns:
-        The two in one.
     """
     others = evaluated[~torch.isin(evaluated, own.nodes)]
     field = graph.field(torch.cat([own.nodes, others]), own.n_layers)
@@ -281,9 +278,6 @@ def joint_change(
         both: the nodes.
         damping: mu > 0.
         first: the first layer's output at the rows of `both.field` [r, h], where it is known; None: computed.
-
-    Returns:
-        The changes.
     """
     if both.products is not None:
         kernel = gram(linearised, both.field, products=both.products, first=first)

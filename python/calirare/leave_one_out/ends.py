@@ -195,9 +195,6 @@ def interval_ends(
         result: the leave-one-out at these nodes, where it is known.
         evaluator: what evaluates all nodes in blocks; None: for a large graph a `Streaming` in memory.
 
-    Returns:
-        The ends.
-
     Raises:
         ValueError: the result is of other nodes, or holds no model.
     """

@@ -91,9 +91,6 @@ def quality(
             where there are neither validation labels nor `held_out_logits`; see `retrained_logits`.
         folds: of that.
 
-    Returns:
-        The account.
-
     Raises:
         InputError: retraining does not fit.
     """
@@ -127,9 +124,6 @@ def quality_of(
         finite: whether every change at other nodes is finite.
         held_out_logits: see `quality`.
         validation: labels that the network was not trained on, or None.
-
-    Returns:
-        The account.
     """
     has_model = torch.isfinite(own_logits).all(1)
     # All three over the same labels: those that have a model may be a few drawn at random.

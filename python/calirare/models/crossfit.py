@@ -162,9 +162,6 @@ def loo_loss(logits: Tensor, labels: Tensor, target: Target = "balanced") -> flo
             (`leave_one_out.own_logits.OwnLogits`), [n, k].
         labels: int64 [n].
         target: the population, see `calibration.target_weights`.
-
-    Returns:
-        The loss.
     """
     losses = F.cross_entropy(logits, labels, reduction="none")
     return float((target_weights(labels, logits.shape[1], target) * losses).mean())

@@ -47,9 +47,6 @@ def precision_recall_diagram(
         n_draws: data sets drawn for the bands.
         title: the line above the picture.
 
-    Returns:
-        The path.
-
     Raises:
         TypeError: dtype is wrong.
         ValueError: the number of curves, a shape or a range is wrong, or no sample has the class.
@@ -160,9 +157,6 @@ def budget_diagram(
         chosen: number of alerts of the run's own decision; None or 0 draws no marker.
         hits: that are expected of these; None: between the numbers of the curve.
         title: the line above the picture.
-
-    Returns:
-        The path.
 
     Raises:
         InputError: `rare` is not about the curve's nodes.

@@ -43,9 +43,6 @@ def interval_diagram(
         class_names: names of the rest and of the minority class.
         title: the line above the picture.
 
-    Returns:
-        The path.
-
     Raises:
         TypeError: dtype is wrong.
         ValueError: shape or range is wrong.

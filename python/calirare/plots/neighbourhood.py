@@ -61,9 +61,6 @@ def neighbourhood_diagram(
         of: the class whose probability colours the nodes.
         rest: what other labels are called.
 
-    Returns:
-        The path.
-
     Raises:
         ValueError: the path is of an unknown format.
     """

@@ -69,9 +69,6 @@ def rare_reliability_diagram(
         event: what the class is called on the axes.
         title: a line above all panels.
 
-    Returns:
-        The path.
-
     Raises:
         TypeError: dtype is wrong.
         ValueError: there is no panel, a shape or range is wrong, or a panel has no sample of the class.

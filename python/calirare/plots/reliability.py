@@ -108,9 +108,6 @@ def reliability_diagram(
         x_label: what is on the horizontal axis.
         y_label: what is on the vertical axis.
 
-    Returns:
-        The path.
-
     Raises:
         TypeError: dtype is wrong.
         ValueError: there is no panel, or a shape or range is wrong.

@@ -278,9 +278,6 @@ def load(folder: str | Path) -> SavedRun:
     Args:
         folder: written by `calirare train` or `Outcome.save`.
 
-    Returns:
-        The run.
-
     Raises:
         InputError: the folder is missing or not a run, or a file in it is damaged.
     """
