@@ -31,18 +31,13 @@ from calirare.metrics.inputs import (
 )
 from calirare_ext import confidence_bins
 
+Of = Literal["confidence"] | None
 # (function, y_true, p, n_bins, weights) -> the checked input and its sums per bin.
 Count = Callable[[str, Array, Array, int, Array | None], tuple[Predictions, BinStatistics]]
 
 
 def ece(
-    y_true: Array,
-    p: Array,
-    n_bins: int = N_BINS,
-    norm: float = 1,
-    *,
-    of: Literal["confidence"] | None = None,
-    weights: Array | None = None,
+    y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, of: Of = None, weights: Array | None = None
 ) -> Scalar:
     """Expected calibration error (paper, Eq. 2; Guo et al. 2017), in L_p.
 
@@ -76,14 +71,7 @@ def ece(
     return _error("ece", functools.partial(_of_p, of=of), y_true, p, n_bins, norm, weights)
 
 
-def mce(
-    y_true: Array,
-    p: Array,
-    n_bins: int = N_BINS,
-    *,
-    of: Literal["confidence"] | None = None,
-    weights: Array | None = None,
-) -> Scalar:
+def mce(y_true: Array, p: Array, n_bins: int = N_BINS, *, of: Of = None, weights: Array | None = None) -> Scalar:
     """Maximum calibration error: the largest |observed(B_m) - mean p(B_m)| of a bin that is not empty.
 
     Naeini et al. 2015. Takes, returns and raises what `ece` does.
