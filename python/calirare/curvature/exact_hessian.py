@@ -112,9 +112,7 @@ STEPS = 60
 MARGIN = 0.1  # an estimate from inside the spectrum is widened by this share of itself before a damping trusts it
 
 
-def spectrum_ends(
-    product: Callable[[Tensor], Tensor], size: int, like: Tensor, *, steps: int = STEPS, seed: int = 0
-) -> tuple[float, float]:
+def spectrum_ends(product: Callable[[Tensor], Tensor], size: int, like: Tensor) -> tuple[float, float]:
     """Returns estimates of the smallest and the largest eigenvalue of a symmetric matrix.
 
     Lanczos with full reorthogonalisation (Golub & Van Loan 2013, section 10.1) from a random vector. Both lie inside
@@ -124,16 +122,11 @@ def spectrum_ends(
         product: maps [1, p] to [1, p].
         size: p >= 1.
         like: gives dtype and device.
-        steps: products at most.
-        seed: of the start.
-
-    Returns:
-        The two eigenvalues.
     """
-    start = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    start = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     q = (start / start.norm()).to(like)
     basis, diagonal, off = [q], [], []
-    for _ in range(min(steps, size)):
+    for _ in range(min(STEPS, size)):
         w = product(basis[-1][None])[0]
         diagonal.append(float(w @ basis[-1]))
         for _ in range(2):  # twice is enough (Kahan; Parlett 1998, section 6.9)

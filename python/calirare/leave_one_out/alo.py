@@ -128,23 +128,15 @@ def models_for(n_nodes: int) -> int:
     return min(MOST_MODELS, max(FEWEST_MODELS, MOST_CHANGES // max(n_nodes, 1)))
 
 
-def quantile_error(s: int, m: int, confidence: float = 0.95) -> float:
-    """Returns how far the level of a quantile over s of m models may be off, with the given confidence.
+def quantile_error(s: int, m: int) -> float:
+    """Returns how far the level of a quantile over s of m models may be off, with 95 % confidence, at most 1.
 
     Serfling's sharpening of the Dvoretzky-Kiefer-Wolfowitz bound for draws without replacement:
-    sqrt((1 - (s - 1) / m) log(2 / (1 - confidence)) / (2 s)); 0 for all of them.
-
-    Args:
-        s: models computed.
-        m: labels.
-        confidence: in (0, 1).
-
-    Returns:
-        The bound on the level, at most 1.
+    sqrt((1 - (s - 1) / m) log(2 / .05) / (2 s)); 0 for all of them.
     """
     if s >= m:
         return 0.0
-    return min(1.0, math.sqrt((1 - (s - 1) / m) * math.log(2 / (1 - confidence)) / (2 * s)))
+    return min(1.0, math.sqrt((1 - (s - 1) / m) * math.log(2 / 0.05) / (2 * s)))
 
 
 def alo_change(

@@ -78,7 +78,6 @@ def left_out(
     *,
     form: str = "auto",
     n_rows: int | None = None,
-    leverage_corrected: bool = True,
     chosen: Tensor | None = None,
 ) -> LeftOut:
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
@@ -92,7 +91,6 @@ def left_out(
         damping: the weight decay mu of training, or more; > 0.
         form: "primal" (p x p, for more labels than parameters), "dual" or "auto".
         n_rows: rows of `messages` to come; None: those of the linearised.
-        leverage_corrected: False gives the plain Gauss-Newton influence function.
         chosen: places of the labels whose models are wanted, int64 [s]; None: all m.
 
     Raises:
@@ -108,7 +106,7 @@ def left_out(
     if not damping > 0:
         raise ValueError(f"left_out: damping must be positive, got {damping}")
     if form == "primal" or (form == "auto" and choose_form(linearised) == "primal"):
-        rows, own, leverage = primal_directions(linearised, damping, leverage_corrected, chosen)
+        rows, own, leverage = primal_directions(linearised, damping, chosen=chosen)
         rows = rows.to(linearised.logits.dtype)
         along = _directions(linearised, rows, None)
         return LeftOut(along, _shift(rows), own.to(rows.dtype), leverage, damping, "primal", chosen)
@@ -121,7 +119,7 @@ def left_out(
     else:
         rows = linearised.jacobian
         kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
-    alpha, leverage = loo_coefficients(linearised, kernel, damping, leverage_corrected=leverage_corrected)
+    alpha, leverage = loo_coefficients(linearised, kernel, damping)
     own = own_change(linearised, kernel, alpha).to(kernel.dtype)
     mix = (alpha if chosen is None else alpha[:, chosen]).to(kernel.dtype)
     if form == "factors":
@@ -145,24 +143,19 @@ def left_out_bytes(linearised: GcnLinearisation, form: str, n_models: int, n_row
     return (2 * m if factored else 3 * p) * n_models * b + solved + BLOCK_BYTES
 
 
-def messages(
-    left: LeftOut, layers: tuple[tuple[Tensor, Tensor], ...], inputs: Inputs, out: Tensor | None = None
-) -> Tensor:
+def messages(left: LeftOut, layers: tuple[tuple[Tensor, Tensor], ...], inputs: Inputs) -> Tensor:
     """Returns how the messages of some rows change in each model, [r, m].
 
     Args:
         left: the models.
         layers: the network's weights and biases (`GcnLinearisation.layers`).
         inputs: A_hat X at the rows, [r, d], in any form.
-        out: where to write, [r, m], such as a part of a memory-mapped tensor; None: a new matrix.
     """
-    return _messages(left.directions, layers, inputs, out)
+    return _messages(left.directions, layers, inputs)
 
 
-def _messages(
-    directions: LooDirections, layers: Sequence[tuple[Tensor, Tensor]], inputs: Inputs, out: Tensor | None = None
-) -> Tensor:
-    return loo_messages(readable(inputs, directions), pre_activation(layers, inputs), directions, out=out)
+def _messages(directions: LooDirections, layers: Sequence[tuple[Tensor, Tensor]], inputs: Inputs) -> Tensor:
+    return loo_messages(readable(inputs, directions), pre_activation(layers, inputs), directions)
 
 
 def readable(inputs: Inputs, directions: LooDirections) -> Tensor | Csr:

@@ -61,21 +61,19 @@ def converge(
     *,
     tolerance: float = 1e-6,
     max_steps: int = 3000,
-    dtype: torch.dtype = torch.float64,
 ) -> tuple[FittedT, Convergence]:
-    """Returns a copy of a trained network, trained on without dropout until its gradient vanishes.
+    """Returns a copy of a trained network in float64, trained on without dropout until its gradient vanishes.
 
     Args:
         fitted: the start; left as it is.
         graph: the graph it was trained on; a `ModuleFit` needs none.
         tolerance: on the gradient's norm.
         max_steps: see `minimise`.
-        dtype: floating-point type of the copy.
 
     Returns:
         The network at a stationary point, and how it got there.
     """
-    out = fitted.as_dtype(graph, dtype)
+    out = fitted.as_dtype(graph, torch.float64)
     return out, minimise(out, tolerance=tolerance, max_steps=max_steps)
 
 

@@ -234,9 +234,8 @@ class GcnTraining:
         sample_weights: Tensor | None = None,
         tolerance: float = 1e-6,
         max_steps: int = 3000,
-        dtype: torch.dtype = torch.float64,
     ) -> tuple[GcnFit, Convergence]:
-        """Returns a network trained by L-BFGS from its random start to a stationary point.
+        """Returns a network in float64, trained by L-BFGS from its random start to a stationary point.
 
         Args:
             graph: the graph with labels.
@@ -244,14 +243,13 @@ class GcnTraining:
             sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
             tolerance: on the gradient's norm.
             max_steps: see `training.minimise`.
-            dtype: floating-point type of the network.
 
         Returns:
             The network, and how it got there; epochs, learning rate and dropout play no part.
         """
         start = replace(self, dropout=0.0).start(graph, nodes, sample_weights)
         start.model.eval()
-        out = start.as_dtype(graph, dtype)
+        out = start.as_dtype(graph, torch.float64)
         return out, RowSpace.of(out).minimise(tolerance, max_steps)
 
 
