@@ -13,6 +13,7 @@ import torch
 import yaml
 from safetensors import safe_open
 
+from calirare.datasets import dataset_table
 from calirare.graph import Graph
 from tests.helpers.command import QUICK, call, few_candidates, succeed
 from tests.helpers.tasks import rare_task
@@ -198,3 +199,21 @@ def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
     assert note in said.out
     assert note in (tmp_path / "run" / "log.txt").read_text()
     assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])
+
+
+@pytest.mark.slow
+def test_cora(tmp_path):
+    if not any(row.name == "cora" and row.available for row in dataset_table()):
+        pytest.skip("cora is not there: see `calirare datasets`")
+    succeed("train", "--dataset", "cora", "--seed", 0, "--out", tmp_path / "run")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    balanced, population = metrics["report"]["balanced"], metrics["report"]["population"]
+    assert balanced["recall"] >= 0.83
+    assert balanced["macro_f1"] >= 0.81
+    assert balanced["macro_ace"] <= 0.075
+    assert balanced["ece"] <= 0.045
+    assert population["ece"] <= 0.045
+    assert population["nll"] < metrics["report"]["raw"]["nll"]
+    assert metrics["graph"]["labels_trained_on"] == 640
+    assert metrics["verdict"]["answer"] == "calibrated"
+    assert metrics["choice"]["graph_gain"] > 0

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 
 from calirare.cli import plugins
 from calirare.cli.app import version
 from calirare.cli.options import first
 from calirare.cli.parser import COMMANDS, parser_of
+from calirare.datasets import dataset_table
 from calirare_ext import __version__
+from calirare_ext.self_check import CHECKS
 from tests.helpers.command import QUICK, assert_refused, call, succeed
 
 OTHERS = {name: entry for name, entry in plugins.commands().items() if name in plugins.OTHERS}
@@ -163,3 +167,101 @@ def test_a_failure_of_ours_is_code_1_and_leaves_nothing(debug, graph_file, tmp_p
         assert "Traceback" not in said.err
         assert last == "calirare: failed: ZeroDivisionError: by zero (--debug shows where)"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_datasets_lists_every_data_set_with_its_statistics(tmp_path):
+    said = succeed("datasets", "--root", tmp_path, silent=True)
+    lines = said.out.splitlines()
+    for row in dataset_table(tmp_path):
+        line = next(line for line in lines if line.startswith("│") and line.split("│")[1].strip() == row.name)
+        cells = [cell.strip() for cell in line.split("│")[1:-1]]
+        assert cells[1:4] == [f"{row.entry.n_nodes:,}", f"{row.entry.n_edges:,}", f"{row.entry.n_features:,}"]
+        assert cells[5] == f"{row.entry.minority_share:.2%}"
+        assert cells[7] == ("embedded" if row.name == "digits" else "no")
+        if row.name != "digits":
+            told = next(line for line in lines if line.startswith(f"{row.name}: "))
+            assert str(tmp_path) in told
+            assert row.how in told
+    assert {"digits", "cora", "citeseer", "pubmed", "dblp", "facebook"} <= {row.name for row in dataset_table(tmp_path)}
+
+
+def test_datasets_finds_a_file_in_its_place(tmp_path):
+    (tmp_path / "cora.npz").write_bytes(b"")
+    said = call("datasets", "--root", tmp_path)
+    assert f"cora: {tmp_path / 'cora.npz'}" in said.out.splitlines()
+
+
+def test_datasets_refuses_a_root_that_is_not_there(tmp_path):
+    assert "must be an existing folder" in assert_refused(call("datasets", "--root", tmp_path / "none"))
+
+
+def test_doctor_says_what_was_built_and_checks_every_kernel():
+    said = succeed("doctor", silent=True)
+    assert said.out.startswith(f"calirare {__version__}, Python ")
+    assert f"torch {torch.__version__}" in said.out
+    assert f"threads: {torch.get_num_threads()} in use" in said.out
+    assert "CUDA kernels: " in said.out
+    for name in CHECKS:
+        assert f"cpu {name}: agrees with its reference" in said.out
+    assert said.out.splitlines()[-1] == "everything agrees"
+
+
+def test_doctor_names_the_kernel_that_is_wrong(monkeypatch):
+    name = next(iter(CHECKS))
+    monkeypatch.setitem(CHECKS, name, lambda device: "off by 0.5")
+    said = call("doctor")
+    assert said.code == 1
+    assert f"cpu {name}: off by 0.5" in said.out
+    assert "something is wrong: rebuild" in said.out
+    assert "Traceback" not in said.err
+
+
+@pytest.fixture
+def other(tmp_path, monkeypatch):
+    """A package `greeter` with the commands `greet` and, taken already, `datasets`."""
+    info = tmp_path / "greeter-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{plugins.GROUP}]\ngreet = greeter:app\nwave = greeter:wave\ndatasets = greeter:app\n"
+    )
+    (tmp_path / "greeter.py").write_text(
+        "import typer\napp = typer.Typer(add_completion=False)\nPRELOAD = 'greeter_heavy'\n\n"
+        "@app.command()\ndef greet(name: str):\n    'Say hello.'\n    print('hello', name)\n\n"
+        "def wave(words):\n    print('waves', *words)\n    return len(words)\n"
+    )
+    (tmp_path / "greeter_heavy.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ("greeter", "greeter_heavy"):
+        sys.modules.pop(name, None)
+
+
+def test_a_command_of_another_package_is_listed_and_runs(other):
+    assert call("greet", "you") == (0, "hello you\n", "")
+    assert "greeter_heavy" in sys.modules
+    assert re.search(r"^  greet +Command of the package greeter\.$", call("--help").out, re.MULTILINE)
+    assert "Usage: calirare greet" in call("greet", "--help").out
+    assert call("wave", "a", "b") == (2, "waves a b\n", "")
+    assert "calirare greet --help" in assert_refused(call("greet", "you", "--twice"))
+
+
+def test_our_own_commands_are_not_replaced_and_help_imports_no_other_package(other):
+    assert "greet" in call("--help").out
+    assert "List the data sets" in call("datasets", "--help").out
+    assert "greeter" not in sys.modules
+
+
+def test_our_own_commands_ask_for_no_other(monkeypatch):
+    monkeypatch.setattr(plugins, "commands", lambda: pytest.fail("looked up"))
+    succeed("datasets", "--help")
+
+
+@pytest.mark.parametrize("command", plugins.OTHERS)
+def test_where_a_package_is_missing_its_commands_say_how_to_install_it(command, monkeypatch):
+    monkeypatch.setattr(plugins, "commands", dict)
+    said = assert_refused(call(command, "--help"))
+    package = plugins.OTHERS[command]
+    extra = package.removeprefix("calirare-")
+    assert f"{command} is a command of {package}, which is not installed: `pip install calirare[{extra}]`" in said
+    assert command not in call("--help").out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 
 import numpy as np
 import pandas as pd
@@ -10,8 +12,9 @@ import pytest
 import torch
 
 import calirare
-from calirare.run import Probabilities, predictions, write_predictions
-from calirare.run.tables import REVIEWED, write_csv
+from calirare._util.run_files import seal
+from calirare.run import Probabilities, predictions
+from calirare.run.tables import REVIEWED, inert, read_predictions, write_csv, write_predictions
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs, succeed
 from tests.helpers.tables import tables, written
@@ -154,3 +157,55 @@ def test_weights_that_are_numbers_of_rows_may_all_be_one(tmp_path):
     once = calirare.Graph.from_tables(edges.drop_duplicates(), nodes.drop(columns="label"))
     saved.score(once, say=said.append)
     assert not any("weight" in note for note in said)
+
+
+NAMES = [
+    "a\rb",
+    "c\nd",
+    'say "x"',
+    "e,f",
+    "=1+1",
+    "+2*3",
+    "-2+3",
+    "@sum",
+    "'=x",
+    "\tcmd",
+    "-5",
+    "plain",
+    "ä\u2028",
+    "'q",
+]
+
+
+def table(names: list[str]) -> pd.DataFrame:
+    return pd.DataFrame({"node": names, "split": "test", "p": np.linspace(0, 1, len(names))})
+
+
+@pytest.mark.parametrize("names", [NAMES, NAMES[1:]], ids=["carriage return", "without"])
+def test_names_come_back_as_they_were(names, tmp_path):
+    write_predictions(table(names), tmp_path)
+    seal(tmp_path)
+    found = read_predictions(tmp_path)
+    assert found["node"].tolist() == names
+    assert found["p"].dtype == np.float64
+    rows = list(csv.reader(io.StringIO((tmp_path / "predictions.csv").read_bytes().decode(), newline="")))
+    assert [len(row) for row in rows] == [3] * (len(names) + 1)
+    assert pd.read_parquet(tmp_path / "predictions.parquet")["node"].tolist() == names
+
+
+def test_no_name_is_a_formula():
+    shown = inert(table(NAMES))["node"]
+    for before, now in zip(NAMES, shown, strict=True):
+        assert now == before or now == "'" + before
+        assert now == "-5" or now[0] not in "=+-@\t\r", before
+
+
+def test_numbers_stay():
+    numbers = table(["1", "2"]).assign(node=[1, -2])
+    assert inert(numbers) is numbers
+
+
+def test_the_name_of_a_class_is_no_formula_either():
+    shown = inert(pd.DataFrame({"node": [1, 2], "given": ["=HYPERLINK(1)", "fine"], "reason": ["=", "-"]}))
+    assert shown["given"].tolist() == ["'=HYPERLINK(1)", "fine"]
+    assert shown["node"].tolist() == [1, 2]

@@ -1,4 +1,4 @@
-"""Free memory is what the machine leaves and no limit of a container, a cluster's job or a shell takes."""
+"""Free memory is what the machine and its limits leave; a device that cannot be used is refused."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from calirare import InputError
 from calirare._util import memory
+from calirare._util.device import choose_device
+from calirare._util.errors import InputError
 from calirare._util.memory import DRAWS, LEAST, RESAMPLES, WORK, draws_for, resamples_for
+from calirare_ext.build_info import BuildInfo
 
 V1 = {"limit": "memory.limit_in_bytes", "use": "memory.usage_in_bytes", "file": "total_inactive_file"}
 V2 = {"limit": "memory.max", "use": "memory.current", "file": "inactive_file"}
@@ -73,3 +75,30 @@ def test_as_many_as_are_affordable(of, most):
     assert of(0) == of(WORK // most) == most
     assert of(2 * WORK // most) == most // 2
     assert of(10 * WORK) == LEAST
+
+
+def machine(monkeypatch, n_devices: int, reason: str = "") -> None:
+    monkeypatch.setattr(
+        "calirare._util.device.build_info", lambda: BuildInfo("2.13.0", True, ("90",), n_devices, reason)
+    )
+
+
+def test_auto_takes_the_cpu(monkeypatch):
+    machine(monkeypatch, 1)
+    assert choose_device("auto") == choose_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("wanted", ["cuda", "cuda:1"])
+def test_a_gpu_that_cannot_be_used_is_refused_with_the_reason(wanted, monkeypatch):
+    machine(monkeypatch, 0, "built without CUDA: build again with nvcc")
+    with pytest.raises(InputError) as error:
+        choose_device(wanted)
+    assert str(error.value).startswith(f"device {wanted}: built without CUDA: build again with nvcc")
+    assert "--device cpu" in str(error.value)
+
+
+def test_a_gpu_is_taken_by_number(monkeypatch):
+    machine(monkeypatch, 2)
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(InputError, match="device cuda:2: there are 2 GPUs, numbered from 0"):
+        choose_device("cuda:2")

@@ -1,8 +1,9 @@
-"""Features in float16 and int8: what comes back is as near as they can hold, gaps stay gaps, damage is one sentence."""
+"""Stored graphs: float16 and int8 are as near as they can hold, gaps stay gaps, a lost array is noticed."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -68,3 +69,38 @@ def test_scales_that_do_not_fit_are_refused(damage, tmp_path):
         GraphOnDisk.open(tmp_path / "g")
     with pytest.raises(InputError, match="x_scale"):
         read_graph(str(tmp_path / "g"))
+
+
+ARRAYS = ("weights", "scored", "node_names", "x", "indices")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    plain = rare_task()
+    assert plain.y is not None
+    edges = dataclasses.replace(plain.adjacency, values=plain.adjacency.values * 2)
+    names = np.array([f"n{i:03}" for i in range(plain.n_nodes)])
+    scored = torch.arange(plain.n_nodes) % 5 > 0
+    y = torch.where(scored, plain.y, -1)
+    graph = dataclasses.replace(plain, y=y, adjacency=edges, node_names=names, scored=scored, split=None, trusted=True)
+    graph.to_folder(tmp_path / "g")
+    return tmp_path / "g"
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_lost_array_is_missed(folder, name):
+    (folder / f"{name}.npy").unlink()
+    with pytest.raises(InputError, match=f"{name}.npy is missing, which graph.json lists"):
+        GraphOnDisk.open(folder)
+    with pytest.raises(InputError, match=f"{name}.npy is missing"):
+        read_graph(str(folder))
+
+
+def test_labels_may_go_and_older_folders_list_nothing(folder):
+    (folder / "y.npy").unlink()
+    assert GraphOnDisk.open(folder).weighted
+    facts = json.loads((folder / "graph.json").read_text())
+    assert set(ARRAYS) < set(facts.pop("checksums"))
+    (folder / "graph.json").write_text(json.dumps(facts))
+    (folder / "weights.npy").unlink()
+    assert not GraphOnDisk.open(folder).weighted
