@@ -15,7 +15,7 @@ def detection_table(found: dict[str, Any], title: str = "") -> Table:
     """Returns a table of `metrics.detection_report`: values, intervals, and what a random order would read."""
     table = Table(title=title or None, title_justify="left")
     table.add_column("finding the rare class")
-    for name in ("value", f"{found['level']:.0%} interval", "by chance"):
+    for name in ("value", f"{found['level']:.0%} interval", "random"):
         table.add_column(name, justify="right")
 
     def add(label: str, values: dict[str, Any], name: str, chance: float) -> None:

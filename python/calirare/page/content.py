@@ -147,17 +147,17 @@ def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     graph = {"scored_nodes": metrics["graph"]["nodes"]} | metrics["graph"]  # of classes every node is scored
     names = (
         ("nodes", "nodes"),
-        ("scored_nodes", "nodes that are scored"),
-        ("directed_edges", "edges, each direction for itself"),
+        ("scored_nodes", "target nodes"),
+        ("directed_edges", "directed edges"),
         ("features", "columns"),
     )
     rows = [(label, f"{graph[key]:,}") for key, label in names]
     if "rare_class" in graph:
         rows.append(("rare class", class_words(graph["rare_class"])))
-        rows.append(("its share of all labels", f"{graph['rare_share']:.3%}"))
+        rows.append(("base rate among labels", f"{graph['rare_share']:.3%}"))
     parts = (("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test"))
     rows += [(label, f"{graph[key]:,}") for key, label in parts]
-    rows.append(("labels that the detector saw", f"{graph['labels_trained_on']:,}"))
+    rows.append(("labels trained on", f"{graph['labels_trained_on']:,}"))
     return rows + ([("split", graph["split"])] if graph["split"] else [])  # an updated run's has no name
 
 
@@ -178,8 +178,8 @@ def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def _looked_at(nodes: float, n: int) -> str:
     """Returns how many of n nodes are looked at: a share of them need not make a whole number."""
-    whole = amount(round(nodes), "node") if nodes == round(nodes) else f"the likeliest {100 * nodes / n:.3g} %"
-    return f"{whole} looked at"
+    whole = amount(round(nodes), "node") if nodes == round(nodes) else f"{100 * nodes / n:.3g} %"
+    return f"top {whole}"
 
 
 def of_known(metrics: dict[str, Any]) -> bool:

@@ -68,14 +68,14 @@ def precision_recall_diagram(
         if threshold is not None:
             _draw_operating_point(axes, data, threshold, style)
     band = f"{level:.0%} bootstrap band of the precision at each recall"
-    knows_nothing = f"prevalence {curve.prevalence:.3g}: a score that knows nothing"
+    knows_nothing = f"prevalence {curve.prevalence:.3g}: a random ranking"
     of_one = style[0] if len(panels) == 1 else GREY
     axes.fill_between([], [], color=of_one, alpha=0.2 if len(panels) == 1 else 0.3, linewidth=0, label=band)
     axes.axhline(curve.prevalence, color=GREY, linestyle=":", linewidth=1.2, label=knows_nothing)
     axes.set_xlim(0, 1.01)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("recall: share of the class that is found")
-    axes.set_ylabel("precision: share of alerts that are right")
+    axes.set_xlabel("recall: proportion of the class that is found")
+    axes.set_ylabel("precision: proportion of alerts that are right")
     canvas.legend_below(figure)
     marks = [_marks(axes, curve, data)] if len(panels) == 1 else []  # of several the nearest one is not clear
     return canvas.save(figure, path, marks)
