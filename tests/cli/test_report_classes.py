@@ -157,4 +157,4 @@ def test_its_pictures_tell_their_numbers(page):
 def test_a_run_whose_nodes_take_long_to_explain_names_the_command(place, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.page.content.CLASS_WORK", 0)
     assert call("report", "--run", place / "one", "--out", tmp_path / "short.html").code == 0
-    assert "a node takes a minute: use calirare explain --run one --node NODE." in text_of(tmp_path / "short.html")
+    assert "a node takes a minute: use calirare explain one --node NODE." in text_of(tmp_path / "short.html")

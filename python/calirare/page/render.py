@@ -106,7 +106,7 @@ def _explained(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, 
         first = list(saved.review().head(most)["node"])
         if not first:
             wait = f"with {labels:,} labels of {k} classes a node takes a minute: use calirare explain"
-            return {"reasons": [], "reason": why_not if most else f"{wait} --run {saved.folder.name} --node NODE."}
+            return {"reasons": [], "reason": why_not if most else f"{wait} {saved.folder.name} --node NODE."}
     try:
         found = saved.explain(first, graph=graph, top=content.EXPLAINED if first is None else None)
     except InputError as error:
