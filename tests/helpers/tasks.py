@@ -32,20 +32,3 @@ def rare_task(n_nodes: int = 260, n_classes: int = 2, seed: int = 0, **changes) 
     }
     graph = Graph(**(parts | changes))
     return graph.rare(1) if n_classes == 2 and graph.y is not None else graph
-
-
-def arrays_of(graph: Graph) -> dict[str, np.ndarray]:
-    """Returns what `Graph.to_npz` would write, for a test to spoil."""
-    split = graph.split
-    assert split is not None
-    assert graph.y is not None
-    assert isinstance(graph.x, torch.Tensor)
-    return {
-        "indptr": graph.adjacency.indptr.numpy(),
-        "indices": graph.adjacency.indices.numpy(),
-        "x": graph.x.numpy(),
-        "y": graph.y.numpy(),
-        "train_idx": split.train.numpy(),
-        "val_idx": split.val.numpy(),
-        "test_idx": split.test.numpy(),
-    }
