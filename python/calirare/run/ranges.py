@@ -46,6 +46,8 @@ def ranges_of(
     if folded is None or not isinstance(calibrator, PriorPlattCalibrator) or not graph.n_nodes or logits.shape[1] != 2:
         return None
     own, every = logits_by_fold(fitted, graph, nodes)
+    if len(every) < 2:  # as of given logits
+        return None
     found = node_probabilities(calibrator, own, every, len(fitted.targets), COVERAGE)
     low, high = (torch.full((graph.n_nodes,), torch.nan, dtype=torch.float64, device=logits.device) for _ in range(2))
     at = slice(None) if nodes is None else nodes
