@@ -99,6 +99,7 @@ def test_the_maps_of_many_classes_print_what_their_page_says(capsys) -> None:
     assert capsys.readouterr().out.strip() == printed.strip()
 
 
+@pytest.mark.slow
 def test_a_new_node_is_scored_as_the_page_of_large_graphs_says() -> None:
     (example,) = (text for language, text in fences(DOCS / "scaling.md") if ">>>" in text)
     found = doctest.DocTestParser().get_doctest(example, {}, "scaling.md", None, None)

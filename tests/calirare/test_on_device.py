@@ -118,6 +118,7 @@ def test_unfused_jackknife(make, n_classes, method, device):
     assert_agree(got, wanted, device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_files", [False, True])
 def test_jackknife_of_a_large_graph_in_blocks(in_files, device, monkeypatch, tmp_path):
     graph = rare_task()

@@ -153,6 +153,7 @@ def test_the_other_methods_train_on_the_training_labels(method):
         assert_identical(outcome.probabilities("balanced"), outcome.probabilities(None))
 
 
+@pytest.mark.slow
 def test_algorithm_2_differs_from_plain_training_and_says_when_it_does_not():
     graph = rare_task()
     plain = calirare.train(graph, preset="paper", method="uncalibrated", epochs=60)
@@ -299,6 +300,7 @@ def test_more_than_two_classes(options):
     assert float(scored.double().mean()) > 0.4, "better than the 1/3 of guessing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", [False, True], ids=["outcome", "saved run"])
 def test_a_run_that_has_explained_can_be_pickled(saved, tmp_path):
     with rough_runs():

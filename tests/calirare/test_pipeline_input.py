@@ -28,6 +28,7 @@ def test_progress_is_reported_by_stage():
     assert said == [*(("train", k, 3) for k in (1, 2, 3)), ("check", 1, 2), ("check", 2, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "n_classes"), [("rare", 2), ("classes", 3)])
 def test_a_graph_without_a_split_gets_the_one_that_is_asked_for(task, n_classes):
     graph = dataclasses.replace(rare_task(n_classes=n_classes), split=None)

@@ -149,6 +149,7 @@ def test_nodes_that_carry_edges_alone_are_not_of_the_population():
             ask()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "trees"])
 def test_a_row_may_be_sparse_where_those_of_fit_were_dense_and_the_other_way_round(model):
     X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
@@ -159,6 +160,7 @@ def test_a_row_may_be_sparse_where_those_of_fit_were_dense_and_the_other_way_rou
         assert_alike(classifier.predict_proba(X), classifier.predict_proba(sparse))
 
 
+@pytest.mark.slow
 def test_gaps_of_a_table_are_missing_values():
     X, y = make_classification(300, 5, n_informative=3, n_redundant=0, class_sep=2.0, random_state=0)
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
@@ -181,6 +183,7 @@ def test_it_learns_what_train_learns_with_all_labels_for_training_and_calibratio
     assert np.array_equal(classifier.predict(HELD_OUT), want.argmax(1).numpy()[HELD_OUT])
 
 
+@pytest.mark.slow
 def test_labels_of_held_out_nodes_have_no_effect():
     other = torch.from_numpy(np.concatenate([Y[SEEN], np.random.default_rng(0).permutation(Y[HELD_OUT])]))
     assert not torch.equal(other, GRAPH.y)
@@ -223,6 +226,7 @@ def test_a_classifier_mapped_from_a_file_predicts_the_same_without_a_warning(tmp
     assert not [key for key, value in vars(read).items() if isinstance(value, np.memmap) and key != "classes_"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_tensors_of_any_precision_with_a_gradient_or_without(dtype):
     X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
@@ -234,6 +238,7 @@ def test_tensors_of_any_precision_with_a_gradient_or_without(dtype):
     assert_alike(plain().predict_proba(nodes.to(torch.int32)), plain().predict_proba(HELD_OUT))
 
 
+@pytest.mark.slow
 def test_columns_of_a_frame_keep_their_names_in_the_run():
     X, y = make_classification(90, 4, n_informative=3, n_redundant=0, random_state=0)
     frame = pd.DataFrame(X, columns=["amount", "age", "calls", "days"])

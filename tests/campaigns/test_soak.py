@@ -80,6 +80,7 @@ def test_too_few_jobs_are_not_judged():
         judge(readings()[:29])
 
 
+@pytest.mark.slow
 def test_readings_show_what_jobs_keep(monkeypatch):
     monkeypatch.setattr(soak, "MODELS", ("gcn", "hops"))
     monkeypatch.setattr(soak, "WARM", 2)

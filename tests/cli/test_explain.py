@@ -116,6 +116,7 @@ def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
     assert wanted in assert_refused(call("explain", "--run", run, *words))
 
 
+@pytest.mark.slow
 def test_labels_are_left_out_by_whole_new_runs_too(trained_quickly, tmp_path):
     """What is told is what a run says that forgets the label."""
     run = trained_quickly

@@ -94,6 +94,7 @@ def weighing(tables, folder):
     return folder / "edges.csv", tables[1]
 
 
+@pytest.mark.slow
 def test_weights_that_a_run_left_unread_are_left_unread_next_month(place, first, second, tmp_path):
     run = trained(place, "unweighted", weighing(first, tmp_path), *HOPS, "--unweighted")
     later = weighing(second, tmp_path)
@@ -110,6 +111,7 @@ def test_weights_that_a_run_left_unread_are_left_unread_next_month(place, first,
     assert "of another graph" not in predicted(tmp_path / "python", later, tmp_path / "d.csv").err
 
 
+@pytest.mark.slow
 def test_types_of_edges_that_are_missing_or_new_are_said(budget, first, tmp_path):
     run = trained(tmp_path, "typed", first, *HOPS, "--relation", "kind")
     fewer, more = (month(tmp_path, n, 5, kinds=k) for n, k in (("f", KINDS[1:]), ("m", (*KINDS, "wire"))))
@@ -146,6 +148,7 @@ def updated(place, budget, first) -> tuple[Path, str]:
     return Path(shutil.move(place / "updated", place / "moved")), said.err
 
 
+@pytest.mark.slow
 def test_a_moved_update_trains_again_from_its_own_config(updated, tmp_path):
     moved, _ = updated
     succeed("train", "--config", moved / "config.yaml", "--out", tmp_path / "again")
@@ -209,6 +212,7 @@ def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):
     assert "must have a column that varies, but all are constant" in said.err
 
 
+@pytest.mark.slow
 def test_drift_of_dates_says_what_its_numbers_are(tmp_path):
     rng = np.random.default_rng(0)
     for name, start in (("a", "2024-01-01"), ("b", "2031-01-01")):

@@ -120,6 +120,7 @@ def table_of(nodes: list[int], graph: calirare.Graph, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     folder, truth = shutil.copytree(run, tmp_path / "run"), blocks(900)
     saved = calirare.load(run)

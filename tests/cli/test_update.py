@@ -143,6 +143,7 @@ def test_an_update_of_an_update_keeps_the_labels_of_both(updated, tmp_path):
     assert load(tmp_path / "b").graph().y is not None
 
 
+@pytest.mark.slow
 def test_a_random_sample_calibrates_where_validation_labels_do(updated, base: Path, tmp_path: Path) -> None:
     run = updated[0]
     graph = load(base).graph()

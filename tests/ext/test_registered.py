@@ -85,6 +85,7 @@ def test_torch_finds_the_registration_sound(operator, device):
     torch.library.opcheck(operator.default, (*parts(a), x.T.contiguous().T.detach().requires_grad_()))
 
 
+@pytest.mark.slow
 def test_a_network_compiles_without_a_graph_break(network):
     model, x = network
     same_as_eager(torch.compile(model, fullgraph=True, backend="aot_eager"), model, x)

@@ -77,6 +77,7 @@ def graph_labelled_at(nodes):
     return graph.with_split(Split(train, train[:0], train[:0])), y
 
 
+@pytest.mark.slow
 def test_a_run_on_labels_of_one_region_is_trusted_less():
     rng = np.random.default_rng(8)
     here = np.flatnonzero(np.arange(N) % REGIONS < 3)

@@ -50,6 +50,7 @@ def test_the_mean_is_what_was_told_and_the_slope_stays():
     assert float(balanced.theta_[2]) == pytest.approx(float(told.theta_[2]), abs=CLOSE)
 
 
+@pytest.mark.slow
 def test_with_nothing_wrong_it_is_the_textbook_prior_shift():
     rng = np.random.default_rng(1)
     fitted = PriorPlattCalibrator(slope_sd=1e-4, ratio_sd=1e-4).fit(*enriched(rng, 0.3, 20_000))

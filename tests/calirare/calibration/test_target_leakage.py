@@ -110,6 +110,7 @@ def case_numbers(task: Graph, known: torch.Tensor) -> Graph:
     return dataclasses.replace(task, x=x, y=y, split=split, columns=columns, feature_names=names)
 
 
+@pytest.mark.slow
 def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     task = rare_task(800)
     known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:250]
@@ -133,6 +134,7 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     assert fresh.score(graph, told.append).of_run.cause != "leakage"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "verdict"),
     [
@@ -177,6 +179,7 @@ def test_edges_that_came_or_went_with_the_case_are_named(leak):
     assert (verdict.cause == "leakage") == (leak in words)
 
 
+@pytest.mark.slow
 def test_where_every_class_is_taken_as_it_is_each_one_is_looked_at():
     task, names = rare_task(800, 3), ("bad", "ok", "odd")
     known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:300]

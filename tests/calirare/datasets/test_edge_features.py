@@ -135,6 +135,7 @@ def month(folder, seed, fraud):
     return folder / "edges.csv"
 
 
+@pytest.mark.slow
 def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
     fraud = np.random.default_rng(0).random(400) < 0.1
     first, second = (month(tmp_path / str(seed), seed, fraud) for seed in (1, 2))

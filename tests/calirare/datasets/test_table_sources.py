@@ -113,6 +113,7 @@ def test_a_folder_with_a_graph_stays_a_graph(tmp_path, want):
     assert torch.equal(read_graph(tmp_path / "graph")[0].x, want.x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["edges", 'x"; DROP TABLE nodes; --', "a//b/../é edges.csv"])
 def test_tables_of_duckdb_are_tables_whatever_their_names(tmp_path, want, name):
     path = database(tmp_path / "my.duckdb", **{name: EDGES, "nodes": NODES})

@@ -69,6 +69,7 @@ def test_every_drift_of_the_benchmark_is_tested(months):
     assert tuple(months.DRIFTS) == DRIFTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRIFTS)
 def test_what_goes_wrong_is_named(name, months, outcome):
     change, where = months.DRIFTS[name]

@@ -98,6 +98,7 @@ def test_log_odds_are_those_of_the_detector(model):
     assert float((found - centred(fitted.logits_of(graph)[NODES])).abs().max()) <= FLOAT32 * (found.abs().max() + 1)
 
 
+@pytest.mark.slow
 def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(model):
     said, fitted, graph = model
     moved = 0.0
@@ -111,6 +112,7 @@ def test_without_an_edge_it_says_what_the_detector_says_of_the_graph_without_it(
     assert moved > 0.01, "no edge counts: nothing is tested"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [with_weights, with_relations])
 def test_edges_of_weights_and_types_are_left_out_of_a_pool_too(changed):
     graph = changed(task())
@@ -246,6 +248,7 @@ def explainer(name: str, mapping: PriorPlattCalibrator | None = None) -> Explain
     return Explainer(said, ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hops", "pool of average"])
 def test_numbers_of_an_explanation_agree_with_each_other(name):
     own, nodes = explainer(name, calibrator(K)), NODES[:2] if name == "pool of average" else NODES

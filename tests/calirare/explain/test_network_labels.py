@@ -128,6 +128,7 @@ def test_labels_more_are_the_same_in_every_form(model, everyone):
         assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes_at_once", [1, 7])
 @pytest.mark.parametrize("kind", [DualLabels, PrimalLabels])
 def test_labels_more_are_the_same_a_few_nodes_at_a_time(monkeypatch, model, everyone, kind, nodes_at_once):

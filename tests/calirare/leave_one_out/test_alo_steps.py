@@ -108,6 +108,7 @@ def test_changes_are_those_of_two_fields(nodes: str, sparse: bool, n_classes: in
             assert float((a - b).abs().max()) < 1e-10 * float(b.abs().max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("some", [False, True])
 def test_fused_intervals_equal_those_from_every_logit(some: bool) -> None:
     fit, graph = trained(2, 2)

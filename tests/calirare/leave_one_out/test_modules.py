@@ -93,6 +93,7 @@ def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes:
     assert all(torch.equal(before[key], value) for key, value in module.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_gcn() -> None:
     fit, _, module = both(3, 2)
     ours, theirs = fit.linearisation, module.linearisation

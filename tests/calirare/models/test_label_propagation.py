@@ -260,6 +260,7 @@ def test_where_nobody_near_speaks_the_others_are_as_sure_as_all_together(graph, 
     assert Mixture.from_state(tensors, {"members": facts["members"]}).rest is None  # of an earlier release
 
 
+@pytest.mark.slow
 def test_p_rare_of_graphs_whose_nodes_the_run_does_not_know_is_that_of_the_law():
     """Labels nearby have a say in the run, and none there: the map was fitted with it."""
 
@@ -283,6 +284,7 @@ def test_p_rare_of_graphs_whose_nodes_the_run_does_not_know_is_that_of_the_law()
     assert 0.8 < sum(told) / sum(true) < 1.3, (told, true)
 
 
+@pytest.mark.slow
 def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_they_say_all():
     generator = np.random.default_rng(0)
     n, ring = 600, np.arange(600) // 20

@@ -63,6 +63,7 @@ def test_a_network_without_propagation_still_wants_positive_sizes():
         MlpTraining(hops=-1)
 
 
+@pytest.mark.slow
 def test_hops_that_are_asked_for_are_taken():
     assert calirare.train(rare_task(), model="hops", hops=1, epochs=3, folds=0).fit.columns.hops == 1
     assert Settings.of(model="gcn").training.detector(0).hops == 1

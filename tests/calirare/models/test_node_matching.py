@@ -37,6 +37,7 @@ def p_rare(graph):
     return trained().predict(graph, notes.append).p_rare.to_numpy(), [n for n in notes if "names" in n]
 
 
+@pytest.mark.slow
 def test_strangers_of_the_same_names_are_scored_as_strangers():
     same, said = p_rare(accounts(1))
     other, silent = p_rare(accounts(1, "z"))

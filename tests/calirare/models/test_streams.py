@@ -113,6 +113,7 @@ def test_a_mixture_of_streams_is_the_mixture_in_memory(n_classes, tmp_path):
     assert float((found - wanted).abs().max()) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeated", [1, 30], ids=["few words", "words reduced to singular directions"])
 def test_sparse_features_are_read_by_rows(repeated, tmp_path):
     graph = rare_task(seed=2)
@@ -175,6 +176,7 @@ def test_relations_and_other_detectors_say_why_not():
     assert "no graph convolution" in streams_of(object(), FeatureMap.fit(graph, "standardize"))
 
 
+@pytest.mark.slow
 def test_members_that_reduce_features_in_two_ways_say_so():
     graph = rare_task(seed=2)
     words = torch.cat([graph.x.relu().roll(i, 0) for i in range(30)], 1)

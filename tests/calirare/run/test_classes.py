@@ -457,6 +457,7 @@ def test_names_of_classes_that_look_like_something_else_stay_names(graph, names,
     assert not re.search(r"<td>\d+</td><td>0</td><td>0\.[89]", page), "no slice is wholly wrong"
 
 
+@pytest.mark.slow
 def test_a_tiny_class_does_not_make_the_others_no_sample(apart, tmp_path) -> None:
     graph, _ = apart
     y = graph.y.clone()

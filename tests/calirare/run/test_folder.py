@@ -195,6 +195,7 @@ def test_a_graph_given_in_python_is_found_in_a_file_that_has_no_split(tmp_path) 
     assert torch.equal(found.split.test, outcome.graph.split.test)
 
 
+@pytest.mark.slow
 def test_a_graph_of_tables_is_found_in_a_file_that_has_neither_columns_nor_settings_of_tables(tmp_path):
     ids = [f"n{i}" for i in range(60)]
     nodes = {

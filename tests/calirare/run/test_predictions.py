@@ -128,6 +128,7 @@ def weighing(task, weight):
     return dataclasses.replace(task, adjacency=Csr(a.indptr, a.indices, values, a.n_cols), trusted=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("own", "other", "words"), [(3.0, 1.0, "no edge has a weight"), (1.0, 3.0, "edges have weights")]
 )
@@ -146,6 +147,7 @@ def test_weights_that_another_graph_lacks_or_has_are_told(own, other, words, tmp
     assert ("no edge has a weight" in told.out + told.err) is words.startswith("no")
 
 
+@pytest.mark.slow
 def test_weights_that_are_numbers_of_rows_may_all_be_one(tmp_path):
     nodes, edges = tables()
     path, given = written(tmp_path, nodes, edges), {"features": str(tmp_path / "nodes.csv"), "minority": "fraud"}

@@ -40,6 +40,7 @@ def test_a_label_set_is_never_empty_and_holds_the_labels_of_both_classes(outcome
     assert table.loc[with_rare, "p_raw"].min() > table.loc[~with_rare, "p_raw"].min()
 
 
+@pytest.mark.slow
 def test_a_saved_run_gives_another_graph_the_same_columns(outcome, tmp_path):
     outcome.save(tmp_path / "run")
     saved = calirare.load(tmp_path / "run")

@@ -72,6 +72,7 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     assert all(f"none of the {test.numel()} test nodes is of the class 1" in note for note in told)
 
 
+@pytest.mark.slow
 def test_intervals_of_labels_that_trained_are_judged_without_them():
     graph = rare_task()
     none = graph.split.test[:0]

@@ -140,6 +140,7 @@ def test_every_class_counts_where_none_is_rare():
     assert verdict_of_classes("test nodes", y, p, ("a", "b", "c")).answer == "no better than random"
 
 
+@pytest.mark.slow
 def test_terminal_metrics_and_outcome_have_the_same_words():
     with rough_runs():
         outcome = calirare.train(rare_task(1500), model="trees")
@@ -149,6 +150,7 @@ def test_terminal_metrics_and_outcome_have_the_same_words():
     assert shown.split(":")[0] in outcome.summary()
 
 
+@pytest.mark.slow
 def test_a_later_period_of_another_base_rate_is_laid_to_time():
     task = rare_task(2000)
     rng = np.random.default_rng(0)

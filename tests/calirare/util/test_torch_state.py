@@ -58,6 +58,7 @@ def plain_numbers(tmp_path_factory):
     return cache(lambda model: numbers(model, tmp_path_factory.mktemp(model) / "plain"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "state"), [*(("gcn", name) for name in STATES), ("trees", "another device")])
 def test_numbers_do_not_depend_on_the_state(model, state, plain_numbers, tmp_path):
     want = plain_numbers(model)

@@ -45,6 +45,7 @@ def judged(transition: np.ndarray, offsets: np.ndarray | None = None):
     return class_noise(logits, given, np.zeros((M, K)) if offsets is None else offsets, counted), given != true, given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transition", [uniform(0.1), pairs(0.1), one(0.4)], ids=["alike", "pairs", "one class"])
 def test_wrong_labels_are_found_and_counted(transition: np.ndarray) -> None:
     noise, wrong, given = judged(transition)
@@ -62,6 +63,7 @@ def test_wrong_labels_are_found_and_counted(transition: np.ndarray) -> None:
         assert noise.count(given == 0)[0] < expected / 5
 
 
+@pytest.mark.slow
 def test_clean_labels_are_left_alone() -> None:
     noise, _, _ = judged(np.eye(K))
     assert noise.count(np.ones(M, dtype=bool))[0] < 3
@@ -69,6 +71,7 @@ def test_clean_labels_are_left_alone() -> None:
     assert noise.clean > 0.6
 
 
+@pytest.mark.slow
 def test_a_multiple_of_the_offsets_per_label_says_nothing() -> None:
     alike = np.repeat(np.random.default_rng(1).normal(size=(M, 1)), K, axis=1)
     assert np.allclose(judged(uniform(0.1), alike)[0].p_wrong, judged(uniform(0.1))[0].p_wrong, rtol=0, atol=1e-9)
