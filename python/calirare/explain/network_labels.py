@@ -157,8 +157,8 @@ class DualLabels(NetworkLabels):
         """Returns a column of coefficients for each label, float64 [m (k - 1), m]."""
         m, width = self.error.shape
         blocks = self.inverse.view(m, width, m, width).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-        pulls = torch.linalg.solve(self.damping * blocks, self.error[:, :, None])
-        mixed = torch.bmm(self.inverse.view(m * width, m, width).transpose(0, 1), pulls)  # [m, m (k - 1), 1]
+        label_steps = torch.linalg.solve(self.damping * blocks, self.error[:, :, None])
+        mixed = torch.bmm(self.inverse.view(m * width, m, width).transpose(0, 1), label_steps)  # [m, m (k - 1), 1]
         return self._turned(mixed[:, :, 0].T)
 
     def _without_each(self, field: ReceptiveField) -> Tensor:
@@ -248,14 +248,14 @@ class IterativeLabels(NetworkLabels):
     _last: tuple[ReceptiveField, Tensor] | None = None
 
     @cached_property
-    def pulls(self) -> Tensor:
+    def label_steps(self) -> Tensor:
         """(I - R_ii)^-1 c_i of each label, its block of leverage taken for its mean times the identity, [m, k - 1]."""
         assert isinstance(self.linearised, GcnLinearisation)
         return self.error / (1 - sampled_leverages(self.linearised, self.damping))[:, None]
 
     def _without_each(self, field: ReceptiveField) -> Tensor:
         """See `NetworkLabels`."""
-        return torch.einsum("nami,mi->mna", self._influence(field), self.pulls)
+        return torch.einsum("nami,mi->mna", self._influence(field), self.label_steps)
 
     def _without_sets(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """See `NetworkLabels`."""

@@ -29,17 +29,17 @@ def screened(columns: NumpyArray, targets: NumpyArray, parts: Sequence[NumpyArra
     from scipy.stats import rankdata  # late: it takes most of a second to import
 
     contrasts = [_contrasts(targets, rows) for rows in parts]
-    telling = np.empty((len(parts), d))
+    strength = np.empty((len(parts), d))
     step = max(1, BLOCK // m)
     for first in range(0, d, step):
         some = slice(first, first + step)
         ranks = rankdata(columns[:, some], axis=0)
         differ = np.ptp(ranks, axis=0) > 0.25  # of a constant column 0; ranks are multiples of one half
         ranks = np.where(differ, ranks - ranks.mean(0), 0.0) / np.where(differ, ranks.std(0), 1.0)
-        for own, contrast in zip(telling, contrasts, strict=True):
+        for own, contrast in zip(strength, contrasts, strict=True):
             own[some] = np.abs(contrast @ ranks).max(0)
-    kept = np.zeros(telling.shape, dtype=bool)
-    np.put_along_axis(kept, np.argsort(-telling, kind="stable")[:, :KEPT], True, axis=1)
+    kept = np.zeros(strength.shape, dtype=bool)
+    np.put_along_axis(kept, np.argsort(-strength, kind="stable")[:, :KEPT], True, axis=1)
     return list(kept)
 
 

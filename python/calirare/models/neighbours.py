@@ -5,12 +5,12 @@ node's neighbours and M = D^-1 A their mean, a node, its neighbours, theirs and 
 
     e_0(v) = log p(v) - log r,    e_t(v) = log((d_v (M^t p)(v) + c r) / (d_v + c)) - log r,    t = 1 .. 3
 
-and the logits of the pool are log r + sum_t w_t e_t(v). The floor c is a part of one more neighbour that speaks for no
-class: few neighbours do not speak as loudly as many, and of a node without any nobody but itself is heard, e_t = 0.
+and the logits of the pool are log r + sum_t w_t e_t(v). The constant c is a part of one more neighbour of no class: few
+neighbours count less than many, and a node without neighbours has e_t = 0.
 
 The weights maximise the likelihood of the labels by models without them, under the prior N((1, 0, 0, 0), I): few labels
-leave a node to itself. Of a label, its neighbours and theirs the model without that label speaks; by models that have
-learnt it, neighbours would know the answer.
+leave a node to itself. For a label, its neighbours and theirs are scored by the model without that label: models that
+have learnt it would give the answer away.
 """
 
 from __future__ import annotations
