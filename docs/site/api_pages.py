@@ -61,11 +61,11 @@ def commands() -> str:
 
     wide = dict(os.environ, COLUMNS=str(HELP_WIDTH))
     with mock.patch.dict(os.environ, wide):
-        told = {name: parser_of(name, every=True).format_help() for name in COMMANDS}
+        helps = {name: parser_of(name, every=True).format_help() for name in COMMANDS}
     other = "``calirare multilabel`` has :doc:`a page of its own <../multilabel>`"
     text = f"{heading('Commands')}What ``calirare COMMAND --help-all`` says; {other}.\n\n"
-    for name, said in told.items():
-        text += heading(f"calirare {name}", "-") + ".. code-block:: text\n\n" + textwrap.indent(said, "   ") + "\n"
+    for name, words in helps.items():
+        text += heading(f"calirare {name}", "-") + ".. code-block:: text\n\n" + textwrap.indent(words, "   ") + "\n"
     return text
 
 

@@ -98,7 +98,7 @@ def test_what_labels_judge_is_called_being_known(run, page):
     said = run[1]
     assert " known predicted, " in said.out
     for words in (
-        "mean P(known) / its share",
+        "predicted / observed",
         "ECE of P(known)",
         "predictions.csv has P(rare), which no label can judge",
     ):

@@ -45,7 +45,7 @@ def rare_rows(reports: list[dict[str, Any]]) -> list[list[str]]:
     p = event_of(reports)
     ends = [f"{r['mean_p_over_share_lower']:.2g} to {r['mean_p_over_share_upper']:.2g}" for r in reports]
     return [
-        [f"mean {p} / its share", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
+        ["predicted / observed", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
         ["  interval", *ends],
         [f"ECE of {p} (floor)", *(f"{r['ece']:.3f}{floor_of(r['ece_noise_floor'])}" for r in reports)],
         [f"slope of {p}", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],

@@ -9,17 +9,6 @@ import numpy as np
 
 from calirare._util.arrays import differ
 
-
-def sample_remedy(kind: str | None) -> str:
-    """Returns what to do about labels that are no random sample.
-
-    Args:
-        kind: name of the class; None: the rare one, whose prevalence can be given.
-    """
-    drawn = "put randomly sampled nodes into the validation part (--calibrate-on val)"
-    return drawn if kind else f"{drawn}, or give the prevalence (--prevalence)"
-
-
 LEVEL = 0.001  # of each of the two tests: that labels are refused by chance is rarer than one run in 100
 FEWEST = 10  # nodes of either kind that a comparison needs
 FAR, TIMES = 0.1, 1.33  # distance of the distributions, and ratio of mean P, below which a difference does no harm
@@ -61,15 +50,14 @@ class Exchangeable:
         """Returns a warning, "" if the labels may be a random sample; `kind` names the class."""
         if not self.doubtful:
             return ""
-        side, or_else, remedy, p = "wrong", "", "", f"P({kind or 'rare'})"
+        side, or_else, p = "wrong", "", f"P({kind or 'rare'})"
         if self.labelled > self.others:
-            side, remedy = "too high", "leave out what leaks, "
-            or_else = ", or far too low if a column or the edges leak the labels"
+            side, or_else = "too high", ", or far too low if a column or the edges leak the labels"
         chance = min(self.p_distance, self.p_mean)
         return (
             f"the labels are no random sample of the nodes: labelled nodes have mean {p} {self.labelled:.2g}, "
             f"unlabelled nodes {self.others:.2g} (KS distance {self.distance:.2f}, p = {chance:.1g}). Labels picked by "
-            f"a model or rule look like this. {p} may be {side} on average{or_else}: {remedy}{sample_remedy(kind)}"
+            f"a model or rule look like this. {p} may be {side} on average{or_else}"
         )
 
 
@@ -162,7 +150,7 @@ class LabelClustering:
         return (
             f"the labels are no random sample of the nodes: they are clustered. {own:.0%} of the neighbours of "
             f"labelled nodes have a label, but {others:.1%} of those of other nodes, as if all came from one region. "
-            f"P({kind or 'rare'}) may be wrong elsewhere: {sample_remedy(kind)}"
+            f"P({kind or 'rare'}) may be wrong elsewhere"
         )
 
 
@@ -195,11 +183,11 @@ class UnseenValues:
         """Returns what a user should know of the column; `kind` names the class."""
         what = f"lack a value of {column!r}, and" if self.gap else f"have values of {column!r} that"
         does = "lacks it" if self.gap else "has"
-        late = "leave it out if it is filled only after the case, or " if self.gap else ""
+        late = ": leave the column out if it is filled only after the case" if self.gap else ""
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
             f"node with one of these labels {does}, against {self.by_chance:.0%} in a random sample. "
-            f"P({kind or 'rare'}) may be wrong there: {late}{sample_remedy(kind)}"
+            f"P({kind or 'rare'}) may be wrong there{late}"
         )
 
 

@@ -44,8 +44,8 @@ def block_ends(n: int, size: int | None = None) -> list[Block]:
 def key_of_graph(graph: GraphOnDisk) -> str:
     """Returns the checksum of what is known of a graph's files, and of how blocks are cut."""
     files = graph.files.values()
-    told = tuple((file.path.name, file.shape, str(file.dtype), file.path.stat().st_mtime_ns) for file in files)
-    return key_of(told, str(sorted(graph.facts.items())), ROWS)
+    contents = tuple((file.path.name, file.shape, str(file.dtype), file.path.stat().st_mtime_ns) for file in files)
+    return key_of(contents, str(sorted(graph.facts.items())), ROWS)
 
 
 def finished(files: BlockFiles | None, stage: str, out: Tensor, blocks: list[Block]) -> list[Block]:

@@ -85,8 +85,8 @@ class Streams:
             InputError: columns and logits of all nodes do not fit on its disk.
         """
         states = [*self.fitted.state(), *self.features.state()]
-        told = tuple(tuple(part.values()) if i % 2 == 0 else str(part) for i, part in enumerate(states))
-        if files.start(key_of(key_of_graph(graph), key_of(told, COLUMNS, BLOCK))):
+        contents = tuple(tuple(part.values()) if i % 2 == 0 else str(part) for i, part in enumerate(states))
+        if files.start(key_of(key_of_graph(graph), key_of(contents, COLUMNS, BLOCK))):
             return
         needed = 4 * graph.n_nodes * (self.n_features * (self.hops + 1) + 2 * self.fitted.n_classes)
         free = shutil.disk_usage(files.folder).free

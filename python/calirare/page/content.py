@@ -34,7 +34,7 @@ CLASS_PICTURES = (
     ("classes.png", "Does each class happen as often as its probability says?"),
 )
 OF_CLASS = (
-    ("mean_p_over_share", "mean P / share"),
+    ("mean_p_over_share", "predicted / observed"),
     ("recall", "recall"),
     ("precision", "precision"),
     ("auprc", "AUPRC"),

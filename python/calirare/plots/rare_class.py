@@ -181,6 +181,6 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)
     large = bins.large
     axes.plot([large.mean_p], [large.share], label="all samples", **canvas.point(GAP, "D", 8, zorder=5))
-    ratio = f"mean P / share = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
+    ratio = f"predicted / observed = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
     errors = f"n = {bins.n:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
     axes.set_title(f"{bins.title}\n{errors}\n{ratio}", fontsize=9)

@@ -26,8 +26,7 @@ from calirare.calibration import (
 
 LIKELIER = 0.5  # the threshold of equal costs
 UNREPRESENTED = (
-    "no label that represents the population: P(rare), hits and expected numbers take both classes for equally common; "
-    "give the prevalence (--prevalence), or label some nodes at random"
+    "no label represents the population, so that P(rare) and expected numbers take both classes for equally common"
 )
 
 

@@ -150,23 +150,17 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         outcome: the run, on the CPU.
         calibrated: what its calibration ended with.
     """
-    graph, judged_on, nodes = outcome.graph, *evaluated_nodes(outcome)
-    if outcome.rare is None:
-        data = judge_of(outcome)
-        p = data.p.get(outcome.settings.calibration.target, data.p[RAW])
-        return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, calibrated.leak)
-    evidence, labelled, later = None, calibrated.labelled, False
-    assert graph.split is not None
-    if judged_on == "test":
-        y = judged_labels(outcome, judged_on, nodes)
-        p = p_rare(outcome.logits[nodes], outcome.calibrators)
-        evidence = Evidence.of("test nodes", (y == 1).long().numpy(), p.detach().numpy())
-        if graph.time is not None:
-            own = graph.time[graph.split.val if graph.split.val.numel() else graph.split.train]
-            later = bool(graph.time[nodes].median() > own.quantile(LATER))
-    elif labelled is not None:
-        evidence = Evidence.of("out-of-fold predictions", labelled.rare.astype(int), labelled.p)
-    prevalence = outcome.settings.calibration.prevalence
+    graph, labelled = outcome.graph, calibrated.labelled
+    split, prevalence = graph.split, outcome.settings.calibration.prevalence
+    assert split is not None
+    judged_on, nodes = evaluated_nodes(outcome)
+    later = False
+    if graph.time is not None:
+        own, theirs = (
+            split.val if split.val.numel() else split.train,
+            nodes if judged_on == "test" else graph.unlabelled,
+        )
+        later = bool(theirs.numel() and graph.time[theirs].nanmedian() > graph.time[own].quantile(LATER))
     known = Circumstances(
         calibrated.leak,
         calibrated.no_sample or assumed_by(outcome.calibrators),
@@ -175,9 +169,16 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         0 if labelled is None else int(labelled.rare.sum()),
         0 if labelled is None else len(labelled.rare),
         later,
-        drawn=graph.split.name.startswith(DRAWN),
+        drawn=split.name.startswith(DRAWN),
     )
-    return verdict_of(evidence, known)
+    if outcome.rare is not None and judged_on != "test" and labelled is None:
+        return verdict_of(None, known)
+    data = judge_of(outcome)  # what is printed of P(rare) is of these nodes too
+    if outcome.rare is None:
+        p = data.p.get(outcome.settings.calibration.target, data.p[RAW])
+        return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, known)
+    p = data.p.get("population", data.p[RAW])[:, 1].double()
+    return verdict_of(Evidence.of(SOURCES[data.on], (data.labels == 1).long().numpy(), p.numpy()), known)
 
 
 def _periods(outcome: RunResult) -> list[dict[str, Any]]:

@@ -124,7 +124,9 @@ def _headline(metrics: dict[str, Any], judged: _Judged, seconds: float | None) -
     else:
         trained += f"{judged.how} on {judged.n:,} of them{rare}."
     took = "" if seconds is None else f" Took {seconds:,.0f} s."
-    return [*_wrapped(head, most=2), *_wrapped(trained + took)]
+    if len(trained + took) > WIDTH:  # the number and its unit stay in one line
+        return [*_wrapped(head, most=2), *_wrapped(trained), f" {took}"]
+    return [*_wrapped(head, most=2), trained + took]
 
 
 def _calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
@@ -341,7 +343,7 @@ def _by_class(metrics: dict[str, Any]) -> Table:
     side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
     table = Table(title=f"by class, {'before calibration' if side == 'raw' else side}", title_justify="left")
     table.add_column("class")
-    for name in ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)"):
+    for name in ("nodes", "share", "pred. / obs.", "recall", "precision", "AUPRC", "ECE of P (floor)"):
         table.add_column(name, justify="right")
     for row in metrics["classes"][side]:
         shown = [_number(row[key]) for key in ("mean_p_over_share", "recall", "precision", "auprc")]

@@ -10,7 +10,6 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from torch import Tensor
 
-from calirare._util.amounts import amount
 from calirare._util.memory import draws_for
 from calirare.drift import Verdict as Level
 from calirare.metrics import (
@@ -31,6 +30,7 @@ CLOSE = (0.9, 1.1)  # predicted over observed rates between these are close enou
 READABLE = (0.67, 1.5)  # a ratio whose interval lies within may be called right
 ERRORS, SMALL_ERROR = 3.0, 0.1  # a calibration error counts from so many deviations, and this part of the base rate
 SHUFFLES, AS_GOOD, MOST = 200, 0.025, 20_000  # random rankings, how many may do as well, and of how many nodes
+ENDLESS = ("ratio", "high")  # without an observed node
 OTHER_RATE = 0.01  # chance of rates as different as those of calibrating labels and judged nodes
 
 
@@ -96,6 +96,15 @@ class Evidence:
             auprc=area,
             as_good=_ranks_as_well(y, p) if of_class else _as_good(y, p, area),
         )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it: null where no node of the class is observed."""
+        return asdict(self) | {name: None for name in ENDLESS if math.isinf(getattr(self, name))}
+
+    @classmethod
+    def from_mapping(cls, values: dict[str, Any]) -> Self:
+        """Returns what `to_mapping` was taken from."""
+        return cls(**values | {name: math.inf for name in ENDLESS if values[name] is None})
 
     @property
     def random(self) -> bool:
@@ -179,14 +188,14 @@ class Verdict:
         return GIVEN if self.cause in ("labels", "time") else self
 
     def to_mapping(self) -> dict[str, Any]:
-        """Returns everything as JSON holds it."""
-        return asdict(self)
+        """Returns everything as JSON holds it, where a ratio without an observed node is null."""
+        return asdict(self) | {"evidence": self.evidence and self.evidence.to_mapping()}
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:
         """Returns what `to_mapping` was taken from."""
         evidence = values["evidence"]
-        return cls(**values | {"evidence": None if evidence is None else Evidence(**evidence)})
+        return cls(**values | {"evidence": evidence and Evidence.from_mapping(evidence)})
 
 
 UNJUDGED = Verdict("not known", "not known: nothing was compared with labels")
@@ -204,7 +213,7 @@ class Circumstances:
         unrepresented: a sentence where not even that is known, so that classes count as equally common.
         rare: labels of the class among those that calibrate.
         labels: all of these.
-        later: whether judged nodes are later than the labels that calibrate.
+        later: whether the nodes that probabilities are for are later than the labels that calibrate.
         drawn: whether test nodes were drawn from the same labels, so that they share their faults.
     """
 
@@ -219,9 +228,9 @@ class Circumstances:
 
 
 HELP: dict[Cause, str] = {
-    "labels": "Give the base rate (--prevalence), or label some nodes drawn at random.",
+    "labels": "Put nodes drawn at random into the validation part (--calibrate-on val), or give --prevalence.",
     "time": "Calibrate on the newest labels, and run `calirare recalibrate` when new labels arrive.",
-    "leakage": "Leave out what leaks, and train again.",
+    "leakage": "Then train again.",
     "model": "More labels may help; or compare other models (--model) by their log loss.",
 }
 
@@ -239,7 +248,7 @@ def verdict_of(evidence: Evidence | None, known: Circumstances) -> Verdict:
     if known.leak and not wrong:
         return _wrong("not known", known.leak, "leakage", "", evidence)
     if known.no_sample and same and not wrong:
-        return _wrong("not known", known.no_sample, "labels", "", evidence)
+        return _wrong("not known", known.no_sample, "time" if known.later else "labels", "", evidence)
     if evidence.random:
         shown = f"AUPRC {evidence.auprc:.3f} (random: {evidence.rare / evidence.nodes:.3f}) {evidence.where}"
         return _wrong("no better than random", shown, "leakage" if known.leak else "model", known.leak, evidence)
@@ -253,8 +262,9 @@ def verdict_of(evidence: Evidence | None, known: Circumstances) -> Verdict:
     if wrong:
         return _wrong("not calibrated", shown, *_cause(evidence, known), evidence)
     if not evidence.enough:
-        few = f"{amount(evidence.rare, 'rare node')} cannot show more"
-        return Verdict("not known", f"not known: {shown}; {few}", evidence=evidence)
+        return Verdict(
+            "not known", f"not known: {shown}; too few rare nodes to judge: {evidence.rare}", evidence=evidence
+        )
     return Verdict("calibrated", f"calibrated: {shown}", evidence=evidence)
 
 
@@ -269,7 +279,7 @@ def _unseen(known: Circumstances) -> Verdict:
     return Verdict("not known", f"not known: {known.assumed}")
 
 
-def verdict_of_classes(source: Source, y: Tensor, p: Tensor, names: Sequence[str], leak: str = "") -> Verdict:
+def verdict_of_classes(source: Source, y: Tensor, p: Tensor, names: Sequence[str], known: Circumstances) -> Verdict:
     """Returns the verdict on the probabilities of every class.
 
     Args:
@@ -277,32 +287,33 @@ def verdict_of_classes(source: Source, y: Tensor, p: Tensor, names: Sequence[str
         y: their classes, int64 [n].
         p: their probabilities, float64 [n, k].
         names: of the classes.
-        leak: see `Circumstances`.
+        known: what separates causes.
     """
     n, k = p.shape
     if not n:
-        return _wrong("not known", "no labelled node shows it", "labels", "", None)
+        return _unseen(known)
     level, labels = 1 - 0.05 / k, y.numpy()
     some = [
         Evidence.of(source, labels == c, p[:, c].numpy(), coverage=level, of_class=name)
         for c, name in enumerate(names)
         if bool((y == c).any())
     ]
-    worst = max(some, key=lambda each: (each.off, abs(float(np.log(each.ratio)))))
-    if all(each.as_good is not None and each.as_good > AS_GOOD / k for each in some):
-        shown = f"class by class, rankings are those of chance {worst.where}"
-        return _wrong("no better than random", shown, "model", "", worst)
+    worst = max(some, key=lambda each: (each.off, abs(math.log(each.ratio))))
     error, expected = float(ece(y, p)), noise_floor(ece, p, n_draws=draws_for(p.numel()))
+    above, small = error - expected.mean, SMALL_ERROR * (1 - max(each.rare for each in some) / n)
+    shown = f"{worst.rate} {worst.where}"
+    if all(each.as_good is not None and each.as_good > AS_GOOD / k for each in some):
+        return _wrong("no better than random", f"no class is ranked above chance {worst.where}", "model", "", worst)
     if worst.off:
-        return _wrong("not calibrated", f"{worst.rate} {worst.where}", "model", "", worst)
-    if error - expected.mean > max(ERRORS * expected.std, SMALL_ERROR * (1 - max(each.rare for each in some) / n)):
+        return _wrong("not calibrated", shown, "model", known.leak or known.no_sample, worst)
+    if above > max(ERRORS * expected.std, small):
         shown = f"calibration error {error:.3f} (expected if calibrated: {expected.mean:.3f}) {worst.where}"
-        return _wrong("not calibrated", shown, "model", "", worst)
-    if leak:
-        return _wrong("not known", leak, "leakage", "", worst)
-    return Verdict(
-        "calibrated", f"calibrated: {worst.rate} {worst.where}, and other classes are nearer", evidence=worst
-    )
+        return _wrong("not calibrated", shown, "model", known.leak or known.no_sample, worst)
+    if known.leak:
+        return _wrong("not known", known.leak, "leakage", "", worst)
+    if known.no_sample and (known.drawn or source != "test nodes"):
+        return _wrong("not known", known.no_sample, "labels", "", worst)
+    return Verdict("calibrated", f"calibrated: {shown}, and other classes are nearer", evidence=worst)
 
 
 def times(ratio: float) -> str:

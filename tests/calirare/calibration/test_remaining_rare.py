@@ -70,9 +70,7 @@ def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp
     assert scored.verdict == "do not trust"
     assert not scored.drifted
     assert "not to be trusted (see below)" in scored.summary()
-    assert (
-        "do not trust: the run's verdict: not calibrated: no label that represents the population" in scored.summary()
-    )
+    assert "do not trust: the run's verdict: not calibrated: no label represents the population" in scored.summary()
     for told in (saved.score(graph, prevalence=0.1), calirare.train(graph, prevalence=0.1, **settings).score(graph)):
         assert told.verdict == "ok"
     assert run.calibrators["population"].counted_ == 0

@@ -47,7 +47,6 @@ def test_chosen_labels_are_found_out(chosen, side):
     found = exchangeable(p[labels], np.delete(p, labels))
     assert found.doubtful
     assert f"P(rare) may be {side} on average" in found.sentence()
-    assert "--calibrate-on val" in found.sentence()
     assert ("or far too low if a column or the edges leak" in found.sentence()) == (side == "too high")
     assert exchangeable(p[:5], p) is None
     assert exchangeable(p[:99], p, alike=False) is None

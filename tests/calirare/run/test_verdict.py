@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -75,7 +77,7 @@ def test_few_rare_nodes_cannot_show_more():
     y, p = nodes(120, seed=3)
     found = of(y, p)
     assert (found.answer, found.cause) == ("not known", None)
-    assert found.sentence.endswith(f"{y.sum()} rare nodes cannot show more")
+    assert found.sentence.endswith(f"too few rare nodes to judge: {y.sum()}")
 
 
 def test_no_rare_node_at_all_is_evidence_too():
@@ -124,20 +126,36 @@ def test_a_verdict_is_stored_and_read():
         Verdict("trust", "")
 
 
-def classes(power):
+def test_without_an_observed_node_a_verdict_is_stored_too():
+    found = of(np.zeros(300, dtype=int), np.full(300, 0.3))
+    stored = json.loads(json.dumps(found.to_mapping(), allow_nan=False))
+    assert Verdict.from_mapping(stored) == found
+
+
+def test_labels_of_the_past_are_named_as_such_where_nodes_without_a_label_are_later():
+    known = Circumstances(no_sample="labels have other dates", later=True)
+    assert of(*nodes(), known, "out-of-fold predictions").cause == "time"
+
+
+PLAIN = Circumstances()
+
+
+def classes(power, known=PLAIN):
     rng = np.random.default_rng(0)
     p = rng.dirichlet((1, 2, 6), 3000)
     y = torch.from_numpy((p.cumsum(1) < rng.random((3000, 1))).sum(1).clip(max=2))
     q = torch.from_numpy(p) ** power
-    return verdict_of_classes("test nodes", y, q / q.sum(1, keepdim=True), ("a", "b", "c"))
+    return verdict_of_classes("test nodes", y, q / q.sum(1, keepdim=True), ("a", "b", "c"), known)
 
 
 def test_every_class_counts_where_none_is_rare():
     assert classes(1).answer == "calibrated"
     assert classes(3).answer == "not calibrated"
+    assert classes(1, Circumstances(no_sample="clustered", drawn=True)).sentence == "not known: clustered"
+    assert classes(1, Circumstances(leak="a column leaks")).cause == "leakage"
     y = torch.arange(3000) % 3
     p = torch.full((3000, 3), 1 / 3, dtype=torch.float64)
-    assert verdict_of_classes("test nodes", y, p, ("a", "b", "c")).answer == "no better than random"
+    assert verdict_of_classes("test nodes", y, p, ("a", "b", "c"), Circumstances()).answer == "no better than random"
 
 
 @pytest.mark.slow
@@ -151,6 +169,19 @@ def test_terminal_metrics_and_outcome_have_the_same_words():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("split", ["share", "all"])
+def test_the_verdict_has_the_numbers_that_are_printed_of_p_rare(split):
+    task = rare_task(900)
+    y = torch.where(torch.arange(900) % 3 == 0, task.y, -1)
+    graph = calirare.Graph(task.adjacency, task.x, y, class_names=("0", "1"))
+    with rough_runs():
+        outcome = calirare.train(graph, model="trees", split=split)
+    shown, evidence = outcome.metrics["p_rare"]["population"], outcome.verdict.evidence
+    assert (evidence.nodes, evidence.rare) == (shown["n"], shown["n_rare"])
+    assert evidence.ratio == pytest.approx(shown["mean_p_over_share"], rel=1e-6)
+    assert evidence.low == pytest.approx(shown["mean_p_over_share_lower"], rel=1e-6)
+
+
 def test_a_later_period_of_another_base_rate_is_laid_to_time():
     task = rare_task(2000)
     rng = np.random.default_rng(0)
