@@ -13,3 +13,4 @@ from calirare.datasets.loading import (
     with_task,
 )
 from calirare.datasets.synthetic import synthetic_rare
+from calirare.datasets.transactions import LAWS, synthetic_transactions

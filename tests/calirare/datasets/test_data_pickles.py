@@ -200,22 +200,3 @@ def test_planetoid_files_missing_or_damaged_are_named(tmp_path, part):
     path.unlink()
     with pytest.raises(InputError, match=rf"ind.cora.{part} is missing \(1 of 8\): put it there"):
         read_planetoid(tmp_path, "cora")
-
-
-@pytest.mark.parametrize(
-    ("part", "content"),
-    [
-        ("x", {}),
-        ("tx", np.zeros(3)),
-        ("allx", np.zeros((2, 2))),
-        ("y", sp.csr_matrix((3, 3))),
-        ("ty", "text"),
-        ("ally", {}),
-        ("graph", "text"),
-    ],
-)
-def test_planetoid_files_with_other_contents_are_refused(tmp_path, part, content):
-    write_planetoid(tmp_path)
-    (tmp_path / f"ind.cora.{part}").write_bytes(pickle.dumps(content, 2))
-    with pytest.raises(InputError):
-        read_planetoid(tmp_path, "cora")
