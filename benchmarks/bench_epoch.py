@@ -70,7 +70,7 @@ def graph_of(name: str) -> Graph:
         return load_dataset(name, split="random" if name.startswith("facebook") else None)
     file, minority = FILES[name]
     root = next(root for root in data_roots() if (root / file).exists())
-    return load_dataset(root / file, minority=minority)
+    return load_dataset(root / file, rare_class=minority)
 
 
 def labels_of(graph: Graph) -> Tensor:

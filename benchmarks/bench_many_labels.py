@@ -1,7 +1,7 @@
 """Time and memory of `calirare train` where labels come by the hundred thousand, stage by stage, for each detector.
 
     python benchmarks/bench_many_labels.py [--models gcn hops trees] [--labels 100000] [--nodes 200000] [--folder ..]
-        [--epochs 20] [--features 32]
+        [--epochs 20] [--nodes 32]
     python benchmarks/bench_many_labels.py --page
 
 A simulated graph, 16 directed edges and 32 features per node, 10 % rare; half of its nodes are labelled, 20,000 others
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["gcn", "hops", "trees"])
     parser.add_argument("--labels", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=200_000)
-    parser.add_argument("--features", type=int, default=FEATURES)
+    parser.add_argument("--nodes", type=int, default=FEATURES)
     parser.add_argument("--page", action="store_true", help="write the page from the numbers that are there")
     parser.add_argument("--folder", type=Path, default=Path("many-labels-graphs"))
     parser.add_argument("--epochs", type=int, help="gradient steps of a network, however many it would take")

@@ -93,7 +93,7 @@ def one(place: Path, where: str) -> None:
         graph = Graph.from_tables(*held, "label")
     else:
         edges, nodes = (f"{place}/{'graph.duckdb::' if where == 'duckdb' else ''}{name}" for name in ("edges", "nodes"))
-        graph = load_dataset(edges, features=nodes, minority="fraud")
+        graph = load_dataset(edges, nodes=nodes, rare_class="fraud")
     seconds = time.perf_counter() - begun
     most = int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line).split()[1])
     a = graph.adjacency

@@ -39,7 +39,7 @@ print(f"ECE {metrics.ece(y, q):.4f} [{low:.4f}, {high:.4f}], by chance {floor.me
 print(f"slope {metrics.calibration_line(y, q).slope:.2f} (1 / 1.8 = {1 / 1.8:.2f})")
 pd.DataFrame({"y": y, "p": p, "raw": q}).to_csv("preds.csv", index=False)
 """
-COMMAND = "calirare metrics preds.csv --y y --p p --before raw --out pictures"
+COMMAND = "calirare evaluate preds.csv --y y --p p --before raw --out pictures"
 
 
 def printed(run: Callable[[], object]) -> list[str]:

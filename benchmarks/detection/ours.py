@@ -18,7 +18,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 def score(name: str, draw: Draw) -> np.ndarray:
     """Returns P(rare) of the test nodes in the population as it is, float64."""
-    outcome = calirare.train(draw.seen, seed=draw.seed, target="population", **RECIPES[name])
+    outcome = calirare.train(draw.seen, seed=draw.seed, calibrate_for="population", **RECIPES[name])
     if draw.scored.x is draw.seen.x:
         return outcome.probabilities("population")[:, 1].double().numpy()[draw.test]
     table = outcome.predict(draw.scored).set_index("node")

@@ -26,7 +26,7 @@ for name, p in (("before", before), ("after", after)):
     print(f"by chance {metrics.noise_floor(metrics.ece, p).mean:.3f}, NLL {metrics.nll(y, p):.3f}")
 
 # %%
-# The same from the command line: ``calirare metrics predictions.csv``.
+# The same from the command line: ``calirare evaluate predictions.csv``.
 
 panels = [plots.Panel(name, y, p[:, 1]) for name, p in (("before", before), ("after", after))]
 plots.reliability_diagram(panels, "table.png", x_label="P(rare)", y_label="share of rare")

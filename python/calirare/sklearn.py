@@ -53,8 +53,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         graph: with features; None: X is a table.
         preset: "default", or "paper": the graph convolution of the paper on features as they are, calibrated as there.
         model: the detector, as `--model` names it; None: that of the preset, "auto" or "gcn".
-        target: what `predict_proba` is calibrated for: "population" (the true base rate, as log loss and Brier score
-            assume; also the default of `calirare.train`) or "balanced" (classes equally common).
+        calibrate_for: what `predict_proba` is calibrated for: "population" (the true base rate, as log loss and Brier
+            score assume; also the default of `calirare.train`) or "balanced" (equal class sizes).
         epochs: gradient steps, or "auto": by leave-one-out loss.
         hidden: width of the hidden layers, or "auto".
         n_layers: number of layers.
@@ -97,7 +97,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         *,
         preset: Literal["default", "paper"] = "default",
         model: str | None = None,
-        target: Target = "population",
+        calibrate_for: Target = "population",
         epochs: int | Literal["auto"] = "auto",
         hidden: int | Literal["auto"] = "auto",
         n_layers: int = 2,
@@ -115,7 +115,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         self.graph = graph
         self.preset = preset
         self.model = model
-        self.target = target
+        self.calibrate_for = calibrate_for
         self.epochs = epochs
         self.hidden = hidden
         self.n_layers = n_layers
@@ -218,7 +218,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
 
     def _prior_shift(self, rare: int, n: int) -> float:
         """Returns what the log-odds of a table's rarer class are raised by, as of `n` rows `rare` are of it."""
-        if self.prevalence is None or self.target != "population":
+        if self.prevalence is None or self.calibrate_for != "population":
             return 0.0
         return math.log(self.prevalence / (1 - self.prevalence)) - math.log(rare / (n - rare))
 

@@ -191,7 +191,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     """Reads scores and labels from a table with columns y_<label> and p_<label>.
 
     Args:
-        path: a CSV as written by a run, or any table that `calirare metrics` reads.
+        path: a CSV as written by a run, or any table that `calirare evaluate` reads.
         part: only rows whose column `split` holds this (1, 1.0 and true are the same); None takes all.
 
     Returns:

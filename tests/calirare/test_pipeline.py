@@ -108,7 +108,7 @@ def test_weight_decay_auto_stays_with_its_run(tmp_path):
 
 def test_the_jackknife_is_that_of_the_public_function():
     graph = rare_task()
-    outcome = calirare.train(graph, target="population", coverage=0.8, **QUICK)
+    outcome = calirare.train(graph, calibrate_for="population", coverage=0.8, **QUICK)
     damping = outcome.jackknife.diagnostics["damping"]
     judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
     map_ = outcome.calibrators["population"]

@@ -46,9 +46,13 @@ def test_a_graph_without_a_split_gets_the_one_that_is_asked_for(task, n_classes)
 
 
 def test_changes_go_over_settings():
-    settings = Settings.of(preset="paper", epochs=3, folds=0, hidden=5, target="population")
+    settings = Settings.of(preset="paper", epochs=3, folds=0, hidden=5, calibrate_for="population")
     outcome = calirare.train(rare_task(), settings, hidden=7)
-    assert (outcome.model.hidden, outcome.settings.calibration.target, settings.training.hidden) == (7, "population", 5)
+    assert (outcome.model.hidden, outcome.settings.calibration.calibrate_for, settings.training.hidden) == (
+        7,
+        "population",
+        5,
+    )
     with pytest.raises(InputError, match="unknown setting 'hiden'"):
         calirare.train(rare_task(), preset="paper", hiden=7)
     with pytest.raises(InputError, match="method must be one of"):
@@ -65,11 +69,11 @@ def test_the_rare_class_that_training_is_asked_for_counts():
     """Also where the graph's classes were merged for another."""
     graph = dataclasses.replace(rare_task(), class_names=(), original_class_names=("ok", "fraud")).rare("fraud")
     for wanted, rare in ((None, "fraud"), ("Fraud", "fraud"), ("ok", "ok")):
-        outcome = calirare.train(graph, minority=wanted, **QUICK)
+        outcome = calirare.train(graph, rare_class=wanted, **QUICK)
         assert outcome.graph.class_names == ("fraud" if rare == "ok" else "ok", rare)
         assert torch.equal(outcome.graph.y == 1, graph.y == (rare == "fraud"))
-    with pytest.raises(InputError, match=r"there is no class 'theft'; the classes are 0 \(ok\), 1 \(fraud\)"):
-        calirare.train(graph, minority="theft", **QUICK)
+    with pytest.raises(InputError, match=r"there is no class 'theft'. The classes are 0 \(ok\), 1 \(fraud\)"):
+        calirare.train(graph, rare_class="theft", **QUICK)
 
 
 def test_a_rare_class_of_most_nodes_is_noted():
@@ -124,7 +128,7 @@ def test_of_two_named_classes_the_smaller_one_is_rare(names, wanted):
     told = [note for note in outcome.graph.notes if "is taken for the rare class" in note]
     assert len(told) == (names in (("fraud", "ok"), ("ok", "theft")))  # the others say so themselves
     other = names[wanted == names[0]]  # the one that would not be chosen, where it is said
-    assert calirare.train(graph, minority=other, **QUICK).graph.class_names[1] == other
+    assert calirare.train(graph, rare_class=other, **QUICK).graph.class_names[1] == other
     assert "is rare with" not in repr(graph), "nobody has said so yet"
     assert f"2 classes ({names[0]!r} " in repr(graph)
     assert f"{wanted!r} is rare with" in repr(graph.rare(wanted))

@@ -120,8 +120,8 @@ def test_the_prevalence_of_a_table_is_that_of_the_population_it_was_drawn_from(m
     assert average_precision_score(all_y, p) == pytest.approx(average_precision_score(all_y, as_drawn))
     if model == "trees":
         return  # the rest is calibration, whatever the model
-    told = GraphClassifier(prevalence=0.05, target="balanced", **how).fit(x, y).predict_proba(all_x)
-    of_none = GraphClassifier(target="balanced", **how).fit(x, y).predict_proba(all_x)
+    told = GraphClassifier(prevalence=0.05, calibrate_for="balanced", **how).fit(x, y).predict_proba(all_x)
+    of_none = GraphClassifier(calibrate_for="balanced", **how).fit(x, y).predict_proba(all_x)
     assert_alike(told, of_none)
 
 
@@ -176,7 +176,7 @@ def test_it_learns_what_train_learns_with_all_labels_for_training_and_calibratio
     classifier = fitted(loo=ALO(damping=0.01), random_state=3)
     none = torch.zeros(0, dtype=torch.int64)
     graph = GRAPH.with_split(Split(torch.from_numpy(SEEN), none, none))
-    outcome = calirare.train(graph, **QUICK, target="population", loo=ALO(damping=0.01), seed=3)
+    outcome = calirare.train(graph, **QUICK, calibrate_for="population", loo=ALO(damping=0.01), seed=3)
     want = outcome.calibrators["population"].transform(outcome.logits.double())
     assert_alike(classifier.predict_proba(np.arange(260)), want.numpy())
     assert_alike(classifier.outcome_.jackknife.ice, outcome.jackknife.ice)
@@ -250,7 +250,9 @@ def test_columns_of_a_frame_keep_their_names_in_the_run():
     assert named.fit(X, y).outcome_.graph.feature_names == ()
 
 
-@pytest.mark.parametrize("setting", ["preset", "target", "epochs", "hidden", "dropout", "folds", "loo", "device"])
+@pytest.mark.parametrize(
+    "setting", ["preset", "calibrate_for", "epochs", "hidden", "dropout", "folds", "loo", "device"]
+)
 def test_a_setting_that_cannot_be_left_out_is_not_none(setting):
     with pytest.raises(InputError, match=f"{setting}.*got None"):
         GraphClassifier(GRAPH, **(QUICK | {setting: None})).fit(SEEN, Y[SEEN])

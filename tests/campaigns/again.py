@@ -30,10 +30,10 @@ AUTO = ("train", "--dataset", "{root}/g.npz", "--model", "auto", "--epochs", "4"
 LABELS = ("multilabel", "train", "--dataset", "{root}/labels.npz", "--loss", "cmlcc", "--epochs", "3")
 MORE = {
     "auto": (*AUTO, "--out", "{run}/auto"),
-    "next": ("audit", "--run", "{run}", "--next", "5", "--overwrite"),
+    "next": ("suggest", "--run", "{run}", "--top", "5", "--overwrite"),
     "metrics": (
-        *("metrics", "{run}/predictions.csv", "--y", "y", "--p", "p_rare", "--where", "split=test"),
-        *("--minority", "1", "--out", "{run}/measured"),
+        *("evaluate", "{run}/predictions.csv", "--y", "y", "--p", "p_rare", "--where", "split=test"),
+        *("--rare-class", "1", "--out", "{run}/measured"),
     ),
     "multilabel": (*LABELS, "--hidden", "8", "--floors", "0", "--out", "{run}/labels"),
     "paper": TABLE,

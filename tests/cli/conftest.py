@@ -69,6 +69,6 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = pd.read_csv(folder / "nodes.csv").rename(columns={"f0": HOSTILE[0]})
     nodes["label"] = nodes["label"].replace("fraud", HOSTILE[1]).where(nodes.index > 3)
     nodes.assign(node=names, split=nodes["split"].where(nodes.index > 3)).to_csv(folder / "nodes.csv", index=False)
-    options = ("--minority", HOSTILE[1], "--map", "prior", "--decide", "budget", "--budget", 4)
+    options = ("--rare-class", HOSTILE[1], "--map", "prior", "--decide", "budget", "--budget", 4)
     succeed("train", "--dataset", edges, *options, *QUICK, "--out", folder / "run", pictures=True)
     return folder

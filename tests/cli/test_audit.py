@@ -67,7 +67,7 @@ def test_nothing_is_replaced_unasked(audited, tmp_path):
 
 
 def test_next_labels_are_told_alike_on_the_screen_in_the_table_and_in_python(quick_run):
-    said = succeed("audit", "--run", quick_run, "--next", "12")
+    said = succeed("suggest", "--run", quick_run, "--top", "12")
     found = load(quick_run).next_labels(12)
     table = found.to_frame()
     pd.testing.assert_frame_equal(pd.read_parquet(quick_run / "next.parquet"), table, check_dtype=False)
@@ -94,9 +94,9 @@ def test_next_labels_by_uncertainty_and_wrong_words(quick_run):
     every = abs(saved.next_labels(30, by="value").p - 0.5)
     assert (doubt[1:] >= doubt[:-1]).all()
     assert doubt.max() <= every.max()
-    refused = ("--next", "100000"), ("--by", "value"), ("--next", "3", "--by", "luck")
-    for words, told in zip(refused, ("must be from 1 to", "say how many", "chosen by value or"), strict=True):
-        assert told in assert_refused(call("audit", "--run", quick_run, *words))
+    refused = ("--top", "100000"), ("--sort-by", "luck")
+    for words, told in zip(refused, ("must be from 1 to", "chosen by value or"), strict=True):
+        assert told in assert_refused(call("suggest", "--run", quick_run, *words))
 
 
 def test_next_labels_among_some_nodes_are_of_these(quick_run):
@@ -110,7 +110,7 @@ def test_next_labels_among_some_nodes_are_of_these(quick_run):
         assert next_labels(explainer, 4, "value", given).nodes.tolist() == found.nodes.tolist()
     with pytest.raises(InputError, match="audit: nodes must be names or whole numbers, got bool"):
         next_labels(explainer, 4, "value", torch.ones(5, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"audit: --next must be a whole number of nodes, got 2\.5"):
+    with pytest.raises(TypeError, match=r"suggest: --top must be a whole number of nodes, got 2\.5"):
         next_labels(explainer, 2.5, "value")
 
 

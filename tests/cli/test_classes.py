@@ -32,7 +32,7 @@ def test_two_classes_as_they_are_are_not_called_rare(tmp_path: Path) -> None:
     edges = tables(tmp_path)
     nodes = pd.read_csv(tmp_path / "nodes.csv").replace({"label": {"ring, big": "card"}})
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
-    files = ("--dataset", edges, "--features", tmp_path / "nodes.csv", "--out", tmp_path / "run")
+    files = ("--dataset", edges, "--nodes", tmp_path / "nodes.csv", "--out", tmp_path / "run")
     said = succeed("train", *files, "--task", "classes", "--model", "hops", "--epochs", "5", "--folds", "0")
     assert "2 classes ('card' " in said.err
     assert "is rare" not in said.err
@@ -43,7 +43,7 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     edges, out = tables(tmp_path), tmp_path / "run"
     again = edges.read_text().splitlines()[-1]
     edges.write_text(f"{edges.read_text()}{again}\n")
-    words = ("train", "--dataset", edges, "--features", tmp_path / "nodes.csv", "--symmetrize", "--task", "classes")
+    words = ("train", "--dataset", edges, "--nodes", tmp_path / "nodes.csv", "--symmetrize", "--task", "classes")
     quick = ("--label-rate", "5", "--model", "gcn", "--epochs", "5", "--folds", "0", "--verbose", "--out", out)
     said = succeed(*words, *quick)
     assert "by class, population" in said.out
@@ -56,7 +56,7 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     assert (table.prediction == p.idxmax(axis=1).str.removeprefix("p_")).all()
     assert table.node[3] == "n3"
     other = succeed(
-        "predict", "--run", out, "--graph", edges, "--features", tmp_path / "nodes.csv", "--out", tmp_path / "p.csv"
+        "predict", "--run", out, "--graph", edges, "--nodes", tmp_path / "nodes.csv", "--out", tmp_path / "p.csv"
     )
     again = pd.read_csv(tmp_path / "p.csv")
     assert again.columns.tolist() == [name for name in table.columns if name not in ("split", "y")]
@@ -67,6 +67,6 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     refused = call("predict", "--run", out, "--graph", edges, "--prevalence", "0.1")
     assert "trained with task classes" in assert_refused(refused)
     assert "task classes" in assert_refused(call("explain", "--run", out))
-    both = call(*words, *quick, "--minority", "loan", "--overwrite")
+    both = call(*words, *quick, "--rare-class", "loan", "--overwrite")
     assert "has no rare class" in assert_refused(both)
     assert (out / "predictions.csv").is_file()

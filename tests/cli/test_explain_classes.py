@@ -21,7 +21,7 @@ NAMES = ["card", "loan", "ring, big"]
 def trained(model: str, folder: Path) -> Path:
     """Trains on two tables with names: a network, or trees with the nodes nearby."""
     edges, out = tables(folder), folder / "run"
-    words = ("train", "--dataset", edges, "--features", folder / "nodes.csv", "--symmetrize", "--task", "classes")
+    words = ("train", "--dataset", edges, "--nodes", folder / "nodes.csv", "--symmetrize", "--task", "classes")
     settings = {"gcn": ("--epochs", "20", "--folds", "0"), "trees": ("--folds", "2")}[model]
     succeed(*words, "--label-rate", "5", "--model", model, *settings, "--out", out)
     return out

@@ -40,7 +40,7 @@ def month(folder: Path, name: str, seed: int, *, n: int = 240, kinds: tuple[str,
 
 
 def trained(folder: Path, name: str, tables: tuple[Path, Path], *options: str) -> Path:
-    files = ("--dataset", tables[0], "--features", tables[1], "--minority", "fraud")
+    files = ("--dataset", tables[0], "--nodes", tables[1], "--rare-class", "fraud")
     succeed("train", *files, *options, "--out", folder / name)
     return folder / name
 
@@ -69,7 +69,7 @@ def budget(place, first) -> Path:
 
 
 def predicted(run: Path, tables: tuple[Path, Path], out: Path, *options: str):
-    return succeed("predict", "--run", run, "--graph", tables[0], "--features", tables[1], "--out", out, *options)
+    return succeed("predict", "--run", run, "--graph", tables[0], "--nodes", tables[1], "--out", out, *options)
 
 
 def test_a_budget_is_that_many_alerts_whatever_is_labelled(budget, second, tmp_path):
@@ -119,11 +119,11 @@ def test_types_of_edges_that_are_missing_or_new_are_said(budget, first, tmp_path
     assert "no edge is of type card, of which the run's graph has some" in said.err
     said = predicted(run, more, tmp_path / "m.csv")
     assert "edges of type wire count only as edges" in said.err
-    saved, graph = calirare.load(run), calirare.load_dataset(fewer[0], features=fewer[1], id="account", label="label")
+    saved, graph = calirare.load(run), calirare.load_dataset(fewer[0], nodes=fewer[1], id="account", label="label")
     with pytest.raises(InputError, match=r"types or directions as those of the run's graph, card and transfer"):
         saved.predict(graph)
     kept = predicted(budget, fewer, tmp_path / "u.csv").err
-    given = calirare.load_dataset(fewer[0], features=fewer[1], id="account", label="label", relation="kind")
+    given = calirare.load_dataset(fewer[0], nodes=fewer[1], id="account", label="label", relation="kind")
     notes: list[str] = []
     p = calirare.load(budget).predict(given, notes.append)["p_rare"]
     assert "types and directions of edges are left out, as the run's graph has none" in notes
@@ -161,7 +161,7 @@ def test_a_moved_update_trains_again_from_its_own_config(updated, tmp_path):
 def recalibrated(place, budget, second) -> tuple[Path, str]:
     run = place / "recalibrated"
     shutil.copytree(budget, run)
-    files = ("--graph", second[0], "--features", second[1])
+    files = ("--graph", second[0], "--nodes", second[1])
     said = succeed("recalibrate", "--run", run, *files, "--overwrite")
     return run, said.out
 
@@ -193,12 +193,12 @@ def test_of_two_named_classes_the_other_keeps_its_name(budget, updated, first, t
 
 
 def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):
-    files = ("--dataset", first[0], "--features", first[1], "--minority", "fraud", "--out", tmp_path / "run")
+    files = ("--dataset", first[0], "--nodes", first[1], "--rare-class", "fraud", "--out", tmp_path / "run")
     said = call("train", *files, *HOPS, "--calibrate-on", "val")
     assert said.code == 2
     assert "calibrate_on=val needs validation nodes, but the split has none" in said.err
     assert "train" not in said.err.split("calibrate_on")[0], "nothing was trained"
-    decide = ("--decide", "recall", "--recall", "0.99", "--confidence", "0.99")
+    decide = ("--decide", "recall", "--min-recall", "0.99", "--guarantee", "0.99")
     said = call("train", *files, *HOPS, *decide)
     assert said.code == 2
     assert "rare labels, 459 are needed at least" in said.err
@@ -207,7 +207,7 @@ def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):
     ring.to_csv(tmp_path / "edges.csv", index=False)
     label = ["fraud" if i % 4 == 0 else "ok" for i in range(40)]
     pd.DataFrame({"node": range(40), "label": label}).to_csv(tmp_path / "nodes.csv", index=False)
-    said = call("train", "--dataset", tmp_path / "edges.csv", "--minority", "fraud", "--out", tmp_path / "ring")
+    said = call("train", "--dataset", tmp_path / "edges.csv", "--rare-class", "fraud", "--out", tmp_path / "ring")
     assert said.code == 2
     assert "must have a column that varies, but all are constant" in said.err
 

@@ -38,7 +38,7 @@ def test_no_command_replaces_a_file_that_makes_the_run(words, name, quick_run, g
 def test_metrics_of_a_table_do_not_replace_those_of_a_run(quick_run):
     before = (quick_run / "metrics.json").read_bytes()
     table = quick_run / "predictions.csv"
-    said = call("metrics", table, "--p", "p_rare", "--where", "split=test", "--out", quick_run, "--overwrite")
+    said = call("evaluate", table, "--p", "p_rare", "--where", "split=test", "--out", quick_run, "--overwrite")
     assert "metrics.json is a file that makes the run" in assert_refused(said)
     assert (quick_run / "metrics.json").read_bytes() == before
 

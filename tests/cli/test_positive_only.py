@@ -1,4 +1,4 @@
-"""`--labels positive-only`: known frauds and everything else unlabelled, from tables to a saved run's predictions."""
+"""`--positive-only`: known frauds and everything else unlabelled, from tables to a saved run's predictions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tables(accounts, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tables):
-    said = succeed("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--model", "trees",
+    said = succeed("train", "--dataset", tables / "edges.csv", "--positive-only", "--model", "trees",
                 "--verbose", "--out", tables / "run")  # fmt: skip
     return tables / "run", said
 
@@ -89,7 +89,7 @@ def test_labels_of_nodes_that_were_drawn_do_not_recalibrate_and_the_error_says_w
     )
     words = ("--run", folder, "--out", tmp_path / "anew")
     said = assert_refused(call("recalibrate", *words, "--labels", tmp_path / "new.csv"))
-    assert f"with labels positive-only those without one did too, drawn at random ({N} in all)" in said
+    assert f"in positive-only training those without one did too, drawn at random ({N})" in said
     assert "which leaves 0 labels of 0 classes: give another graph's labels (--graph), or train with" in said
     assert len(said) <= 300
 
@@ -143,7 +143,7 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
 
 
 def test_a_prevalence_is_taken_at_its_word(tables, accounts):
-    said = succeed("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", *NETWORK, "--out",
+    said = succeed("train", "--dataset", tables / "edges.csv", "--positive-only", *NETWORK, "--out",
                 tables / "told", "--prevalence", "0.1", "--verbose")  # fmt: skip
     others = (accounts["label"] == "").to_numpy()
     p = pd.read_csv(tables / "told" / "predictions.csv")["p_rare"][others]
@@ -154,14 +154,14 @@ def test_a_prevalence_is_taken_at_its_word(tables, accounts):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--method", "ts"), "labels positive-only needs method jackknife"),
-        (("--map", "platt"), "labels positive-only needs method jackknife and map prior"),
-        (("--task", "classes"), "labels must be all with task classes"),
+        (("--method", "ts"), "positive_only needs method jackknife"),
+        (("--map", "platt"), "positive_only needs method jackknife and map prior"),
+        (("--task", "classes"), "positive_only needs a rare class"),
         (("--prevalence", "0.001"), "prevalence must leave rare nodes"),
     ],
 )
 def test_what_does_not_go_with_it_is_said(tables, more, words):
-    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--out", tables / "no",
+    said = call("train", "--dataset", tables / "edges.csv", "--positive-only", "--out", tables / "no",
                 "--model", "trees", *more)  # fmt: skip
     assert said.code == 2
     assert words in said.err
@@ -197,13 +197,13 @@ def test_labels_of_the_rest_count_as_none_but_of_test_nodes():
 def test_python_takes_known_nodes_alone_and_judges_on_test_labels_that_there_are():
     truth = (torch.rand(500, generator=torch.Generator().manual_seed(3)) < 0.2).long()
     with rough_runs():
-        alone = calirare.train(graph_of(torch.where(truth == 1, 1, -1)), labels="positive-only", model="trees",
+        alone = calirare.train(graph_of(torch.where(truth == 1, 1, -1)), positive_only=True, model="trees",
                                prevalence=0.5)  # fmt: skip
         assert alone.metrics["judged_on"] == "known or drawn"
         assert alone.verdict.answer == "not known"
         train, test = torch.arange(0, 200), torch.arange(200, 500)
         graph = graph_of(truth, Split(train, train[:0], test)).rare(1)
-        outcome = calirare.train(graph, labels="positive-only", model="trees")
+        outcome = calirare.train(graph, positive_only=True, model="trees")
         judged = outcome.metrics
     weights = [outcome.fit.sample_weights[outcome.fit.targets == c].sum() for c in (0, 1)]
     assert torch.isclose(*weights)  # classes weigh alike: many of those that stand for the rest are rare
@@ -217,14 +217,14 @@ def test_labels_of_one_class_alone_are_told_what_they_may_be(tables):
     said = call("train", "--dataset", tables / "edges.csv", "--out", tables / "refused")
     assert said.code == 2
     assert "every labelled node is 'fraud'" in said.err
-    assert "--labels positive-only" in said.err
+    assert "--positive-only" in said.err
 
 
 def test_too_few_known_ones_are_refused_before_anything_is_trained(accounts, tables, tmp_path):
     few = accounts.drop(columns="fraud").copy()
     few.loc[few.index[few["label"] == "fraud"][6:], "label"] = ""
     few.to_csv(tmp_path / "nodes.csv", index=False)
-    words = ("train", "--dataset", tables / "edges.csv", "--features", tmp_path / "nodes.csv", "--labels")
+    words = ("train", "--dataset", tables / "edges.csv", "--nodes", tmp_path / "nodes.csv", "--labels")
     said = call(*words, "positive-only", "--out", tmp_path / "run")
     assert said.code == 2
     assert "labels of 'fraud' alone" in said.err
@@ -247,8 +247,8 @@ def test_an_explanation_begins_with_the_p_that_tables_show(run, tables):
 
 
 def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
-    graph = calirare.load_dataset(tables / "edges.csv", labels="positive-only")
-    outcome = calirare.train(graph, labels="positive-only", model="gcn", epochs=30, folds=0, prevalence=0.1)
+    graph = calirare.load_dataset(tables / "edges.csv", positive_only=True)
+    outcome = calirare.train(graph, positive_only=True, model="gcn", epochs=30, folds=0, prevalence=0.1)
     p = outcome.probabilities("population")[:, 1]
     nodes = torch.tensor([3, 5, 8, 13])
     for node, found in zip(nodes.tolist(), outcome.explain(nodes), strict=True):

@@ -214,7 +214,7 @@ def test_recalibrate_refuses_what_cannot_tell(run, finished, graph_file, later, 
 def test_edges_that_the_run_left_out_for_their_time_are_told_of(tmp_path):
     nodes, edges = tables()
     path, run = written(tmp_path, nodes, edges.assign(day=np.arange(len(edges)))), tmp_path / "run"
-    data, until = ("--features", tmp_path / "nodes.csv"), ("--time", "day", "--as-of", 150)
+    data, until = ("--nodes", tmp_path / "nodes.csv"), ("--time", "day", "--as-of", 150)
     succeed("train", "--dataset", path, *data, *until, "--model", "gcn", *QUICK, "--out", run)
     said = call("predict", "--run", run, "--graph", path, *data)
     assert "edges: all times count; the run left out edges after 150" in said.err

@@ -58,7 +58,7 @@ def test_a_command_that_read_duckdb_ends_without_a_word_about_what_is_left(tmp_p
             "CREATE TABLE nodes AS SELECT range AS id, range % 5 AS a, "
             "CASE WHEN range % 3 = 0 THEN 'bad' ELSE 'ok' END AS label FROM range(60)"
         )
-    tables = f"--dataset {tmp_path}/t.duckdb::edges --features {tmp_path}/t.duckdb::nodes --minority good"
+    tables = f"--dataset {tmp_path}/t.duckdb::edges --nodes {tmp_path}/t.duckdb::nodes --rare-class good"
     line = f"{sys.executable} -m calirare train {tables} --out {tmp_path}/run <&- >&-"
     done = subprocess.run(["bash", "-c", line], stderr=subprocess.PIPE, text=True, env=SILENT, timeout=120)
     assert done.returncode == 2, done.stderr

@@ -89,7 +89,7 @@ def test_without_test_nodes_labels_are_sliced_by_models_that_have_not_seen_them(
     split = Split(everything[:90], none, none)
     y = torch.where(everything < 90, task.y, -1)
     dataclasses.replace(task, y=y, original_y=y, split=split).to_npz(tmp_path / "g.npz")
-    settings = ("--dataset", tmp_path / "g.npz", "--minority", "1", "--model", "hops", "--epochs", "10")
+    settings = ("--dataset", tmp_path / "g.npz", "--rare-class", "1", "--model", "hops", "--epochs", "10")
     for folds, more, words in (
         (2, (), "Labelled nodes in parts, each judged by models"),
         (0, ("--prevalence", 0.3), "There are no slices: the run has no"),
@@ -115,7 +115,7 @@ def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):
     """In this run every node has a label, and most neither train nor test."""
     task, nodes = rare_task(), torch.arange(260)
     dataclasses.replace(task, split=Split(nodes[:90], nodes[:0], nodes[90:110])).to_npz(tmp_path / "g.npz")
-    settings = ("--dataset", tmp_path / "g.npz", "--minority", "1", "--model", "hops", "--epochs", "60")
+    settings = ("--dataset", tmp_path / "g.npz", "--rare-class", "1", "--model", "hops", "--epochs", "60")
     succeed("train", *settings, "--folds", "0", "--out", tmp_path / "run")
     succeed("report", "--run", tmp_path / "run")
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
@@ -164,7 +164,7 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
 def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
     """The other run differs in a setting and, with another threshold, in its alerts."""
     run, other = hostile_run / "run", tmp_path / "<b>other"
-    options = ("--decide", "cost", "--cost-alarm", 1e12, "--seed", 3)
+    options = ("--decide", "cost", "--cost-fp", 1e12, "--seed", 3)
     succeed("train", "--config", run / "config.yaml", *options, "--out", other)
     succeed("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
     page = read(tmp_path / "two.html")

@@ -132,7 +132,7 @@ def test_the_config_is_resolved(finished, graph_file):
     config = yaml.safe_load((finished[0] / "config.yaml").read_text())
     data, training = config["data"], config["training"]
     assert data["dataset"] == str(graph_file)
-    assert (data["label_rate"], data["split"], data["minority"]) == (None, "public", "1")
+    assert (data["label_rate"], data["split"], data["rare_class"]) == (None, "public", "1")
     assert (training["epochs"], config["calibration"]["folds"], config["loo"]["method"]) == (100, 2, "alo")
     assert (config["device"], config["seed"], config["method"]) == ("cpu", 0, "jackknife")
 
@@ -164,7 +164,7 @@ SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet",
 @pytest.mark.parametrize(
     "options",
     [
-        ("--model", "gcn", "--epochs", "auto", "--folds", "0", "--target", "population"),
+        ("--model", "gcn", "--epochs", "auto", "--folds", "0", "--calibrate-for", "population"),
         ("--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "auto", "--folds", "2"),
     ],
     ids=["auto epochs", "average of a random split"],

@@ -94,7 +94,7 @@ def test_predict_knows_another_graph_from_its_own(model, graph_file, tmp_path):
 def test_predict_merges_classes_as_the_run_did(tmp_path):
     rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
     run = tmp_path / "run"
-    options = ("--minority", 2, "--split", "random", "--label-rate", 15)
+    options = ("--rare-class", 2, "--split", "random", "--label-rate", 15)
     succeed("train", "--dataset", tmp_path / "g.npz", *QUICK, *options, "--out", run)
     succeed("predict", "--run", run, "--graph", tmp_path / "g.npz")
     table, own = pd.read_csv(run / "predictions_g.csv"), pd.read_csv(run / "predictions.csv")
@@ -152,7 +152,7 @@ def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
 @pytest.mark.slow
 def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
     edges = write_tables(tmp_path)
-    options = ("--features", tmp_path / "nodes.csv", "--minority", "fraud", "--symmetrize", *QUICK)
+    options = ("--nodes", tmp_path / "nodes.csv", "--rare-class", "fraud", "--symmetrize", *QUICK)
     succeed("train", "--dataset", edges, *options, "--out", tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     for name in ("edges.csv", "nodes.csv"):

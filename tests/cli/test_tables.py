@@ -67,7 +67,7 @@ def test_all_faults_are_said_at_once_with_the_names_of_nodes(tmp_path):
     nodes.write_text(nodes.read_text().replace("p000", "p001", 1).replace(",train", ",training", 1))
     edges.write_text(edges.read_text() + "p003,p003\np004,nobody\n" + edges.read_text().splitlines()[-1] + "\n")
     before = sorted(tmp_path.iterdir())
-    said = call("train", "--dataset", edges, *STRICT, "--minority", "fraud", *QUICK, "--out", tmp_path / "run")
+    said = call("train", "--dataset", edges, *STRICT, "--rare-class", "fraud", *QUICK, "--out", tmp_path / "run")
     assert (said.code, said.out, sorted(tmp_path.iterdir())) == (2, "", before)
     lines = said.err.splitlines()
     assert lines[0] == "calirare: 5 faults to fix:"

@@ -41,7 +41,7 @@ def test_the_rest_of_several_classes_is_a_label(tmp_path: Path) -> None:
     named = dataclasses.replace(task, y=y, class_names=("person", "fraud", "firm"), name="three")
     named.to_npz(tmp_path / "three.npz")
     run, fresh = tmp_path / "run", [named.node_name(int(v)) for v in named.unlabelled[:2]]
-    succeed("train", "--dataset", tmp_path / "three.npz", "--minority", "fraud", *TRAIN, "--out", run)
+    succeed("train", "--dataset", tmp_path / "three.npz", "--rare-class", "fraud", *TRAIN, "--out", run)
     assert named.split is not None
     test_rare = next(int(v) for v in named.split.test if int(y[v]) == 1)
     rows = {fresh[0]: "rest", fresh[1]: "firm", named.node_name(test_rare): "rest"}
@@ -58,7 +58,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a graph with nodes that have no label. Read only."""
     folder = tmp_path_factory.mktemp("update")
     open_task().to_npz(folder / "open.npz")
-    succeed("train", "--dataset", folder / "open.npz", "--minority", "fraud", *TRAIN, "--out", folder / "run")
+    succeed("train", "--dataset", folder / "open.npz", "--rare-class", "fraud", *TRAIN, "--out", folder / "run")
     return folder / "run"
 
 

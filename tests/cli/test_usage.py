@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from calirare.cli import plugins
-from calirare.cli.app import version
-from calirare.cli.options import first
+from calirare.cli.app import GROUPS, version
+from calirare.cli.options import OLD_OPTIONS, first
 from calirare.cli.parser import COMMANDS, parser_of
 from calirare.datasets import dataset_table
 from calirare_ext import __version__
@@ -24,8 +24,22 @@ OTHERS = {name: entry for name, entry in plugins.commands().items() if name in p
 
 
 def test_the_commands_of_the_product_are_there():
-    of_runs = {"train", "predict", "recalibrate", "explain", "audit", "report", "review"}
-    assert of_runs | {"update", "datasets", "doctor", "metrics"} == set(COMMANDS)
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+
+
+def test_old_names_work_and_are_noted(quick_run, tmp_path):
+    said = call("audit", "--run", quick_run, "--next", "2", "--by", "uncertainty", "--out", tmp_path / "next.csv")
+    assert said.code == 0
+    for old, new in (("calirare audit", "calirare suggest"), ("--next", "--top"), ("--by", "--sort-by")):
+        assert f"note: {old} is now {new}. The old name works until version 2.0." in said.err
+    parser = parser_of("train")
+    words = ["--features", "n.csv", "--minority=fraud", "--labels", "positive-only", "--cost-miss", "5"]
+    assert parser.values(words)["settings"] == {
+        **{"nodes": "n.csv", "rare_class": "fraud", "positive_only": True, "cost_fn": 5.0}
+    }
+    for old, new in OLD_OPTIONS.items():
+        assert old != new
+        assert any(new in parser_of(name)._option_string_actions for name in COMMANDS), new
 
 
 def test_every_command_of_the_readme_is_there_with_its_options():
@@ -89,7 +103,6 @@ def test_every_option_of_every_command_is_explained(command):
         (["train", "--edges", "e.csv"], "no such option --edges; did you mean --dataset?"),
         (["predict", "--run", "r", "--dataset", "e.csv"], "no such option --dataset; did you mean --graph?"),
         (["train", "--graph=e.csv"], "no such option --graph; did you mean --dataset?"),
-        (["train", "--nodes", "n.csv"], "no such option --nodes; did you mean --features?"),
         (["nothing"], "no such command nothing (see"),
         (["--versoin"], "no such option --versoin; did you mean --version?"),
         (["train", "--epoch", "3"], "no such option --epoch; did you mean --epochs?"),
@@ -120,7 +133,7 @@ def test_every_option_of_every_command_is_explained(command):
         (["train", "--dataset", "digits", "--split", "secret"], "split must be one of public, random, share, all"),
         (["train", "--dataset", "digits", "--label-rate", "0"], "label_rate must be"),
         (["train", "--set", "loo.damping=low"], "loo.damping must be a number or none, got 'low'"),
-        (["train", "--target", "both"], "--target must be one of balanced, population, got 'both'"),
+        (["train", "--calibrate-for", "both"], "--calibrate-for must be one of balanced, population, got 'both'"),
         (["audit", "--run", "r", "--at-least", "much"], "--at-least must be in (0, 1), got much"),
         (["explain", "--run", "r", "--top", "1.5"], "--top must be a whole number, got '1.5'"),
     ],

@@ -123,7 +123,7 @@ class Files:
         return self._graph(archive(spoilt_arrays(rng, self.typed)))
 
     def fuzz_predictions(self, rng: np.random.Generator) -> bool:
-        """A table that `calirare metrics` reads."""
+        """A table that `calirare evaluate` reads."""
         text = "y,p,q,w,split\n" + "".join(f"{i % 2},.{i},.{9 - i},1,test\n" for i in range(1, 9))
         (self.folder / "t.csv").write_text(spoilt_text(rng, text), encoding="utf-8", newline="")
         where, weights = some(rng, (None, "split=test", "y=1")), some(rng, (None, "w"))

@@ -59,7 +59,7 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
     usable = (own >= STEADY) & (beyond >= 1)
     if not usable.any():
         raise InputError(
-            "labels positive-only: no unlabelled node looks like the known rare ones, so the base rate cannot be "
+            "positive-only labels: no unlabelled node looks like the known rare ones, so the base rate cannot be "
             "estimated. Pass it with --prevalence (in Python prevalence)."
         )
     own, beyond = own[usable], beyond[usable]
@@ -73,7 +73,7 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
         alike = f"the {m} known ones look too much like the others or are too few"
         apart = f"the {m} known ones are too few, or hardly any other node looks like them"
         raise InputError(
-            "labels positive-only: the proportion of rare nodes among the unlabelled ones cannot be estimated. Values "
+            "positive-only labels: the proportion of rare nodes among the unlabelled ones cannot be estimated. Values "
             f"from {low:.2g} to {min(high, 1):.2g} fit, because {alike if high > RARE else apart}. Pass the base rate "
             "with --prevalence (in Python prevalence), or label more."
         )
@@ -88,7 +88,7 @@ def check_known(m: int) -> None:
     """
     if m < FEWEST:
         raise InputError(
-            f"labels positive-only: {m} known rare nodes are too few to estimate the base rate, at least {FEWEST} are "
+            f"positive-only labels: {m} known rare nodes are too few to estimate the base rate, at least {FEWEST} are "
             "needed. Pass it with --prevalence (in Python prevalence)."
         )
 

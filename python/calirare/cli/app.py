@@ -19,11 +19,17 @@ from calirare._util.errors import InputError, one_line
 from calirare._util.startup import INTERRUPTED, STOPPED, handle, is_command
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
-from calirare.cli.parser import COMMANDS, parser_of, unknown
+from calirare.cli.parser import COMMANDS, note_renamed, parser_of, unknown
 
 DEBUG = "--debug"
 PIPE_CLOSED = 141  # and for a program whose reader has gone
 NO_ROOM = ("can't allocate memory", "out of memory", "failed to map segment")  # as torch and the loader say it
+GROUPS = {
+    "Workflow": ("train", "predict", "explain", "review", "report"),
+    "Labels": ("audit", "suggest", "update"),
+    "Maintain": ("recalibrate", "evaluate"),
+    "Setup": ("datasets", "doctor"),
+}
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
 
 
@@ -94,6 +100,9 @@ def run(words: list[str]) -> int:
         UsageError: there is no such command, or not with these words.
     """
     name, *rest = words or ["--help"]
+    old, name = name, _command(name, rest)
+    if name != old:
+        note_renamed(f"calirare {old}", f"calirare {name}")
     if name in ("--help", "-h"):
         print(_help(), end="")
     elif name == "--version":
@@ -115,6 +124,13 @@ def run(words: list[str]) -> int:
     return 0
 
 
+def _command(name: str, words: list[str]) -> str:
+    """Returns the present name of a command whose name changed."""
+    if name == "audit" and any(word.partition("=")[0] == "--next" for word in words):
+        return "suggest"
+    return "evaluate" if name == "metrics" else name
+
+
 def version() -> str:
     """Returns the version, read without importing what it is the version of."""
     spec = find_spec("calirare_ext")
@@ -128,11 +144,16 @@ def _help() -> str:
     others = {
         n: f"Command of the package {e.dist.name if e.dist else n}." for n, e in sorted(plugins.commands().items())
     }
-    ours = {name: command.help for name, command in COMMANDS.items()}
-    rows = [f"  {name:<12}{text}" for name, text in (others | ours).items()]
+    groups = {title: {name: COMMANDS[name].help for name in names} for title, names in GROUPS.items()} | {"Lab": others}
+    rows = [
+        line
+        for title, commands in groups.items()
+        if commands
+        for line in ("", f"{title}:", *(f"  {name:<12}{text}" for name, text in commands.items()))
+    ]
     options = ["  --version   Print the version.", "  --help      Print this, or after a command its options."]
     more = "Every command takes --debug, which shows the whole traceback of an error."
-    lines = ["usage: calirare COMMAND [OPTIONS]", "", ABOUT, "", "commands:", *rows, "", "options:", *options, "", more]
+    lines = ["usage: calirare COMMAND [OPTIONS]", "", ABOUT, *rows, "", "options:", *options, "", more]
     return "\n".join(lines) + "\n"
 
 

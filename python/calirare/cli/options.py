@@ -14,6 +14,23 @@ from typing import Any
 from calirare._util.errors import InputError
 
 TABLE = Path(__file__).with_name("options.json")  # written by `calirare.cli.generate`
+# Options and commands of version 0, accepted until 2.0.
+OLD_OPTIONS = {
+    "--features": "--nodes",
+    "--minority": "--rare-class",
+    "--target": "--calibrate-for",
+    "--leave-out": "--drop-columns",
+    "--scored": "--target-nodes",
+    "--cost-miss": "--cost-fn",
+    "--cost-alarm": "--cost-fp",
+    "--by": "--sort-by",
+    "--precision": "--min-precision",
+    "--recall": "--min-recall",
+    "--confidence": "--guarantee",
+    "--relabel": "--labels-file",
+    "--label-table": "--labels-file",
+    "--next": "--top",
+}
 PLACEHOLDERS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH", "tuple": "A,B"}
 
 

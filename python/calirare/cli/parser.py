@@ -5,16 +5,27 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from calirare.cli.options import UsageError, add_settings, budget, prevalence, share, whole, words
+from calirare.cli.options import OLD_OPTIONS, UsageError, add_settings, budget, prevalence, share, whole, words
 
 COLUMNS = ("label", "unknown", "weight", "unweighted", "id", "source_column", "target_column", "time", "as_of")
-SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "unknown_ends", "scored", "download")
+SCORED = (
+    "root",
+    "nodes",
+    *COLUMNS,
+    "duplicates",
+    "self_loops",
+    "symmetrize",
+    "unknown_ends",
+    "target_nodes",
+    "download",
+)
 
 
 KINDS = {"path": Path, "whole": whole, "share": share, "prevalence": prevalence, "budget": budget, "words": words}
@@ -72,6 +83,7 @@ class Parser(argparse.ArgumentParser):
             UsageError: a word is not known, or a value is of a wrong type.
         """
         known = self._option_string_actions
+        words = [self._renamed(word) for word in _positive_only(words, known)]
         if "--run" in known and words and not words[0].startswith("-"):
             words = ["--run", *words]
         strange = [name for name in (word.partition("=")[0] for word in words) if name in USUAL and name not in known]
@@ -82,12 +94,40 @@ class Parser(argparse.ArgumentParser):
             self.error(unknown("option", extra[0].partition("=")[0], known))
         return vars(values)
 
+    def _renamed(self, word: str) -> str:
+        """Returns a word with the present name of an option whose name changed."""
+        name, equals, value = word.partition("=")
+        new, known = OLD_OPTIONS.get(name), self._option_string_actions
+        if name in known or new not in known:
+            return word
+        note_renamed(name, new)
+        return f"{new}{equals}{value}"
+
+
+def note_renamed(old: str, new: str) -> None:
+    """Notes on stderr that a name has changed."""
+    print(f"note: {old} is now {new}. The old name works until version 2.0.", file=sys.stderr)
+
+
+def _positive_only(words: list[str], known: Collection[str]) -> list[str]:
+    """Returns words with version 0's `--labels all` and `--labels positive-only` in their present form."""
+    out, left = list[str](), list(words)
+    while left:
+        word = left.pop(0)
+        if "--positive-only" not in known or word.partition("=")[0] != "--labels":
+            out.append(word)
+            continue
+        value = word.partition("=")[2] or (left.pop(0) if left else "")
+        if value not in ("all", "positive-only"):
+            raise UsageError(f"no such option --labels; a table of labels is --labels-file, got {value!r}")
+        note_renamed(f"--labels {value}", "--positive-only" if value != "all" else "the default")
+        out += ["--positive-only"] if value != "all" else []
+    return out
+
 
 # Words of other tools, and of other commands, for options of ours: the first that a command has is meant.
 GRAPH = ("--dataset", "--graph")
-USUAL = {"--edges": GRAPH, "--nodes": ("--features",), "--input": GRAPH, "--output": ("--out",)} | dict.fromkeys(
-    GRAPH, GRAPH
-)
+USUAL = {"--edges": GRAPH, "--input": GRAPH, "--output": ("--out",)} | dict.fromkeys(GRAPH, GRAPH)
 
 
 def unknown(what: str, word: str, known: Collection[str]) -> str:

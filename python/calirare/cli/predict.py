@@ -153,6 +153,6 @@ def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph
             own = {name: value for name, value in own.items() if name not in ("weight", "unweighted")}
         settings = own | {"need_label": "label" in settings} | settings
         if settings.get("id") is None:  # where the run found its names, if that is there too
-            settings = settings | {"id": id_column_of(graph, settings.get("features"), saved.scorer.tables.id)}
+            settings = settings | {"id": id_column_of(graph, settings.get("nodes"), saved.scorer.tables.id)}
     given = {k: v for k, v in settings.items() if (v is not None and v is not False) or k == "need_label"}
     return read_graph(graph, **given)[0]

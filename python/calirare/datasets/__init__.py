@@ -3,10 +3,8 @@
 from calirare.datasets.catalogue import CATALOGUE, data_root, dataset_table
 from calirare.datasets.embedded import digits
 from calirare.datasets.loading import (
-    LABEL_KINDS,
     TABLE_OPTIONS,
     TASKS,
-    LabelKind,
     Task,
     load_dataset,
     read_graph,

@@ -1,4 +1,4 @@
-"""Labels that stand in a table of their own, for a graph without any."""
+"""Labels that stand in a table of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.graph import Graph, names_in_words
 from calirare.graph.tables import as_names, labels_of, lost_digits, read_table, row_in_words, source_of, why_unknown
@@ -17,22 +19,17 @@ SHOWN = 10  # names of columns in a message
 
 
 def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()) -> Graph:
-    """Returns a graph with the labels of a table; nodes without a row have none.
+    """Returns a graph with the labels of a table; nodes without a row keep the label that they have, if any.
 
     Args:
-        graph: without labels.
+        graph: the graph; if it has labels, the table's classes must be among its classes.
         path: of a table: a column `node` (or id) with the names of nodes (row numbers where they have none) and one
             `label` (or y, class); of two columns the other one. Repetitions of a row are one row.
         unknown: values that stand for no label, next to an empty cell and -1.
 
     Raises:
-        InputError: the graph has labels, the table cannot be read, or a node is unknown or has two labels.
+        InputError: the table cannot be read, a class is not one of the graph's, or a node is unknown or has two labels.
     """
-    if graph.y is not None and bool((graph.y >= 0).any()):
-        raise InputError(
-            f"graph {graph.name!r}: labels must stand in one place, but the data have some next to {path}: leave their "
-            "column out (--leave-out), or take the table in its place (--relabel)"
-        )
     table = read_table(source_of(path))
     node, label = _columns(list(table.cells.columns), str(path))
     table.faults += lost_digits(table.cells[node], table.path)
@@ -55,7 +52,28 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
         out[at] = max(out[at], k)
     labels = torch.tensor(out, dtype=torch.int64)
     notes = (*graph.notes, *read._replace(y=labels).notes())
+    if graph.y is not None and bool((graph.y >= 0).any()):
+        labels, note = _over(graph, labels, classes, str(path))
+        notes, classes = (*notes, note), graph.class_names
     return dataclasses.replace(graph, y=labels, class_names=classes, notes=notes, where=str(path))
+
+
+def _over(graph: Graph, labels: Tensor, classes: Sequence[str] | None, path: str) -> tuple[Tensor, str]:
+    """Returns the labels of a table, where there are any, in place of the graph's own, and a note."""
+    assert graph.y is not None
+    own = graph.class_names or tuple(str(c) for c in range(int(graph.y.max()) + 1))
+    names = classes or tuple(str(c) for c in range(int(labels.max()) + 1))
+    strange = [name for name in names if name not in own]
+    if strange:
+        raise InputError(
+            f"{path}: label {strange[0]!r} is not a class of graph {graph.name!r}. Its classes are "
+            f"{names_in_words(own, SHOWN)}: name the class so, or leave the labels of the data out (--drop-columns)"
+        )
+    number = torch.tensor([own.index(name) for name in names])
+    found = labels >= 0
+    changed = int((found & (graph.y >= 0)).sum())
+    moved = torch.where(found, number[labels.clamp(min=0)], graph.y)
+    return moved, f"{path}: {amount(int(found.sum()), 'label')}, {changed:,} in place of the data's own"
 
 
 def _columns(names: list[str], path: str) -> tuple[str, str]:

@@ -33,22 +33,20 @@ from calirare.graph.tables import TABLE_SUFFIXES, is_table, no_label_column, unn
 
 Task = Literal["rare", "classes"]
 TASKS: tuple[Task, ...] = ("rare", "classes")
-LabelKind = Literal["all", "positive-only"]
-LABEL_KINDS: tuple[LabelKind, ...] = ("all", "positive-only")
 
 
 EDGE_OPTIONS = tuple(EdgeOptions.__annotations__)
-TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
+TABLE_OPTIONS = ("nodes", "label", "weight", *COLUMN_OPTIONS)
 
 
 def load_dataset(
     name: str | Path,
     root: str | Path | None = None,
     *,
-    minority: int | str | None = None,
+    rare_class: int | str | None = None,
     task: Task = "rare",
-    labels: LabelKind = "all",
-    label_table: str | Path | None = None,
+    positive_only: bool = False,
+    labels_file: str | Path | None = None,
     label_rate: int | None = None,
     split: str | None = None,
     scale: Normalisation | Literal["stored"] | None = None,
@@ -63,11 +61,11 @@ def load_dataset(
             file or of a folder (`calirare.graph.folder`); or an edge table: the path of a CSV or Parquet file or of a
             folder of Parquet files, or a DuckDB table, FILE.duckdb::TABLE.
         root: the folder to search for a named data set; None for those of `calirare.datasets.catalogue.data_roots`.
-        minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
+        rare_class: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
-        labels: "all", or "positive-only": labels of only the rare class are known, see `calirare.graph.known_rare`.
-        label_table: table of the labels where the data have none, see `with_label_table`.
+        positive_only: labels of only the rare class are known, see `calirare.graph.known_rare`.
+        labels_file: table of labels, which replace those of the data, see `with_label_table`.
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
@@ -80,7 +78,7 @@ def load_dataset(
             "none", see `calirare.features.FeatureMap`; None or "stored" for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
         download: fetch a data set that is not there, into `root` or the user's cache.
-        **options: of edge tables `features` (path), `label`, `weight` (columns) and those of
+        **options: of edge tables `nodes` (path), `label`, `weight` (columns) and those of
             `calirare.graph.options.TableOptions`; of all of the user's own graphs `symmetrize`, `duplicates` and
             `self_loops`, see `calirare.graph.EdgeRules`; `progress` is called during a download with the bytes so far
             and in all.
@@ -94,34 +92,33 @@ def load_dataset(
 random(label_rate=20, seed=0) 200/500/1000)
     """
     unknown = words_of(options.get("unknown", ()))
-    if label_table is not None and not is_table(name):  # the values of that table alone
+    if labels_file is not None and not is_table(name):  # the values of that table alone
         options.pop("unknown", None)
     graph, stored = read_graph(name, root, download=download, **options)
-    if label_table is not None:
-        graph, stored = with_label_table(graph, label_table, unknown), None
+    if labels_file is not None:
+        graph, stored = with_label_table(graph, labels_file, unknown), None
     if graph.y is None and is_table(name):
         assert isinstance(graph.x, Tensor)
         raise InputError(no_label_column(f"graph {graph.name!r}", graph.x, graph.feature_names, graph.columns))
     for what, value, words in (
         ("task", task, TASKS),
-        ("labels", labels, LABEL_KINDS),
         ("split", split, (None, "public", "random", "share", "all", "time")),
         ("scale", scale, (None, "stored", *get_args(Normalisation))),
     ):
         if value not in words:
             known = ", ".join(filter(None, words))
             raise InputError(f"load_dataset: {what} must be one of {known}, got {value!r}")
-    if task == "classes" and minority is not None:
-        raise InputError(f"load_dataset: minority must be left out with task 'classes', got {minority!r}")
-    published, only_rare = str(name) in CATALOGUE, labels == "positive-only"
-    one_class = only_rare and (graph.y is None or torch.unique(graph.y[graph.y >= 0]).numel() < 2)
-    if not one_class and (task == "rare" or only_rare):
-        graph = graph.rare(_choose_minority(graph, minority, stored))
+    if task == "classes" and rare_class is not None:
+        raise InputError(f"load_dataset: rare_class must be left out with task 'classes', got {rare_class!r}")
+    published = str(name) in CATALOGUE
+    one_class = positive_only and (graph.y is None or torch.unique(graph.y[graph.y >= 0]).numel() < 2)
+    if not one_class and (task == "rare" or positive_only):
+        graph = graph.rare(_choose_minority(graph, rare_class, stored))
     held_out = published or split in ("random", "share", "all") or label_rate is not None
-    if not only_rare or (held_out and not one_class):
+    if not positive_only or (held_out and not one_class):
         graph = _choose_split(graph, split, label_rate, seed, published=published)
-    if only_rare:
-        graph = known_rare(graph, minority if one_class else None)
+    if positive_only:
+        graph = known_rare(graph, rare_class if one_class else None)
     else:
         check_trainable(graph)
     if scale is not None and scale != "stored":
@@ -167,7 +164,7 @@ def _from_path(name: str | Path, options: dict[str, Any]) -> tuple[Graph, int | 
     """Returns the graph of a file or folder of the user's and the rare class stored in it."""
     path = Path(name)
     if is_table(name):
-        return Graph.from_edges(name, options.pop("features", None), options.pop("label", None), **options), None
+        return Graph.from_edges(name, options.pop("nodes", None), options.pop("label", None), **options), None
     rules = EdgeOptions(**{name: options[name] for name in EDGE_OPTIONS if name in options})  # type: ignore[typeddict-item]
     if path.is_dir() or path.suffix.lower() == ".npz":
         _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
@@ -268,8 +265,8 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
         f"{quoted(name)} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False)
     )
     raise InputError(
-        f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass minority=CLASS (command "
-        "line: --minority CLASS)"
+        f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass rare_class=CLASS (command "
+        "line: --rare-class CLASS)"
     )
 
 

@@ -101,7 +101,7 @@ def check_trainable(graph: Graph) -> None:
         if not int(labelled[k]):
             raise InputError(
                 f"{none}, nor any other labelled node: number the classes from 0 without gaps, or say which one is "
-                "rare: graph.rare(NAME) (command line: --minority)"
+                "rare: graph.rare(NAME) (command line: --rare-class)"
             )
         raise InputError(f"{none} among the {train.numel()}: put a labelled node of it there")
 
@@ -267,6 +267,6 @@ def _rare_class(graph: Graph, minority: int | str | None) -> int:
         return 1
     shown = listed(names[:20])
     raise InputError(
-        f"graph {graph.name!r}: which class is the rare one must be said with labels positive-only, the classes are "
-        f"{shown}: pass minority=CLASS (command line: --minority CLASS)"
+        f"graph {graph.name!r}: positive-only labels need the name of the rare class. The classes are "
+        f"{shown}: pass rare_class=CLASS (command line: --rare-class CLASS)"
     )

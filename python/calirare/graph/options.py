@@ -99,7 +99,7 @@ class TableColumns:
         target: of the edge table: where it ends.
         weight: of the edge table: the weights.
         unknown_ends: what became of ends without a row in the node table.
-        scored: column of the node table and its values that say which nodes are scored.
+        target_nodes: column of the node table and its values that say which nodes are scored.
         unweighted: whether a column of weights was not to be read.
     """
 
@@ -108,7 +108,7 @@ class TableColumns:
     target: str | None = None
     weight: str | None = None
     unknown_ends: str | None = None
-    scored: str | None = None
+    target_nodes: str | None = None
     unweighted: bool = False
 
 
@@ -123,7 +123,7 @@ class TableOptions:
         source_column: of the edge table: where an edge starts.
         target_column: of the edge table: where it ends.
         one_hot: of the node table: columns whose cells are names of categories, though they look like numbers.
-        leave_out: of the node table: columns that are not read, such as what is known only after the case.
+        drop_columns: of the node table: columns that are not read, such as what is known only after the case.
         impute: "error" refuses empty cells among the features.
         need_label: a label column that was named must be there.
         relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
@@ -134,7 +134,7 @@ class TableOptions:
         unknown_ends: nodes of the edges that the node table does not have: "error" refuses them, "drop" leaves their
             edges out, "add" joins them as nodes without features that are not scored; None: refused, but added where
             all ends of one column are so.
-        scored: of the node table: `COLUMN=VALUE`, the rows that are scored; the others only carry edges.
+        target_nodes: of the node table: `COLUMN=VALUE`, the rows that are scored; the others only carry edges.
         kinds: of the node table: what the columns of a run hold, by their names, see `SavedRun.kinds`; their cells are
             read as that, though in this table they may look like something else.
         unweighted: of the edge table: no column holds weights, not even one called weight.
@@ -147,7 +147,7 @@ class TableOptions:
     source_column: str | None = None
     target_column: str | None = None
     one_hot: tuple[str, ...] = ()
-    leave_out: tuple[str, ...] = ()
+    drop_columns: tuple[str, ...] = ()
     impute: Literal["median", "zero", "error"] | None = None
     need_label: bool = True
     relation: str | None = None
@@ -156,7 +156,7 @@ class TableOptions:
     as_of: str | None = None
     edge_columns: tuple[str, ...] = ()
     unknown_ends: UnknownEnds | None = None
-    scored: str | None = None
+    target_nodes: str | None = None
     kinds: Mapping[str, str] | None = None
     unweighted: bool = False
     unknown: tuple[str, ...] = ()

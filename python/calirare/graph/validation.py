@@ -200,7 +200,7 @@ def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: s
     check_per_node(scored, n_nodes, "scored", where)
     if n_nodes and not bool(scored.any()):
         raise InputError(
-            f"{where}: some node must be scored, got none: say which (command line: --scored COLUMN=VALUE)"
+            f"{where}: some node must be scored, got none: say which (command line: --target-nodes COLUMN=VALUE)"
         )
     beside = torch.empty(0) if y is None else ((y >= 0) & ~scored).nonzero().flatten()
     if beside.numel():
@@ -272,7 +272,7 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     shown = ", ".join(quoted(name) if named else f"{i} ({quoted(name)})" for i, name in enumerate(names[:20]))
     more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
     raise InputError(
-        f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"
+        f"graph {graph_name!r}: there is no class {wanted!r}. The classes are {shown}{more} (--rare-class)"
     )
 
 
@@ -290,5 +290,5 @@ def one_class(graph_name: str, name: str) -> str:
     return (
         f"graph {graph_name!r}: training needs two classes, but every labelled node is {name!r} (-1 stands "
         "for unknown, 0 for the rest): label others too, or, where only rare nodes are ever labelled, say "
-        "labels='positive-only' (command line: --labels positive-only)"
+        "positive_only=True (command line: --positive-only)"
     )

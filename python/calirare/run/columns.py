@@ -174,7 +174,7 @@ COLUMNS = (
         lambda r: r.said.abstain is not None,
         dtype=np.int64,
     ),
-    Column("prediction", "likeliest class for `--target`", lambda r: r.labels(r.best[1]), BOTH),
+    Column("prediction", "likeliest class for `--calibrate-for`", lambda r: r.labels(r.best[1]), BOTH),
     Column("confidence", "its probability", lambda r: r.best[0], BOTH),
     Column("confidence_raw", "the same before calibration", lambda r: r.said.raw.amax(1), (CLASSES,)),
     Column(

@@ -119,9 +119,9 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
     """
     data = settings.data
     if settings.positive_only:
-        graph = known_rare(graph, data.minority)
+        graph = known_rare(graph, data.rare_class)
     else:
-        graph = with_task(graph, data.task, settings.seed, data.minority, data.split, data.label_rate)
+        graph = with_task(graph, data.task, settings.seed, data.rare_class, data.split, data.label_rate)
         check_trainable(graph)
     if settings.many:
         _check_classes(graph, settings)
@@ -222,12 +222,12 @@ def _check_validation(graph: Graph, settings: Settings) -> None:
 def _check_provable(deciding: Deciding, rare: int) -> None:
     """Raises an InputError where there are fewer rare labels than what the decision has to prove takes at the least."""
     what = deciding.decide
-    if deciding.confidence is None or what not in ("precision", "recall"):
+    if deciding.guarantee is None or what not in ("precision", "recall"):
         return
-    at_least = float(getattr(deciding, what))
-    needed = fewest_rare(what, at_least, deciding.confidence)
+    at_least = float(getattr(deciding, f"min_{what}"))
+    needed = fewest_rare(what, at_least, deciding.guarantee)
     if rare < needed:
         raise InputError(
-            f"a {what} of {at_least:g} cannot be proved with confidence {deciding.confidence:g} by {rare} rare labels, "
+            f"a {what} of {at_least:g} cannot be proved with confidence {deciding.guarantee:g} by {rare} rare labels, "
             f"{needed} are needed at least: lower one of the two, or leave the confidence out"
         )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.text_tables import INERT, read_text
-from calirare.datasets import CATALOGUE, TABLE_OPTIONS, LabelKind, Task, load_dataset
+from calirare.datasets import CATALOGUE, TABLE_OPTIONS, Task, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
@@ -37,18 +37,18 @@ class Data:
             command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
         task: "rare" (one class against the rest) or "classes" (every class as it is).
-        labels: "all", or "positive-only": nodes known to be rare are the only labels, all others may be either, and
-            labels of the rest are taken for unknown.
-        minority: name or number of the rare class.
+        positive_only: nodes known to be rare are the only labels. All others may be either, and labels of other classes
+            count as unknown.
+        rare_class: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
         split: "public", "random" (so many labels per class), "share" (three quarters of the labels train, the others
             test), "all" (every label trains) or "time" (the oldest labels train, newer ones calibrate, the newest
             test); none: public where there is one, else random of a data set by name, and
             of your own graph time where nodes have a time, else share, or all where fewer than ten rare nodes would
             test.
-        features: node table that belongs to an edge table.
+        nodes: node table that belongs to an edge table.
         label: column of the labels in the node table.
-        label_table: table of its own of the labels, where the data have none, with columns node (or id) and label.
+        labels_file: table of labels with columns node (or id) and label. Its labels replace those of the data.
         weight: column of the weights in the edge table; none: a column called weight, if there is one.
         unweighted: edges have no weights: a column of the edge table called weight is not read.
         id: column of the names in the node table that the edge table refers to; none: node or id, else the
@@ -64,7 +64,7 @@ class Data:
         relabel: table (CSV) of labels in the place of the data's own, with columns node, label (unknown: none) and
             split; as `calirare update` writes one.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
-        leave_out: columns of the node table that are not read, such as what is known only after the case.
+        drop_columns: columns of the node table that are not read, such as what is known only after the case.
         unknown: values of labels that mean no label, in addition to an empty cell and -1, such as unknown or 2.
         impute: what a missing number becomes: "median", "zero", or "error", which refuses it; a column that marks
             the missing cells is added.
@@ -76,7 +76,7 @@ class Data:
         unknown_ends: nodes of the edges that the node table does not have: "error", "drop", which leaves their edges
             out, or "add", which joins them as nodes without features that are not scored; none: error, but add where
             all ends of one column are so (devices, cards, merchants).
-        scored: only score nodes with this value of a column of the node table, such as kind=account; other nodes
+        target_nodes: only score nodes with this value of a column of the node table, such as kind=account; other nodes
             (devices, cards) are kept for their edges but are neither scored nor trained on; none: every node with a
             row.
         symmetrize: add the missing direction of every edge, as is done with tables in any case.
@@ -86,13 +86,13 @@ class Data:
     dataset: str | None = None
     root: str | None = None
     task: Task = "rare"
-    labels: LabelKind = "all"
-    minority: int | str | None = None
+    positive_only: bool = False
+    rare_class: int | str | None = None
     label_rate: int | None = None
     split: str | None = None
-    features: str | None = None
+    nodes: str | None = None
     label: str | None = None
-    label_table: str | None = None
+    labels_file: str | None = None
     weight: str | None = None
     unweighted: bool = False
     id: str | None = None
@@ -105,14 +105,14 @@ class Data:
     edge_columns: tuple[str, ...] = ()
     relabel: str | None = None
     one_hot: tuple[str, ...] = ()
-    leave_out: tuple[str, ...] = ()
+    drop_columns: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     impute: Impute = "median"
     scale: Scale = "auto"
     duplicates: str | None = None
     self_loops: str | None = None
     unknown_ends: str | None = None
-    scored: str | None = None
+    target_nodes: str | None = None
     symmetrize: bool = False
     download: bool = False
 
@@ -124,19 +124,19 @@ class Data:
         """
         object.__setattr__(self, "unknown", words_of(self.unknown))
         check_words(self)
-        if self.task == "classes" and self.labels != "all":
-            raise InputError("setting labels must be all with task classes, which has no rare class, got positive-only")
-        if self.task == "classes" and self.minority is not None:
+        if self.task == "classes" and self.positive_only:
             raise InputError(
-                f"setting minority must be left out with task classes, which has no rare class, got {self.minority!r}"
+                "setting positive_only needs a rare class, and task classes has none: leave out one of them"
             )
+        if self.task == "classes" and self.rare_class is not None:
+            raise InputError(f"setting rare_class must be left out with task classes, got {self.rare_class!r}")
 
     def options(self) -> dict[str, Any]:
         """Returns the settings that were given, without the data set and the root, as keywords."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in OWN}
         if self.dataset is None or not is_table(self.dataset):
             del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
-            if self.label_table is None and self.relabel is not None:  # the values of that table alone
+            if self.labels_file is None and self.relabel is not None:  # the values of that table alone
                 del values["unknown"]
         return {
             name: value for name, value in values.items() if value is not None and value is not False and value != ()
@@ -144,7 +144,7 @@ class Data:
 
     def columns(self) -> dict[str, Any]:
         """Returns how tables are read, as keywords, without paths and times, which another month has of its own."""
-        names = {f.name for f in dataclasses.fields(self)} & set(TABLE_OPTIONS) - {"features", "time", "as_of"}
+        names = {f.name for f in dataclasses.fields(self)} & set(TABLE_OPTIONS) - {"nodes", "time", "as_of"}
         return {name: value for name in sorted(names) if (value := getattr(self, name)) not in (None, (), False)}
 
     def absolute(self) -> Self:
@@ -153,15 +153,15 @@ class Data:
             self,
             dataset=self.dataset if self.dataset in CATALOGUE else _absolute(self.dataset),
             root=_absolute(self.root),
-            features=_absolute(self.features),
-            label_table=_absolute(self.label_table),
+            nodes=_absolute(self.nodes),
+            labels_file=_absolute(self.labels_file),
             relabel=_absolute(self.relabel),
         )
 
-    def moved(self, dataset: str, features: str | None) -> Self:
+    def moved(self, dataset: str, nodes: str | None) -> Self:
         """Returns the same of a data set that lies elsewhere now, without how a table is read where it is none now."""
         if is_table(dataset):
-            return dataclasses.replace(self, dataset=dataset, features=features)
+            return dataclasses.replace(self, dataset=dataset, nodes=nodes)
         fields: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.name in TABLE_OPTIONS}
         return dataclasses.replace(self, dataset=dataset, **fields)
 

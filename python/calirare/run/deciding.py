@@ -20,16 +20,16 @@ from calirare.run.schema import check_words
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
 By = Literal["p", "expected-loss", "uncertainty", "value-of-label"]
 REVIEW_BEGINS_WITH = {
-    "p": "the likeliest rare nodes (--by p)",
-    "expected-loss": "the nodes whose decision is expected to cost most (--by expected-loss)",
-    "uncertainty": "the nodes whose prediction is most likely wrong (--by uncertainty)",
-    "value-of-label": "the nodes whose labels would teach the detector most (--by value-of-label)",
+    "p": "the likeliest rare nodes (--sort-by p)",
+    "expected-loss": "the nodes whose decision is expected to cost most (--sort-by expected-loss)",
+    "uncertainty": "the nodes whose prediction is most likely wrong (--sort-by uncertainty)",
+    "value-of-label": "the nodes whose labels would teach the detector most (--sort-by value-of-label)",
 }
 NARROW = 20  # rare labels from which intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
     "the intervals assume that the calibration curve is roughly right and that labelled nodes score like unlabelled "
     "ones. On eight graphs {held} of the 90 % intervals contained the true count (docs/decisions.md). For a guarantee "
-    "without the first assumption use --decide precision or recall with --confidence."
+    "without the first assumption use --decide precision or recall with --guarantee."
 )
 OF_KNOWN = (
     "the intervals assume that the known rare nodes are a random sample of all rare nodes, and that the "
@@ -47,29 +47,29 @@ class Deciding:
         decide: what chooses the threshold: "cost" (of a miss and of a false alarm; where these are alike, an alert is
             likelier rare than not), "balanced" (both classes count alike), "budget" (so many alerts), "precision" or
             "recall" (at least so much of it).
-        cost_miss: with decide cost: what a missed rare node costs.
-        cost_alarm: with decide cost: what a false alarm costs.
+        cost_fn: with decide cost: what a missed rare node costs.
+        cost_fp: with decide cost: what a false alarm costs.
         budget: with decide budget: how many alerts can be looked at, or a share of the nodes in (0, 1).
-        precision: with decide precision: share of the alerts that are rare.
-        recall: with decide recall: share of the rare nodes that are alerts.
-        confidence: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
+        min_precision: with decide precision: share of the alerts that are rare.
+        min_recall: with decide recall: share of the rare nodes that are alerts.
+        guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
             the threshold follows from P(rare), without a guarantee.
         abstain: mark a node as undecided if the interval of its P(rare) at this level, such as 0.9, contains the
             threshold; none: every node is decided.
-        by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a wrong
-            decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of more
-            than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".
+        sort_by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a
+            wrong decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of
+            more than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".
     """
 
     decide: Decide = "cost"
-    cost_miss: float = 1.0
-    cost_alarm: float = 1.0
+    cost_fn: float = 1.0
+    cost_fp: float = 1.0
     budget: int | float = 100
-    precision: float = 0.8
-    recall: float = 0.8
-    confidence: float | None = None
+    min_precision: float = 0.8
+    min_recall: float = 0.8
+    guarantee: float | None = None
     abstain: float | None = None
-    by: By = "p"
+    sort_by: By = "p"
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -91,18 +91,18 @@ class Deciding:
     @property
     def idle(self) -> list[str]:
         """Settings that were given to a rule other than the one that is asked for."""
-        used = {"cost": ("cost_miss", "cost_alarm"), "balanced": (), "budget": ("budget",)}
-        plain, own = Deciding(), used.get(self.decide, (self.decide, "confidence"))
-        names = ("cost_miss", "cost_alarm", "budget", "precision", "recall", "confidence")
+        used = {"cost": ("cost_fn", "cost_fp"), "balanced": (), "budget": ("budget",)}
+        plain, own = Deciding(), used.get(self.decide, (f"min_{self.decide}", "guarantee"))
+        names = ("cost_fn", "cost_fp", "budget", "min_precision", "min_recall", "guarantee")
         return [name for name in names if name not in own and getattr(self, name) != getattr(plain, name)]
 
     def _options(self) -> dict[str, dict[str, Any]]:
         return {
             "balanced": {},
-            "cost": {"miss": self.cost_miss, "alarm": self.cost_alarm},
+            "cost": {"miss": self.cost_fn, "alarm": self.cost_fp},
             "budget": {"alerts": self.budget},
-            "precision": {"at_least": self.precision, "confidence": self.confidence},
-            "recall": {"at_least": self.recall, "confidence": self.confidence},
+            "precision": {"at_least": self.min_precision, "confidence": self.guarantee},
+            "recall": {"at_least": self.min_recall, "confidence": self.guarantee},
         }
 
 
@@ -165,11 +165,11 @@ def check_decision(deciding: Deciding, method: str, map_: str) -> None:
     Raises:
         InputError: it is not the default, and P(rare) has no known uncertainty.
     """
-    if replace(deciding, by="p") == Deciding() or (method == "jackknife" and map_ == "prior"):
+    if replace(deciding, sort_by="p") == Deciding() or (method == "jackknife" and map_ == "prior"):
         return
     got = f"method {method}" if method != "jackknife" else f"map {map_}"
     plain = asdict(Deciding())
-    given = " and ".join(name for name, value in asdict(deciding).items() if name != "by" and value != plain[name])
+    given = " and ".join(name for name, value in asdict(deciding).items() if name != "sort_by" and value != plain[name])
     raise InputError(
         f"settings of the decision ({given}) need method jackknife and map prior, got {got}: leave them "
         "out, and compare p_rare of predictions.csv with a threshold of your own"
@@ -207,7 +207,7 @@ def decided(
         return Decided(rule.name, LIKELIER, alerts, len(z), on)
     counting = None if left is None or on != "unlabelled" else with_prevalence(fitted, z.double(), left)
     expected = decide(rule, fitted, z, labelled=labelled, counting=counting)
-    few = n_rare < NARROW or deciding.confidence is not None
+    few = n_rare < NARROW or deciding.guarantee is not None
     caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
     caveat = OF_KNOWN if fitted.scales_p else caveat
     undecided = None
@@ -266,7 +266,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
         result: of its nodes; None: there is none (yet), and the least sure prediction has the lowest confidence.
     """
     known = nodes_not_to_review(graph)
-    if deciding.by == "uncertainty" or said.chosen.shape[1] != 2:
+    if deciding.sort_by == "uncertainty" or said.chosen.shape[1] != 2:
         if result is not None:
             return result.review(said.chosen, known)
         nodes = torch.argsort(said.chosen.max(1).values, stable=True)
@@ -281,7 +281,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
 
 def review_worth(deciding: Deciding, said: Probabilities) -> Tensor:
     """Returns what a look at each node is worth by "expected-loss", else by "p", [n]; see `review_order`."""
-    if deciding.by != "expected-loss":
+    if deciding.sort_by != "expected-loss":
         return said.rare
     miss, alarm = deciding.rule.costs()
     return torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)

@@ -165,8 +165,8 @@ FOLDS = "each label is judged by models trained without its fold"
 NONE_MADE = "made no cross-validation (folds 0)"
 NONE_KEPT = "kept no cross-validation (by its method, or of an earlier version)"
 NO_FOLDS = (
-    "audit: the run {}, and no label can be judged by a network that has not learnt it: train with --folds 5; --next "
-    "K, which label to get, needs none"
+    "audit: the run {}, and no label can be judged by a network that has not learnt it: train with --folds 5. "
+    "`calirare suggest`, which label to get, needs none"
 )
 SOME_FOLDS = (
     "{:,} of {:,} labels are judged by networks trained without their fold, the others by leave-one-out in closed "
@@ -193,7 +193,7 @@ def audit_run(scorer: Scorer, graph: Graph, mapped: Graph, held_out: Tensor | No
     if settings.positive_only:
         raise InputError(
             "audit: the run's labels are positive-only, so there are no labels of the rest to be wrong: its alerts are "
-            "the nodes without a label that are probably rare; --next K says what to label"
+            "the nodes without a label that are probably rare; `calirare suggest` shows what to label"
         )
     evidence = FOLDS
     if fitted.folded is not None:

@@ -121,11 +121,11 @@ class SavedRun(ScoresGraphs):
         data = data.to("cpu") if isinstance(data, Graph) else data
         graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed, self.kinds)
         if settings.positive_only:
-            graph = known_rare(graph, settings.data.minority)
+            graph = known_rare(graph, settings.data.rare_class)
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
             graph = self._relabelling(settings.data).relabelled(data)
         if fingerprint(graph) != self.fingerprint:
-            read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.features)))
+            read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.nodes)))
             mend = "it or its reading changed: give that of then, or train again"
             raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
         return graph.with_split(self.split)
@@ -153,7 +153,7 @@ class SavedRun(ScoresGraphs):
         if data.split == "public":  # the run's own split takes the place of a stored one
             data = dataclasses.replace(data, label_rate=None, split=None)
         if len(self.scorer.class_names) > 2:  # none was merged, though P(rare) is that of class 1
-            data = dataclasses.replace(data, task="classes", minority=None)
+            data = dataclasses.replace(data, task="classes", rare_class=None)
         if now is None and data.dataset is None:
             raise InputError(
                 f"run {self.folder}: its graph was given in Python: write it to a file (graph.to_npz) and say where "
@@ -161,7 +161,7 @@ class SavedRun(ScoresGraphs):
             )
         if now is None:
             return data
-        features = data.features
+        features = data.nodes
         if features is not None and not source_exists(features):
             features = str(Path(now).with_name(Path(features).name))
         return data.moved(str(now), features)

@@ -52,7 +52,7 @@ def known_logits(
     whole = settings.intervals.uncertainty == "midpoint" or (cheap and len(fitted.parts_of(graph)) == 1)
     if wanted == "all" or (wanted == "auto" and whole) or not graph.n_nodes:
         return None
-    said = Probabilities.of(logits, maps, settings.calibration.target, threshold)
+    said = Probabilities.of(logits, maps, settings.calibration.calibrate_for, threshold)
     order = torch.argsort(said.rare, descending=True, stable=True)
     alerts = order[: 0 if settings.many else min(int((said.rare >= threshold).sum()), MOST)]
     chosen = [alerts, review_order(settings.decision, graph, said, None)[:REVIEWED]]
@@ -104,7 +104,7 @@ def intervals_of(
         graph,
         method if fitted.closed_form is not None else ALO(),  # the folds' models answer by themselves
         coverage=settings.intervals.coverage,
-        calibrator=cast(LogitMap | None, maps.get(settings.calibration.target)),
+        calibrator=cast(LogitMap | None, maps.get(settings.calibration.calibrate_for)),
         uncertainty=settings.intervals.uncertainty,
         population_map=maps.get("population") if settings.calibration.map == "prior" else None,
         **more,

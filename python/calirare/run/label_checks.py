@@ -79,7 +79,7 @@ def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:
     for name, own, rest, categories in _columns(graph, nodes, others):
         found = find_leakage(own, rare, rest, categories or ())
         if found is not None:
-            return found.sentence(f"the column {name!r}", "leave the column out (--leave-out)", kind)
+            return found.sentence(f"the column {name!r}", "leave the column out (--drop-columns)", kind)
     numbers, those = _neighbours(graph, nodes), _neighbours(graph, others)
     for what in numbers:
         found = find_leakage(numbers[what], rare, those[what], ())

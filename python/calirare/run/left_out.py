@@ -55,7 +55,7 @@ def leave_labels_out(data: TrainingData, settings: Settings, trained: Trained, r
     held_out, said = _held_out(data, settings, trained, report)
     judges = data.calibration_nodes & torch.isfinite(held_out).all(1)
     weights = torch.zeros(fitted.targets.numel(), dtype=torch.float64, device=fitted.targets.device)
-    chosen, target = data.calibration_nodes, settings.calibration.target
+    chosen, target = data.calibration_nodes, settings.calibration.calibrate_for
     weights[chosen] = target_weights(fitted.targets[chosen], data.graph.n_classes, target)
     agreement = choose_damping(own_logits, start, held_out, judges, weights)
     notes: tuple[str, ...] = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
@@ -144,7 +144,7 @@ class _Fitting:
     def loss(self, fitted: FittedNetwork) -> float:
         """Returns the leave-one-out loss over the calibration nodes, for the run's target."""
         own, chosen = OwnLogits(fitted.linearise())(_first_damping(self.settings, fitted)), self.data.calibration_nodes
-        return loo_loss(own[chosen], fitted.targets[chosen], self.settings.calibration.target)
+        return loo_loss(own[chosen], fitted.targets[chosen], self.settings.calibration.calibrate_for)
 
     def chosen(
         self, what: str, candidates: Sequence[Candidate], fit: Callable[[Candidate], GcnFit], *known: GcnFit

@@ -132,15 +132,15 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
         TypeError: k is no whole number.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"audit: --next must be a whole number of nodes, got {shown(k)}")
+        raise TypeError(f"suggest: --top must be a whole number of nodes, got {shown(k)}")
     if by not in NEXT_BY:
-        raise InputError(f"audit: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
+        raise InputError(f"suggest: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
     graph = explainer.context.graph
     unlabelled = nodes_to_decide(graph)[0].cpu()
     wanted = unlabelled if among is None else nodes_named(graph, among, "audit").cpu()
     pool = unlabelled[torch.isin(unlabelled, wanted)]
     if not 1 <= k <= pool.numel():
-        raise InputError(f"audit: --next must be from 1 to {pool.numel():,}, the number of nodes to label, got {k}")
+        raise InputError(f"suggest: --top must be from 1 to {pool.numel():,}, the number of nodes to label, got {k}")
     every = _doubt(explainer.probabilities(unlabelled))
     total, doubt = float(every.sum()), every[torch.isin(unlabelled, pool)]
     draw = torch.Generator().manual_seed(0)

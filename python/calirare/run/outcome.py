@@ -135,7 +135,7 @@ class Outcome(RunResult, ScoresGraphs):
         whose predicted class is least sure. Where every node has a label, nodes that neither trained nor calibrated.
         """
         order = super().review()
-        if self.settings.decision.by != "value-of-label" or self.fit.n_classes != 2 or not order.numel():
+        if self.settings.decision.sort_by != "value-of-label" or self.fit.n_classes != 2 or not order.numel():
             return order
         worth = self.next_labels(min(REVIEWED, order.numel()), among=order).nodes
         first = torch.from_numpy(worth).to(order.device)
@@ -204,7 +204,9 @@ class Outcome(RunResult, ScoresGraphs):
         write_predictions(self.to_frame(), folder)
         write_csv(self._rows(self.review()[:REVIEWED]), folder / "review.csv")
         if self.rare is None:
-            judge_of(self).draw(folder, self.graph.name, self.graph.class_names, self.settings.calibration.target)
+            judge_of(self).draw(
+                folder, self.graph.name, self.graph.class_names, self.settings.calibration.calibrate_for
+            )
         else:
             draw(self, folder)
 
@@ -218,7 +220,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         settings.data.absolute(),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or (None if settings.positive_only else kind),
-        minority=graph.class_names[1] if graph.n_classes == 2 and not settings.many else None,
+        rare_class=graph.class_names[1] if graph.n_classes == 2 and not settings.many else None,
         unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
     training = settings.training.resolved(outcome.fit.chosen)
@@ -308,7 +310,7 @@ def _draw_confidence(outcome: RunResult, folder: Path) -> None:
         order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:DRAWN].sort().values
         judged_on = f"{DRAWN:,} random ones of {nodes.numel():,} {judged_on}"
         nodes, logits, labels = nodes[order.to(nodes.device)], logits[order], labels[order]
-    target, result = outcome.settings.calibration.target, outcome.jackknife
+    target, result = outcome.settings.calibration.calibrate_for, outcome.jackknife
     before = torch.softmax(logits, 1)
     sides = [("before calibration", before)]
     if target in maps:

@@ -331,9 +331,9 @@ def _labelled(graph: Graph, saved: SavedRun, seen: Tensor, own: Tensor) -> tuple
     got = f"{amount(len(y), 'label')} of {amount(n, 'class', 'classes')}"
     if seen.numel() and saved.settings.positive_only:
         raise InputError(
-            f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but with labels "
-            f"positive-only those without one did too, drawn at random ({seen.numel():,} in all), which leaves "
-            f"{got}: give another graph's labels (--graph), or train with --labels all"
+            f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but in "
+            f"positive-only training those without one did too, drawn at random ({seen.numel():,}), which leaves "
+            f"{got}: give another graph's labels (--graph), or train without --positive-only"
         )
     raise InputError(
         f"recalibrate: graph {graph.name!r} must have labels of two classes at least that the run has not seen, got "

@@ -89,7 +89,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
     values: dict[str, Any] = {
         "method": settings.method,
         "model": settings.model,
-        "target": settings.calibration.target,
+        "target": settings.calibration.calibrate_for,
         "agreement": None if outcome.agreement is None else vars(outcome.agreement),
         "calibrators": {str(t): outcome.calibrators[t].state() for t in TARGETS if t in outcome.calibrators},
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
@@ -175,7 +175,7 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         return verdict_of(None, known)
     data = judge_of(outcome)  # what is printed of P(rare) is of these nodes too
     if outcome.rare is None:
-        p = data.p.get(outcome.settings.calibration.target, data.p[RAW])
+        p = data.p.get(outcome.settings.calibration.calibrate_for, data.p[RAW])
         return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, known)
     p = data.p.get("population", data.p[RAW])[:, 1].double()
     return verdict_of(Evidence.of(SOURCES[data.on], (data.labels == 1).long().numpy(), p.numpy()), known)
@@ -210,7 +210,7 @@ def _periods(outcome: RunResult) -> list[dict[str, Any]]:
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
     """Returns the decision, what to expect of it, and under "test" what it does among labelled test nodes."""
     deciding, y = outcome.settings.decision, outcome.graph.y
-    values = outcome.decision.to_mapping() | {"review": deciding.by, "rule_sentence": deciding.rule.sentence}
+    values = outcome.decision.to_mapping() | {"review": deciding.sort_by, "rule_sentence": deciding.rule.sentence}
     if judged_on != "test":
         return values | {"test": None}
     assert y is not None
@@ -253,7 +253,7 @@ def eice_of(outcome: RunResult) -> dict[str, float]:
     With the paper's midpoint only the chosen target's interval is there to judge by.
     """
     result = outcome.jackknife
-    chosen = outcome.settings.calibration.target
+    chosen = outcome.settings.calibration.calibrate_for
     targets = [t for t in outcome.calibrators if result.estimate is not None or t == chosen]
     sides = {"raw": outcome.probabilities(None)} | {str(t): outcome.probabilities(t) for t in targets}
     scored = outcome.graph.scored_nodes
@@ -313,7 +313,7 @@ def judged_intervals(outcome: RunResult, own: Tensor, nodes: Tensor) -> tuple[Te
         own: logits of the nodes in which none's own label has a say, [m, k].
         nodes: the nodes, int64 [m].
     """
-    result, target = outcome.jackknife, outcome.settings.calibration.target
+    result, target = outcome.jackknife, outcome.settings.calibration.calibrate_for
     ends = result.lower[nodes], result.upper[nodes]
     p, whole = (outcome.mapped_logits(z, target) for z in (own, outcome.logits[nodes]))
     score, before = (each[:, 1] if each.shape[1] == 2 else each.max(1).values for each in (p, whole))

@@ -101,7 +101,7 @@ class RunResult:
             ValueError: the target is unknown.
         """
         if target == "run":
-            target = self.settings.calibration.target
+            target = self.settings.calibration.calibrate_for
         if target is not None and target not in TARGETS:
             known = ", ".join(map(str, TARGETS))
             raise ValueError(f"probabilities: target must be one of {known}, 'run' or None, got {target!r}")
@@ -166,7 +166,7 @@ class RunResult:
     @property
     def calibrator(self) -> Calibrator | None:
         """The map of the chosen target, or None."""
-        return self.calibrators.get(self.settings.calibration.target)
+        return self.calibrators.get(self.settings.calibration.calibrate_for)
 
     @cached_property
     def reference(self) -> Reference:
@@ -181,7 +181,7 @@ class RunResult:
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
         logits = self.logits.double() if self.settings.many else self.logits
-        target, abstain = self.settings.calibration.target, self.settings.decision.abstain
+        target, abstain = self.settings.calibration.calibrate_for, self.settings.decision.abstain
         return Probabilities.of(logits, self.calibrators, target, self.threshold, abstain)
 
     def review(self) -> Tensor:

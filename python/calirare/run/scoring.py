@@ -118,7 +118,7 @@ class Scorer:
     @property
     def calibrator(self) -> Calibrator | None:
         """The map of the run's target, or None."""
-        return self.calibrators.get(self.settings.calibration.target)
+        return self.calibrators.get(self.settings.calibration.calibrate_for)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ class Scorer:
         """Returns the probabilities of logits [n, k], and the alerts of a threshold."""
         settings = self.settings
         logits, abstain = logits.double() if settings.many else logits, settings.decision.abstain
-        return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold, abstain)
+        return Probabilities.of(logits, self.calibrators, settings.calibration.calibrate_for, threshold, abstain)
 
     def _known(self, graph: Graph, logits: Tensor, threshold: float, wanted: IntervalNodes) -> Known | None:
         """Returns the nodes that get an interval; None where all do."""

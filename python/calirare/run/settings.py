@@ -26,11 +26,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "model": "gcn",
         "hops": 1,
-        "target": "balanced",
+        "calibrate_for": "balanced",
         "map": "platt",
         "scale": "stored",
         "order": "propagated",
-        "by": "uncertainty",
+        "sort_by": "uncertainty",
     },
 }
 MAX_SEED = 2**63
@@ -144,8 +144,8 @@ class Calibration:
     """How probabilities are calibrated, and the calibration checked.
 
     Attributes:
-        target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
-            cost-sensitive training and Macro-ACE judge) or "population" (as it is).
+        calibrate_for: what probabilities are calibrated for: "population" (the true base rate) or "balanced" (equal
+            class sizes, as cost-sensitive training and Macro-ACE assume).
         folds: number of folds of the cross-validation that checks the leave-one-out loss; 0: no check.
         map: calibrator: "prior" (Platt scaling with a prior that corrects for class weights, also for few rare labels)
             or "platt" (without a prior; temperature scaling with fewer than 25 labels of the rarest class).
@@ -154,7 +154,7 @@ class Calibration:
         prevalence: base rate of the rare class among all nodes, if known; none: estimated from the labels.
     """
 
-    target: Literal["balanced", "population"] = "population"
+    calibrate_for: Literal["balanced", "population"] = "population"
     folds: int = 5
     map: Literal["prior", "platt"] = "prior"
     calibrate_on: CalibrateOn = "auto"
@@ -255,14 +255,14 @@ class Settings:
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         check_decision(self.decision, self.method, self.calibration.map)
-        if self.decision.by == "value-of-label" and self.training.model == "given":
+        if self.decision.sort_by == "value-of-label" and self.training.model == "given":
             raise InputError(
                 f"setting by value-of-label needs model {trained_here()}, got 'given': of others nobody can tell what "
                 "a label would do without training"
             )
         if self.positive_only and (self.method != "jackknife" or self.calibration.map != "prior"):
             got = f"method {self.method}, map {self.calibration.map}"
-            raise InputError(f"setting labels positive-only needs method jackknife and map prior, got {got}")
+            raise InputError(f"setting positive_only needs method jackknife and map prior, got {got}")
 
     @property
     def many(self) -> bool:
@@ -277,7 +277,7 @@ class Settings:
     @property
     def positive_only(self) -> bool:
         """Whether known rare nodes are the only labels."""
-        return self.data.labels == "positive-only"
+        return self.data.positive_only
 
     @property
     def model(self) -> str:

@@ -295,5 +295,5 @@ def _majority_note(graph: Graph, logits: Tensor, maps: dict[Target, Calibrator])
         return ""
     return (
         f"{graph.class_names[1]!r}, the rare class, is expected to be {mean:.0%} of the nodes: if another class is "
-        "meant, name it with graph.rare(NAME) (command line: --minority NAME)"
+        "meant, name it with graph.rare(NAME) (command line: --rare-class NAME)"
     )

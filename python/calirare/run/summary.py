@@ -50,7 +50,7 @@ SERIOUS = (
 SHOWN_CLASSES = 5
 VERDICTS = {"trust": "OK", "caution": "CAUTION", "do not trust": "DO NOT TRUST"}
 FLOOR = "(floor): what a perfectly calibrated model scores on as many nodes"
-STAR = "* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
+STAR = "* the target of prediction, confidence and intervals in predictions.csv; --calibrate-for takes the other"
 STAR_OF_KNOWN = "* labels judge the calibrator of P(known); predictions.csv has P(rare), which no label can judge"
 
 

@@ -38,4 +38,4 @@ def _notes(settings: Settings) -> Iterator[str]:
     if settings.decision.idle:
         yield f"{' and '.join(settings.decision.idle)} changed nothing with decide {settings.decision.decide}"
     if settings.positive_only and settings.calibration.calibrate_on != "auto":
-        yield "calibrate_on changed nothing with labels positive-only: no label shows how common the rare class is"
+        yield "calibrate_on changed nothing with positive_only: no label shows how common the rare class is"

@@ -32,7 +32,7 @@ NO_EXPLAIN = (
 )
 NO_UPDATE = (
     "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "
-    "data and train again (calirare train --labels positive-only; with labels of both classes without it)"
+    "data and train again (calirare train --positive-only; with labels of both classes without it)"
 )
 FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed form speaks of; of these in a pass
 

@@ -185,7 +185,7 @@ def images(
     folder: Annotated[Path, typer.Argument(help="Folder of images.")],
     labels: Annotated[Path, typer.Option(help="Table of the images: file, split (optional), labels.")],
     features: Annotated[Path | None, typer.Option(help="Features of the images computed once, .npz.")] = None,
-    size: Annotated[int, typer.Option(help="Edge the images are scaled to, without --features.")] = 64,
+    size: Annotated[int, typer.Option(help="Edge the images are scaled to, without --nodes.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the split, where the table has none.")] = 0,
     out: Annotated[Path, typer.Option(help="File to write, .npz.")] = Path("images.npz"),
     overwrite: Overwrite = False,

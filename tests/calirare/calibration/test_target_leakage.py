@@ -139,7 +139,7 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     ("settings", "verdict"),
     [
         ({"prevalence": 0.3}, "do not trust"),
-        ({"labels": "positive-only", "prevalence": 0.3}, "caution"),  # all rare nodes may be known
+        ({"positive_only": True, "prevalence": 0.3}, "caution"),  # all rare nodes may be known
     ],
     ids=str,
 )

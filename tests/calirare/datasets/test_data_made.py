@@ -174,14 +174,14 @@ def test_the_task_by_default():
 
 @pytest.mark.slow
 def test_another_digit_and_label_rate():
-    graph = load_dataset("digits", minority=1, label_rate=40)
+    graph = load_dataset("digits", rare_class=1, label_rate=40)
     assert graph.class_names == ("rest", "1")
     assert graph.split.train.numel() == 400
     assert graph.split.name.endswith("shrunk to 465 val and 932 test nodes of 500 and 1000")
     with pytest.raises(InputError, match="class 8 has 174: lower label_rate"):
         load_dataset("digits", label_rate=175)
     with pytest.raises(InputError, match="there is no class 10"):
-        load_dataset("digits", minority=10)
+        load_dataset("digits", rare_class=10)
     with pytest.raises(InputError, match="digits has no public split"):
         load_dataset("digits", split="public")
     with pytest.raises(InputError, match="split must be one of public, random, share, all, time, got 'half'"):
@@ -192,7 +192,7 @@ def test_another_digit_and_label_rate():
         load_dataset("digits", symmetrize=True)
     with pytest.raises(InputError, match="label must be left out for the data set digits, it is for edge tables"):
         load_dataset("digits", label="y")
-    assert load_dataset("digits", symmetrize=False, features=None).n_nodes == 1797
+    assert load_dataset("digits", symmetrize=False, nodes=None).n_nodes == 1797
 
 
 @pytest.mark.parametrize("k", [0, -1, 1797, 10**9])

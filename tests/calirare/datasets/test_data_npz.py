@@ -300,8 +300,8 @@ def test_a_written_file_may_be_read_by_others_as_usual(tmp_path):
 def test_the_rare_class_of_several_must_be_named(save):
     with pytest.raises(InputError, match=r"the rare class must be named, the classes are 0 \(2 nodes\), 1 \(1 nodes\)"):
         load_dataset(save(), label_rate=1)
-    with pytest.raises(InputError, match=r"features must be left out for an .npz file, it is for edge tables"):
-        load_dataset(save(), features="x.csv", minority=2)
+    with pytest.raises(InputError, match=r"nodes must be left out for an .npz file, it is for edge tables"):
+        load_dataset(save(), nodes="x.csv", rare_class=2)
 
 
 @pytest.mark.parametrize(("names", "rare"), [(("rest", "fraud"), "fraud"), (("fraud", "rest"), "fraud")])

@@ -29,7 +29,7 @@ def write(tmp_path):
 
 
 def read(path, **options):
-    return load_dataset(path, minority="fraud", symmetrize=True, **options)
+    return load_dataset(path, rare_class="fraud", symmetrize=True, **options)
 
 
 def test_two_tables_are_a_graph(write):
@@ -185,24 +185,24 @@ def test_files_that_cannot_be_read_are_named(tmp_path, write):
         load_dataset(tmp_path / "lonely.csv")
     path = write()
     with pytest.raises(InputError, match=r"none.csv: there is no such file"):
-        read(path, features=tmp_path / "none.csv")
+        read(path, nodes=tmp_path / "none.csv")
     for name in ("cut.parquet", "cut.csv.gz"):
         (tmp_path / name).write_bytes(b"PAR1 nothing")
         with pytest.raises(InputError, match=f"{name}: the table cannot be read"):
-            read(path, features=tmp_path / name)
+            read(path, nodes=tmp_path / name)
     (tmp_path / "latin.csv").write_bytes(b"node,f\n\xff\xfe,1\n")
     with pytest.raises(InputError, match=r"latin.csv: a table must be text in UTF-8, which byte 0xff is not: save it"):
-        read(path, features=tmp_path / "latin.csv")
+        read(path, nodes=tmp_path / "latin.csv")
     (tmp_path / "packed.csv").write_bytes(gzip.compress(b"node,f\na,1\n"))
     with zipfile.ZipFile(tmp_path / "zipped.csv", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("nodes.csv", NODES)
     with pytest.raises(InputError, match=r"is not: it is a zip archive or a spreadsheet: unpack it, or save it as CSV"):
         Graph.from_edges(write(), tmp_path / "zipped.csv")
     with pytest.raises(InputError, match=r"which byte 0x8b is not: it is compressed: call it .csv.gz"):
-        read(path, features=tmp_path / "packed.csv")
+        read(path, nodes=tmp_path / "packed.csv")
     (tmp_path / "nodes.xlsx").write_bytes(b"")
     with pytest.raises(InputError, match=r"nodes.xlsx: a table must end in .csv"):
-        read(path, features=tmp_path / "nodes.xlsx")
+        read(path, nodes=tmp_path / "nodes.xlsx")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, write, monkeypatch):
@@ -210,7 +210,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, write, monkeypat
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"Parquet needs pyarrow: pip install 'calirare\[parquet\]'"):
-        read(write(), features=tmp_path / "n.parquet")
+        read(write(), nodes=tmp_path / "n.parquet")
 
 
 def test_unknown_names_list_the_known_ones(tmp_path):
@@ -260,11 +260,11 @@ def test_names_of_nodes_stay_what_they_are(write, ids):
 @pytest.mark.parametrize("word", ["unknown", "NA", "?", "None", "Pending", "under_review"])
 def test_a_class_that_is_called_like_nothing_is_told_of(write, word):
     nodes = f"node,f,label\na,1,ok\nb,2,fraud\nc,3,{word}\nd,4,{word}\n"
-    graph = load_dataset(write(nodes, "u,v\na,b\nb,c\nc,d\n"), minority="fraud")
+    graph = load_dataset(write(nodes, "u,v\na,b\nb,c\nc,d\n"), rare_class="fraud")
     (note,) = [note for note in graph.notes if "read as a class" in note]
     assert f"{word!r} (2 nodes)" in note
     assert f"--unknown {shlex.quote(word)} " in note
-    named = load_dataset(write(nodes.replace(word, "fine"), "u,v\na,b\nb,c\nc,d\n"), minority="fraud")
+    named = load_dataset(write(nodes.replace(word, "fine"), "u,v\na,b\nb,c\nc,d\n"), rare_class="fraud")
     assert not [note for note in named.notes if "read as a class" in note]
 
 
@@ -290,7 +290,7 @@ def test_tables_in_each_others_place_are_told_apart(write):
 def test_an_index_with_a_name_is_a_column_of_parquet(write, tmp_path):
     edges = write()
     pd.read_csv(tmp_path / "shop_nodes.csv").set_index("node").to_parquet(tmp_path / "n.parquet")
-    assert read(edges, features=tmp_path / "n.parquet").node_names.tolist() == ["p", "q", "r", "s", "t"]
+    assert read(edges, nodes=tmp_path / "n.parquet").node_names.tolist() == ["p", "q", "r", "s", "t"]
 
 
 def test_without_labels_no_list_of_classes_is_shown(write):
@@ -301,7 +301,7 @@ def test_without_labels_no_list_of_classes_is_shown(write):
 def test_columns_that_may_hold_the_labels_are_named(write):
     edges = "u,v\na,b\nb,c\n"
     nodes = "node,size,kind,status,checked\na,1.5,x,fraud,1\nb,2.5,y,ok,-1\nc,4,x,,0\nd,3,y,ok,1\n"
-    options = r"\(command line: --label COLUMN; --label-table FILE for a table of its own\)"
+    options = r"\(command line: --label COLUMN; --labels-file FILE for a table of its own\)"
     may_be = rf"say which one holds them {options}; it may be "
     with pytest.raises(
         InputError, match=may_be + r"'status' \(fraud, ok, 1 unknown\) or 'checked' \(0, 1, 1 unknown\)$"
@@ -309,7 +309,7 @@ def test_columns_that_may_hold_the_labels_are_named(write):
         load_dataset(write(nodes, edges))
     with pytest.raises(InputError, match=may_be + r"'kind' \(x, y\)$"):
         load_dataset(write("node,size,kind\na,1.5,x\nb,1.5,y\nc,1.5,x\n", edges))
-    with pytest.raises(InputError, match=r"--label COLUMN; --label-table FILE for a table of its own\)$"):
+    with pytest.raises(InputError, match=r"--label COLUMN; --labels-file FILE for a table of its own\)$"):
         load_dataset(write("node,size\na,1\nb,1\nc,1\n", edges))
 
 

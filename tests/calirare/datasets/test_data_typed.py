@@ -58,13 +58,13 @@ def test_columns_that_are_left_out_are_not_read(write):
     path = write(NODES.replace("2024-01-03", "a while ago"))
     with pytest.raises(FaultsError, match="joined"):
         read(path)
-    graph = read(path, leave_out=("joined", "vip"))
+    graph = read(path, drop_columns=("joined", "vip"))
     assert graph.feature_names == ("amount", "city", "region")
     with pytest.raises(
         InputError, match=r"no column 'nope' to leave out; the columns are id, amount, .*: name another"
     ):
-        read(write(), leave_out=("nope",))
-    assert read(write(), leave_out=("nope",), need_label=False).n_features == 5  # as another month's table
+        read(write(), drop_columns=("nope",))
+    assert read(write(), drop_columns=("nope",), need_label=False).n_features == 5  # as another month's table
 
 
 def test_y_beside_x_is_a_place_where_another_column_has_the_labels(write):

@@ -139,7 +139,7 @@ def month(folder, seed, fraud):
 def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
     fraud = np.random.default_rng(0).random(400) < 0.1
     first, second = (month(tmp_path / str(seed), seed, fraud) for seed in (1, 2))
-    words = ("--minority", "fraud", "--model", "hops", "--epochs", "30", "--directed", "--edge-columns", "amount")
+    words = ("--rare-class", "fraud", "--model", "hops", "--epochs", "30", "--directed", "--edge-columns", "amount")
     succeed("train", "--dataset", first, *words, "--out", tmp_path / "run")
     succeed("predict", "--run", tmp_path / "run", "--graph", second, "--out", tmp_path / "p.csv")
     assert average_precision_score(fraud, pd.read_csv(tmp_path / "p.csv").p_rare) > 0.8, "at random it is 0.1"

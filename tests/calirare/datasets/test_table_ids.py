@@ -25,8 +25,8 @@ def test_the_only_column_with_every_end_holds_the_names(tmp_path, names):
     edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
     ring(names).to_csv(edges, index=False)
     NODES.assign(customer=5001 + NAMES, account=names).to_csv(nodes, index=False)
-    graph = load_dataset(edges, minority="fraud")
-    want = load_dataset(edges, minority="fraud", id="account")
+    graph = load_dataset(edges, rare_class="fraud")
+    want = load_dataset(edges, rare_class="fraud", id="account")
     assert "nodes: the edges refer to them by column 'account'" in graph.notes
     assert graph.node_names.tolist() == want.node_names.tolist() == [str(name) for name in names]
     assert graph.adjacency.to_dense().tolist() == want.adjacency.to_dense().tolist()
@@ -37,7 +37,7 @@ def test_a_column_that_counts_the_rows_is_no_feature_but_names_the_nodes(tmp_pat
     edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
     ring(np.arange(N)).to_csv(edges, index=False)
     NODES.assign(account=range(N)).to_csv(nodes, index=False)
-    graph = load_dataset(edges, minority="fraud")
+    graph = load_dataset(edges, rare_class="fraud")
     assert graph.feature_names == ("f",)
     assert graph.tables.id == "account"
     assert graph.node_names.tolist() == [str(i) for i in range(N)]
@@ -70,7 +70,7 @@ def paid(names):
 def test_ends_are_the_only_two_columns_of_names(tmp_path, names, ids):
     paid(names).to_csv(tmp_path / "edges.csv", index=False)
     NODES.assign(account=names).to_csv(tmp_path / "nodes.csv", index=False)
-    graph = load_dataset(tmp_path / "edges.csv", minority="fraud", id=ids)
+    graph = load_dataset(tmp_path / "edges.csv", rare_class="fraud", id=ids)
     assert (graph.tables.source, graph.tables.target, graph.tables.id) == ("payer", "payee", "account")
     assert graph.notes[0].startswith("edges: from column 'payer' to column 'payee', the two whose cells name nodes")
 
@@ -90,6 +90,6 @@ def test_things_that_link_nodes_are_found_beside_dates_and_categories(tmp_path):
     pd.DataFrame(links).to_csv(tmp_path / "edges.csv", index=False)
     labels = ["bad"] * 6 + ["good"] * 54
     pd.DataFrame({"account": names, "x": range(60), "label": labels}).to_csv(tmp_path / "nodes.csv", index=False)
-    graph = load_dataset(tmp_path / "edges.csv", features=tmp_path / "nodes.csv", minority="bad")
+    graph = load_dataset(tmp_path / "edges.csv", nodes=tmp_path / "nodes.csv", rare_class="bad")
     assert (graph.n_nodes, int(graph.scored.sum()), graph.n_edges) == (85, 60, 120)
     assert any("column 'device' names things that link them" in note for note in graph.notes)

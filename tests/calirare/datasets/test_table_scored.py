@@ -79,10 +79,10 @@ def test_a_column_called_listed_is_refused():
 
 
 def test_rows_of_one_kind_are_scored():
-    graph = read(BOTH, scored="kind=account")
+    graph = read(BOTH, target_nodes="kind=account")
     assert graph.scored.tolist() == [True] * N + [False] * ROWS
-    assert not any("--scored" in note for note in graph.notes)
-    assert read(BOTH, scored="kind=device, account").scored.all()
+    assert not any("--target-nodes" in note for note in graph.notes)
+    assert read(BOTH, target_nodes="kind=device, account").scored.all()
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,18 @@ def test_rows_of_one_kind_are_scored():
 )
 def test_rows_that_cannot_be_meant_are_refused(scored, message):
     with pytest.raises(InputError, match=message):
-        read(BOTH, scored=scored)
+        read(BOTH, target_nodes=scored)
 
 
 def test_a_kind_without_any_label_is_told_of():
-    told = [note for note in read(BOTH).notes if "--scored" in note]
+    told = [note for note in read(BOTH).notes if "--target-nodes" in note]
     assert len(told) == 1
     assert "'kind' is device has a label (100 nodes)" in told[0]
-    assert "--scored kind=account" in told[0]
+    assert "--target-nodes kind=account" in told[0]
     few = BOTH.assign(
         label=["fraud", "ok"] + [""] * (len(BOTH) - 2)
     )  # where hardly any node has a label it says nothing
-    assert not any("--scored" in note for note in read(few).notes)
+    assert not any("--target-nodes" in note for note in read(few).notes)
 
 
 def test_stored_graphs_know_which_nodes_are_scored(tmp_path):
@@ -125,7 +125,7 @@ def load_dataset_of(tmp_path):
     ACCOUNTS.to_csv(tmp_path / "nodes.csv", index=False)
     USES.to_csv(tmp_path / "edges.csv", index=False)
     ends = {"source_column": "account", "target_column": "device"}
-    return load_dataset(tmp_path / "edges.csv", minority="fraud", scale="auto", id="account", **ends)
+    return load_dataset(tmp_path / "edges.csv", rare_class="fraud", scale="auto", id="account", **ends)
 
 
 PARTS = ["train", "train", "test", "", "val", ""]
@@ -135,7 +135,7 @@ def tables(folder, labels):
     nodes = pd.DataFrame({"node": range(6), "x": np.arange(6) / 3, "label": labels, "split": PARTS})
     nodes.to_csv(folder / "n.csv", index=False)
     pd.DataFrame({"source": range(5), "target": range(1, 6)}).to_csv(folder / "e.csv", index=False)
-    return {"path_or_name": folder / "e.csv", "features": folder / "n.csv"}
+    return {"path_or_name": folder / "e.csv", "nodes": folder / "n.csv"}
 
 
 @pytest.mark.parametrize("labels", [[""] * 6, ["0.5", "1", "0", "", "1", "0"], ["-3", "1", "0", "", "1", "0"]])

@@ -38,7 +38,7 @@ def same(got: Graph, want: Graph) -> None:
 def want(tmp_path) -> Graph:
     NODES.to_csv(tmp_path / "n.csv", index=False)
     EDGES.to_csv(tmp_path / "e.csv", index=False)
-    return load_dataset(tmp_path / "e.csv", features=tmp_path / "n.csv", minority="fraud")
+    return load_dataset(tmp_path / "e.csv", nodes=tmp_path / "n.csv", rare_class="fraud")
 
 
 def spark(folder: Path, table: pd.DataFrame, rows: int = 2) -> Path:
@@ -64,8 +64,8 @@ def database(path: Path, **tables: pd.DataFrame) -> Path:
 def test_folders_of_part_files_are_tables(tmp_path, want):
     edges = spark(tmp_path / "edges", EDGES)
     spark(tmp_path / "nodes", NODES, 3)
-    same(load_dataset(edges, minority="fraud"), want)  # the folder beside it holds the nodes
-    got = load_dataset(f"{edges}/", features=tmp_path / "n.csv", minority="fraud", relation="kind")
+    same(load_dataset(edges, rare_class="fraud"), want)  # the folder beside it holds the nodes
+    got = load_dataset(f"{edges}/", nodes=tmp_path / "n.csv", rare_class="fraud", relation="kind")
     assert [relation.name for relation in got.relations] == ["a", "b"]
     assert stem_of(f"{edges}/") == got.name == "edges"
 
@@ -73,7 +73,7 @@ def test_folders_of_part_files_are_tables(tmp_path, want):
 def test_names_of_folders_are_a_column_of_text(tmp_path, want):
     for kind, rows in NODES.groupby(NODES["label"].fillna("__HIVE_DEFAULT_PARTITION__")):
         spark(tmp_path / "parted" / f"label={kind}", rows.drop(columns="label"))
-    got = load_dataset(tmp_path / "e.csv", features=tmp_path / "parted", minority="fraud")
+    got = load_dataset(tmp_path / "e.csv", nodes=tmp_path / "parted", rare_class="fraud")
     assert dict(zip(got.node_names.tolist(), got.y.tolist(), strict=True)) == dict(
         zip(IDS, want.y.tolist(), strict=True)
     )
@@ -92,7 +92,7 @@ def test_a_fault_of_a_part_file_names_the_folder(tmp_path, want, second, message
     edges = spark(tmp_path / "edges", EDGES, 3)
     second.to_parquet(edges / "part-2.parquet", index=False)
     with pytest.raises(InputError, match=message) as error:
-        load_dataset(edges, features=tmp_path / "n.csv", minority="fraud")
+        load_dataset(edges, nodes=tmp_path / "n.csv", rare_class="fraud")
     assert str(error.value).startswith(str(edges))
 
 
@@ -100,10 +100,10 @@ def test_a_damaged_part_file_and_an_empty_folder_are_named(tmp_path, want):
     edges = spark(tmp_path / "edges", EDGES)
     (edges / "part-9.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(InputError, match=r"edges: the table cannot be read \("):
-        load_dataset(edges, features=tmp_path / "n.csv")
+        load_dataset(edges, nodes=tmp_path / "n.csv")
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="none: the folder must hold Parquet files"):
-        load_dataset(tmp_path / "e.csv", features=tmp_path / "none")
+        load_dataset(tmp_path / "e.csv", nodes=tmp_path / "none")
 
 
 def test_a_folder_with_a_graph_stays_a_graph(tmp_path, want):
@@ -117,12 +117,12 @@ def test_a_folder_with_a_graph_stays_a_graph(tmp_path, want):
 @pytest.mark.parametrize("name", ["edges", 'x"; DROP TABLE nodes; --', "a//b/../é edges.csv"])
 def test_tables_of_duckdb_are_tables_whatever_their_names(tmp_path, want, name):
     path = database(tmp_path / "my.duckdb", **{name: EDGES, "nodes": NODES})
-    got = load_dataset(f"{path}::{name}", features=f"{path}::nodes", minority="fraud")
+    got = load_dataset(f"{path}::{name}", nodes=f"{path}::nodes", rare_class="fraud")
     same(got, want)
     assert "/" not in stem_of(f"{path}::{name}")
     if name == "edges":
-        same(load_dataset(f"{path}::edges", minority="fraud"), want)  # nodes stand beside it
-        same(load_dataset(f"{path}::main.edges", features=tmp_path / "n.csv", minority="fraud"), want)
+        same(load_dataset(f"{path}::edges", rare_class="fraud"), want)  # nodes stand beside it
+        same(load_dataset(f"{path}::main.edges", nodes=tmp_path / "n.csv", rare_class="fraud"), want)
 
 
 def test_uuids_of_duckdb_meet_those_in_text(tmp_path):
@@ -133,7 +133,7 @@ def test_uuids_of_duckdb_meet_those_in_text(tmp_path):
         engine.execute("CREATE TABLE plain (source UUID, target UUID)")
         engine.execute("INSERT INTO plain VALUES (?, ?)", [str(UUIDS[0]), str(UUIDS[1])])
         engine.execute("CREATE VIEW edges AS SELECT * FROM plain")
-    got = load_dataset(f"{tmp_path}/u.duckdb::edges", features=tmp_path / "n.csv", minority="fraud")
+    got = load_dataset(f"{tmp_path}/u.duckdb::edges", nodes=tmp_path / "n.csv", rare_class="fraud")
     assert got.adjacency.indices.tolist() == [1, 0]
 
 
@@ -150,17 +150,17 @@ def test_what_is_wrong_with_a_database_is_one_sentence(tmp_path, want, monkeypat
         ("junk.duckdb::edges", "junk.duckdb::edges: the table cannot be read"),
     ):
         with pytest.raises(InputError, match=message) as error:
-            load_dataset(f"{tmp_path}/{name}", features=tmp_path / "n.csv")
+            load_dataset(f"{tmp_path}/{name}", nodes=tmp_path / "n.csv")
         assert "\n" not in str(error.value)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(InputError, match=r"a DuckDB table needs duckdb and pyarrow: pip install 'calirare\[duckdb\]'"):
-        load_dataset(f"{path}::edges", features=tmp_path / "n.csv")
+        load_dataset(f"{path}::edges", nodes=tmp_path / "n.csv")
 
 
 def test_a_file_of_that_very_name_goes_before_a_table(tmp_path, want):
     path = tmp_path / "x.duckdb::e.csv"
     path.write_text((tmp_path / "e.csv").read_text())
-    same(load_dataset(path, features=tmp_path / "n.csv", minority="fraud"), want)
+    same(load_dataset(path, nodes=tmp_path / "n.csv", rare_class="fraud"), want)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "objects", "arrow", "capsule"])
@@ -247,6 +247,6 @@ def test_blocks_of_rows_give_the_graph_of_the_whole_table(tmp_path, monkeypatch)
 
 def test_a_database_without_a_table_says_which_there_are(tmp_path):
     path = database(tmp_path / "my.duckdb", edges=EDGES, nodes=NODES)
-    for read in (lambda: load_dataset(path), lambda: load_dataset(f"{path}::edges", features=path)):
+    for read in (lambda: load_dataset(path), lambda: load_dataset(f"{path}::edges", nodes=path)):
         with pytest.raises(InputError, match=r"say which table .*, such as my.duckdb::edges; there are edges, nodes"):
             read()

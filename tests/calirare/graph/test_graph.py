@@ -50,10 +50,10 @@ def test_rare_merges_all_but_one_class():
 @pytest.mark.parametrize(
     ("y", "minority", "message"),
     [
-        ([0, 1, 2, 0, -1], 7, r"no class 7; the classes are 0, 1, 2 \(command line: --minority\)"),
+        ([0, 1, 2, 0, -1], 7, r"no class 7. The classes are 0, 1, 2 \(--rare-class\)"),
         ([0, 1, 2, 0, -1], "fraud", "no class 'fraud'"),
-        ([0, 1, 2, 0, -1], 1.7, "no class 1.7; the classes are 0, 1, 2"),
-        ([0, 1, 2, 0, -1], None, "no class None; the classes are 0, 1, 2"),
+        ([0, 1, 2, 0, -1], 1.7, "no class 1.7. The classes are 0, 1, 2"),
+        ([0, 1, 2, 0, -1], None, "no class None. The classes are 0, 1, 2"),
         ([-1, -1, -1, -1, -1], 1, "a rare class needs labels, but there are none"),
         ([0, 2, 2, 0, -1], 1, "the rare class '1' must have nodes, it has none"),
         ([0, 0, 0, 0, -1], 0, "needs two classes, but every labelled node is '0'"),
@@ -84,7 +84,7 @@ def test_a_class_is_found_by_name_before_number():
         find_class("FRAUD", ("fraud", "Fraud"), "g")
     assert find_class(1, ("1", "2"), "g") == 0
     assert find_class(2, ("1", "2"), "g") == 1
-    with pytest.raises(InputError, match="there is no class 0; the classes are 1, 2"):
+    with pytest.raises(InputError, match=r"there is no class 0\. The classes are 1, 2"):
         find_class(0, ("1", "2"), "g")
 
 
@@ -183,7 +183,7 @@ def trainable(train, y, n_classes=2):
         (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*share_split\(graph\.y\)\)$"),
         (lambda: small_graph(split=None).rare(1), r"calirare\.graph\.share_split\(graph\.original_y\)\)$"),
         (lambda: trainable([0, 1], [0, 0, 0, 0, 0], 1), "needs two classes, but every labelled node is '0'"),
-        (lambda: trainable([0, 1], [1, 1, 1, 1, 1]), r"every labelled node is '1' .*: label .* labels='positive-only'"),
+        (lambda: trainable([0, 1], [1, 1, 1, 1, 1]), r"every labelled node is '1' .*: label .* positive_only=True"),
         (
             lambda: trainable([0, 1], [1, 2, 1, 2, 1], 3),
             "'0' has none, nor any other labelled node: number the classes",

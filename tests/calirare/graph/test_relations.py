@@ -61,7 +61,7 @@ def test_edges_of_the_future_are_left_out(write, as_of, kept):
 def test_nodes_that_edges_of_the_future_alone_name_are_told_of(tmp_path, scored, told):
     nodes = pd.DataFrame({"id": list("abc"), "f": [1, 2, 3], "kind": list("pqp")})
     edges = pd.DataFrame({"source": list("abc"), "target": list("baa"), "when": [1, 3, 9]})
-    graph = Graph.from_tables(edges, nodes, time="when", as_of="5", scored=scored)
+    graph = Graph.from_tables(edges, nodes, time="when", as_of="5", target_nodes=scored)
     found = [note for note in graph.notes if "only after 5" in note]
     assert len(found) == bool(told)
     for note in found:

@@ -172,12 +172,12 @@ def test_what_belongs_to_a_rare_class_is_refused(graph: calirare.Graph, settings
 def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) -> None:
     with pytest.raises(InputError, match="its classes were merged into 'rare, one' and the rest"):
         calirare.train(graph.rare(2), task="classes")
-    with pytest.raises(InputError, match="minority must be left out with task classes"):
-        calirare.Settings.of(task="classes", minority=2)
+    with pytest.raises(InputError, match="rare_class must be left out with task classes"):
+        calirare.Settings.of(task="classes", rare_class=2)
     with pytest.raises(InputError, match="task must be one of rare, classes"):
         calirare.Settings.of(task="all")
-    with pytest.raises(InputError, match="minority must be left out with task 'classes'"):
-        calirare.load_dataset("digits", task="classes", minority=3)
+    with pytest.raises(InputError, match="rare_class must be left out with task 'classes'"):
+        calirare.load_dataset("digits", task="classes", rare_class=3)
     digits = calirare.load_dataset("digits", task="classes", label_rate=5)
     assert digits.n_classes == 10
     assert digits.split.train.numel() == 50
@@ -293,7 +293,7 @@ def test_wrong_labels_of_many_classes_are_found(apart, of_trees, tmp_path) -> No
     assert "probably wrong" in said.out
     assert pd.read_csv(tmp_path / "run" / "audit.csv").node.tolist() == table.node.tolist()
     assert formulas(tmp_path / "run" / "audit.csv") == []
-    said = succeed("audit", "--run", tmp_path / "run", "--graph", folder / "apart.npz", "--next", "3")
+    said = succeed("suggest", "--run", tmp_path / "run", "--graph", folder / "apart.npz", "--top", "3")
     assert "half the sum of p" in said.out
     worth = pd.read_csv(tmp_path / "run" / "next.csv")
     assert list(worth.columns) == ["node", "value", "more", "prediction", "confidence", "reason"]

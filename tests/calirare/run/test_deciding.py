@@ -42,7 +42,7 @@ def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
 @pytest.mark.parametrize(
     ("asked", "holds"),
     [
-        ({"cost_miss": 3, "cost_alarm": 1}, lambda p, t: t == 0.25),
+        ({"cost_fn": 3, "cost_fp": 1}, lambda p, t: t == 0.25),
         ({"decide": "budget", "budget": 7}, lambda p, t: (p >= t).sum() == 7),
         (
             {"decide": "recall", "recall": 0.6},
@@ -88,17 +88,17 @@ def test_another_graph_keeps_the_threshold_but_a_budget_is_chosen_anew(tmp_path)
 
 @pytest.mark.slow
 def test_a_confidence_rests_on_labels_that_represent_the_population():
-    outcome = calirare.train(rare_task(), **QUICK, decide="recall", recall=0.8, confidence=0.9)
+    outcome = calirare.train(rare_task(), **QUICK, decide="recall", min_recall=0.8, guarantee=0.9)
     assert "with confidence 0.9" in outcome.decision.sentence
     assert outcome.decision.caveat == "", "it asks nothing of the form of the map"
-    expected = calirare.train(rare_task(), **QUICK, decide="recall", recall=0.8)
+    expected = calirare.train(rare_task(), **QUICK, decide="recall", min_recall=0.8)
     assert expected.decision.caveat == CAVEAT.format(held=HELD[False])
     assert outcome.decision.threshold < expected.decision.threshold, "a proof costs alerts"
     with pytest.raises(InputError, match=r"cannot be proved with confidence 0\.99 by 110 labels"):
-        calirare.train(rare_task(), **QUICK, decide="precision", confidence=0.99)
+        calirare.train(rare_task(), **QUICK, decide="precision", guarantee=0.99)
     share = rare_task().minority_share
     with pytest.raises(InputError, match="a confidence needs labels drawn at random"):
-        calirare.train(rare_task(), **QUICK, decide="precision", confidence=0.9, prevalence=share)
+        calirare.train(rare_task(), **QUICK, decide="precision", guarantee=0.9, prevalence=share)
 
 
 @pytest.mark.parametrize("settings", [{"preset": "paper"}, {"method": "uncalibrated"}], ids=lambda x: next(iter(x)))
@@ -116,14 +116,16 @@ def test_maps_without_a_known_uncertainty_have_the_default_alone(settings):
 
 
 def test_what_another_rule_takes_is_noted():
-    assert ignored_settings(Settings.of(budget=5, recall=0.5)) == ["budget and recall changed nothing with decide cost"]
-    assert ignored_settings(Settings.of(decide="recall", recall=0.5, confidence=0.5)) == []
+    assert ignored_settings(Settings.of(budget=5, min_recall=0.5)) == [
+        "budget and min_recall changed nothing with decide cost"
+    ]
+    assert ignored_settings(Settings.of(decide="recall", min_recall=0.5, guarantee=0.5)) == []
     for wrong, message in (
-        ({"cost_miss": 0.0}, "cost of a miss must be positive"),
+        ({"cost_fn": 0.0}, "cost of a miss must be positive"),
         ({"budget": 2.5}, "whole number or a share"),
-        ({"precision": 1.0}, r"precision must be in \(0, 1\)"),
+        ({"min_precision": 1.0}, r"precision must be in \(0, 1\)"),
         (
-            {"by": "value-of-label", "model": "given"},
+            {"sort_by": "value-of-label", "model": "given"},
             "value-of-label needs model auto, gcn, hops, trees or forest, got 'given'",
         ),
         ({"decide": "luck"}, "decision.decide must be one of balanced, cost, budget, precision, recall"),
@@ -134,28 +136,28 @@ def test_what_another_rule_takes_is_noted():
 
 @pytest.mark.slow
 def test_review_begins_with_what_is_asked_for(tmp_path):
-    asked = {"cost_miss": 4.0, "cost_alarm": 2.0}
+    asked = {"cost_fn": 4.0, "cost_fp": 2.0}
     first = calirare.train(rare_task(), **QUICK, **asked)
     table = first.to_frame()
     waiting = table[table["split"].isin(["test", "unused"])]
     by_p = waiting.sort_values("p_rare", ascending=False, kind="stable")["node"].tolist()
     assert first.review().tolist() == by_p
-    settings = first.settings.but(by="expected-loss")
+    settings = first.settings.but(sort_by="expected-loss")
     loss = np.where(waiting["alert"] == 1, 2 * (1 - waiting["p_rare"]), 4 * waiting["p_rare"])
     by_loss = waiting["node"].to_numpy()[np.argsort(-loss, kind="stable")].tolist()
     second = dataclasses.replace(first, settings=settings)
     assert second.review().tolist() == by_loss != by_p
-    third = dataclasses.replace(first, settings=first.settings.but(by="uncertainty"))
+    third = dataclasses.replace(first, settings=first.settings.but(sort_by="uncertainty"))
     doubt = first.jackknife.review(first.for_tables().chosen, nodes_not_to_review(first.graph))
     assert torch.equal(third.review(), doubt)
     assert third.review().tolist() not in (by_p, by_loss)
-    taught = dataclasses.replace(first, settings=first.settings.but(by="value-of-label")).review().tolist()
+    taught = dataclasses.replace(first, settings=first.settings.but(sort_by="value-of-label")).review().tolist()
     worth = first.next_labels(100, among=first.review()).nodes.tolist()
     assert taught == worth + [node for node in by_p if node not in set(worth)] != by_p
     assert Settings.of(preset="paper").decision.by == "uncertainty"
     first.write(tmp_path)
     assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
-    assert Settings.of(method="ts", by="uncertainty").decision.by == "uncertainty", "an order needs no map"
+    assert Settings.of(method="ts", sort_by="uncertainty").decision.by == "uncertainty", "an order needs no map"
 
 
 def test_realised_by_hand():

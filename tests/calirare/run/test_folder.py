@@ -54,7 +54,7 @@ def test_what_is_saved_is_read_again(options, tmp_path):
     scorer, fit = run.scorer, run.fit
     for one, other in zip(fit.model.parameters(), outcome.model.parameters(), strict=True):
         assert_identical(one.detach(), other.detach())
-    assert run.settings == outcome.settings.but(device="cpu", split="public", minority="1")
+    assert run.settings == outcome.settings.but(device="cpu", split="public", rare_class="1")
     assert torch.equal(fit.nodes, outcome.fit.nodes)
     for part in ("train", "val", "test"):
         assert torch.equal(getattr(run.split, part), getattr(outcome.graph.split, part))
@@ -133,11 +133,11 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     (tmp_path / "cora").mkdir()  # a folder here, but "cora" is the name of a data set
     loo = Retrain(folder="kept")
     for dataset, resolved in (("g.npz", str(tmp_path / "g.npz")), ("cora", "cora")):
-        outcome.settings = Settings.of(dataset=dataset, root="data", features="nodes.csv", loo=loo)
+        outcome.settings = Settings.of(dataset=dataset, root="data", nodes="nodes.csv", loo=loo)
         write_config(outcome, tmp_path / "config.yaml")
         written = Settings.from_mapping(read_yaml(tmp_path / "config.yaml"))
         assert written.data.dataset == resolved
-        assert (written.data.root, written.data.features) == (str(tmp_path / "data"), str(tmp_path / "nodes.csv"))
+        assert (written.data.root, written.data.nodes) == (str(tmp_path / "data"), str(tmp_path / "nodes.csv"))
         assert written.loo.folder == str(tmp_path / "kept")
 
 

@@ -31,7 +31,7 @@ def test_the_defaults_are_the_papers():
 @pytest.mark.parametrize("method", METHODS)
 def test_settings_go_through_yaml_unchanged(method, tmp_path):
     settings = Settings.of(
-        method="ts", epochs=7, loo=METHODS[method](damping=0.003), seed=2**40, coverage=0.85, device="cpu", minority=3
+        method="ts", epochs=7, loo=METHODS[method](damping=0.003), seed=2**40, coverage=0.85, device="cpu", rare_class=3
     )
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(settings.to_mapping()))
@@ -44,9 +44,9 @@ def test_settings_go_through_yaml_unchanged(method, tmp_path):
 def test_numbers_of_numpy_become_pythons():
     """As a grid or a column holds them: YAML knows Python's alone."""
     given = Settings.of(
-        epochs=np.int64(30), prevalence=np.float64(0.1), minority=np.str_("fraud"), directed=np.bool_(1)
+        epochs=np.int64(30), prevalence=np.float64(0.1), rare_class=np.str_("fraud"), directed=np.bool_(1)
     )
-    assert given == Settings.of(epochs=30, prevalence=0.1, minority="fraud", directed=True)
+    assert given == Settings.of(epochs=30, prevalence=0.1, rare_class="fraud", directed=True)
     assert yaml.safe_dump(given.to_mapping())
     with pytest.raises(InputError, match=r"training.epochs must be a whole number or auto, got 0.5"):
         Settings.of(epochs=np.float32(0.5))
@@ -69,7 +69,7 @@ def test_whole_numbers_may_stand_for_real_ones():
         {"method": "magic"},
         {"hops": 0},
         {"hops": "auto", "method": "calirare"},
-        {"target": "both"},
+        {"calibrate_for": "both"},
         {"device": "tpu"},
         {"device": "cuda:"},
         {"epochs": 0},
@@ -134,7 +134,8 @@ def test_an_unknown_name_lists_all_there_are():
     ):
         Settings.from_mapping({"bogus": 1}, "f")
     with pytest.raises(
-        InputError, match=r"'data.bogus'; there are dataset, root, task, labels, minority, label_rate, split, features"
+        InputError,
+        match=r"'data.bogus'; there are dataset, root, task, positive_only, rare_class, label_rate, split, nodes",
     ):
         Settings.from_mapping({"data": {"bogus": 1}}, "f")
     with pytest.raises(
@@ -162,8 +163,10 @@ def test_an_unknown_name_suggests_the_nearest(name, meant):
 
 
 def test_short_names_stand_in_a_file_too():
-    values = {"epochs": 3, "target": "balanced", "loo.steps": 2, "data": {"split": "all"}}
-    assert Settings.from_mapping(values) == Settings.of(epochs=3, target="balanced", loo=ALO(steps=2), split="all")
+    values = {"epochs": 3, "calibrate_for": "balanced", "loo.steps": 2, "data": {"split": "all"}}
+    assert Settings.from_mapping(values) == Settings.of(
+        epochs=3, calibrate_for="balanced", loo=ALO(steps=2), split="all"
+    )
     with pytest.raises(InputError, match="settings: it must hold names and values"):
         Settings.from_mapping(["epochs"])
 
@@ -224,8 +227,8 @@ def test_an_empty_file_holds_nothing_and_a_list_is_refused(tmp_path):
 
 def test_a_preset_lies_beneath_everything_else_that_is_said():
     paper = Settings.of(preset="paper")
-    assert (paper.training.model, paper.calibration.target) == ("gcn", "balanced")
-    assert Settings.of(target="population", preset="paper").calibration.target == "population"
+    assert (paper.training.model, paper.calibration.calibrate_for) == ("gcn", "balanced")
+    assert Settings.of(calibrate_for="population", preset="paper").calibration.calibrate_for == "population"
     nested = Settings.from_mapping({"preset": "paper", "training": {"hidden": 3}})
     assert (nested.training.model, nested.training.hidden) == ("gcn", 3)
     assert Settings.from_mapping(nested.to_mapping()) == nested

@@ -121,7 +121,7 @@ def test_no_slope_is_a_note(tmp_path):
     lines = {"calibration_slope", "calibration_intercept"}
     assert set(report.measures["before"].values) - set(report.values) == lines  # that of the earlier model is there
     assert any(note.startswith("no calibration slope (") and "separate" in note for note in report.notes)
-    row = next(line for line in call("metrics", path, "--before", "q").out.splitlines() if "calibration_slope" in line)
+    row = next(line for line in call("evaluate", path, "--before", "q").out.splitlines() if "calibration_slope" in line)
     assert [cell.strip() == "" for cell in row.split("│")[2:4]] == [False, True], row
 
 
@@ -168,8 +168,9 @@ def test_columns_that_cannot_be_used(frame, tmp_path):
     assert "there is no column 'label'" in complaint(tmp_path, frame, label="label")
     assert "no row has split = train: values there are val, test" in complaint(tmp_path, frame, where="split=train")
     assert "must look like column=value" in complaint(tmp_path, frame, where="split")
-    assert "no row has class 7 in column 'y': give rows of it, or name the rare class (--minority CLASS)" in complaint(
-        tmp_path, frame, minority=7
+    assert (
+        "no row has class 7 in column 'y': give rows of it, or name the rare class (--rare-class CLASS)"
+        in complaint(tmp_path, frame, minority=7)
     )
     assert "must sum to 1 in every row" in complaint(tmp_path, frame, probabilities=("p", "q"))
     assert "as many earlier columns" in complaint(tmp_path, frame, before=("p", "q"))

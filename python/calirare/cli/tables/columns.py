@@ -103,13 +103,13 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     if wanted == 1:
         y, minority, event = _one_against_rest(frame, name, labels, columns.rare), 1, columns.rare
         if columns.minority is None and y.mean() > 1 / 2:
-            notes += (f"class 1, taken for the rare one, has {y.mean():.0%} of the rows: --minority names another",)
+            notes += (f"class 1, taken for the rare one, has {y.mean():.0%} of the rows: --rare-class names another",)
     else:
         names = _class_names(labels, columns.probabilities)
         y = numbers_of(frame, name, labels, names, wanted)
         minority, event = _rare_class(y, names or [str(c) for c in range(wanted)], columns)
         if event != columns.rare:
-            notes += (f"the rare class is {event}, that with fewest rows: --minority names another",)
+            notes += (f"the rare class is {event}, that with fewest rows: --rare-class names another",)
     return Table(y, p, before, weights, minority, event, notes)
 
 
@@ -122,7 +122,7 @@ def _rare_class(y: np.ndarray, called: list[str], columns: TableColumns) -> tupl
     if columns.minority is None:
         fewest = int(numbers[counts.argmin()])
         return fewest, called[fewest]
-    there = f"name the rare class (--minority CLASS); values there are {read.some([called[c] for c in numbers])}"
+    there = f"name the rare class (--rare-class CLASS); values there are {read.some([called[c] for c in numbers])}"
     raise InputError(f"no row has class {columns.minority} in column {columns.label!r}: {there}")
 
 
@@ -203,7 +203,7 @@ def _one_against_rest(frame: pd.DataFrame, name: str, labels: ReadLabels, rare: 
         return is_rare.astype(np.int64)
     there = read.some([labels.names[k] for k in np.unique(y)])
     raise InputError(
-        f"no row has class {rare} in column {name!r}: give rows of it, or name the rare class (--minority CLASS); "
+        f"no row has class {rare} in column {name!r}: give rows of it, or name the rare class (--rare-class CLASS); "
         f"values there are {there}"
     )
 

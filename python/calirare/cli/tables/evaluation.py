@@ -116,7 +116,7 @@ def evaluate_table(
     if not 1 <= n_bins <= MAX_BINS:
         raise InputError(f"metrics: --bins must be from 1 to {MAX_BINS}, got {n_bins}: {N_BINS} are usual")
     if out is not None:
-        check_free([out / name for name in FILES], "metrics", overwrite=overwrite)
+        check_free([out / name for name in FILES], "evaluate", overwrite=overwrite)
     table = load_table(path, columns)
     settings = {"n_bins": n_bins, "n_draws": min(n_draws, draws_for(table.probabilities.size)), "seed": 0}
     notes, models = [*table.notes, *_small_sample_notes(table, n_bins)], {"value": table.probabilities}

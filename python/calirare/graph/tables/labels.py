@@ -181,7 +181,7 @@ def no_label_column(where: str, x: torch.Tensor, names: tuple[str, ...], columns
     also = f"; it may be {' or '.join(shown)}" if shown else ""
     return (
         f"{where}: training needs labels, but the node table has no column 'label' or 'y': say which one holds them "
-        f"(command line: --label COLUMN; --label-table FILE for a table of its own){also}"
+        f"(command line: --label COLUMN; --labels-file FILE for a table of its own){also}"
     )
 
 

@@ -143,18 +143,18 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes
 
     def as_text(names: list[str]) -> list[str]:
         named = [name for name in node_roles(names, options, path, []) if name is not None]
-        named += [name for name in names if f"{name}=" == (options.scored or "")[: len(name) + 1]]
+        named += [name for name in names if f"{name}=" == (options.target_nodes or "")[: len(name) + 1]]
         return [*named, *(name for name in names if kinds.get(name, NUMERIC) != NUMERIC)]
 
     table = read_table(path, as_text)
     table.faults = faults
     if len(table.cells) == 0:
         raise InputError(f"{path}: the table of nodes has a header but no rows: write one row per node")
-    absent = [name for name in options.leave_out if name not in table.cells.columns]
+    absent = [name for name in options.drop_columns if name not in table.cells.columns]
     if absent and options.need_label:  # a table to score need not have them
         there = listed(table.cells.columns)
         faults.append(f"{path}: there is no column {absent[0]!r} to leave out; the columns are {there}: name another")
-    table.cells = table.cells[[name for name in table.cells.columns if name not in options.leave_out]]
+    table.cells = table.cells[[name for name in table.cells.columns if name not in options.drop_columns]]
     roles = node_roles(list(table.cells.columns), options, path, faults)
     features = [name for name in table.cells.columns if name not in roles]
     table.ids = None if roles.ids is None else names_of_nodes(table, roles.ids)
@@ -164,7 +164,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes
         if name not in features
     ]
     x, columns = NodeCells(table, kinds, options.impute != "error").read(features)
-    scored = None if options.scored is None else scored_rows(table, options.scored)
+    scored = None if options.target_nodes is None else scored_rows(table, options.target_nodes)
     notes = [f"nodes: {note}" for note in table.notes]
     if not options.need_label:
         table.faults = []  # of labels and parts, without which the graph can do
@@ -273,5 +273,7 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
         "adjacency": adjacency,
         "relations": relations_of(ends, weights, types, nodes.n_nodes, taken) if typed else (),
         "notes": tuple(f"edges: {note}" for note in notes),
-        "tables": TableColumns(id_column, *columns, weight, options.unknown_ends, options.scored, options.unweighted),
+        "tables": TableColumns(
+            id_column, *columns, weight, options.unknown_ends, options.target_nodes, options.unweighted
+        ),
     }

@@ -154,7 +154,7 @@ def are_usual_ends(columns: tuple[str, str]) -> bool:
 
 def node_roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> NodeRoles:
     """Returns which columns of a node table are no features; those that are left out play no part."""
-    names = [name for name in names if name not in options.leave_out]
+    names = [name for name in names if name not in options.drop_columns]
     unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
     if unnamed:
         faults.append(
@@ -182,6 +182,6 @@ def column_with_role(
     if len(found) > 1:
         faults.append(
             f"{path}: one column must hold the {what}, got {' and '.join(map(repr, found))}: leave the others out "
-            "(command line: --leave-out), or rename what is something else"
+            "(command line: --drop-columns), or rename what is something else"
         )
     return found[0] if found else None

@@ -110,7 +110,7 @@ def scored_rows(table: Table, wanted: str) -> Tensor | None:
         there = names_in_words(list(table.cells.columns), MOST_SHOWN)
         table.faults.append(
             f"{table.path}: which nodes are scored must be a column and its values, such as kind=account, got "
-            f"{wanted!r}; the columns are {there} (command line: --scored)"
+            f"{wanted!r}; the columns are {there} (command line: --target-nodes)"
         )
         return None
     cells = plain_names(as_names(table.cells[column]))
@@ -151,6 +151,6 @@ def never_labelled(parts: Parts) -> str:
             return (
                 f"nodes: none of those whose {column.name!r} is {names_in_words(bare, MOST_SHOWN)} has a label "
                 f"({amount(int(n[odd].sum()), 'node')}), but they are scored, and count among those to expect: if they "
-                f"cannot be rare, score only the others (--scored {column.name}={','.join(others)})"
+                f"cannot be rare, score only the others (--target-nodes {column.name}={','.join(others)})"
             )
     return ""

@@ -203,8 +203,8 @@ def node_table_of(edges: Source) -> Source:
         if nodes is not None and (nodes.is_file() or is_folder_of_parts(nodes)):
             return nodes
     raise InputError(
-        f"{edges}: an edge table needs a table of nodes with their features: pass features=PATH (command line: "
-        "--features PATH), or name the two files alike with 'edges' and 'nodes'"
+        f"{edges}: an edge table needs a table of nodes with their features: pass nodes=PATH (command line: "
+        "--nodes PATH), or name the two files alike with 'edges' and 'nodes'"
     )
 
 

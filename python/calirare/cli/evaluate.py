@@ -1,4 +1,4 @@
-"""`calirare metrics`: calibration and detection of anyone's table of predictions."""
+"""`calirare evaluate`: calibration and detection of anyone's table of predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(
     *,
     weights: str | None = None,
     where: str | None = None,
-    minority: str | None = None,
+    rare_class: str | None = None,
     unknown: list[str] | None = None,
     bins: int = N_BINS,
     budget: list[int | float] | None = None,
@@ -37,7 +37,7 @@ def run(
         before: the same columns of an earlier model.
         weights: column of sample weights.
         where: "column=value": only these rows.
-        minority: the rare class; None: 1, or where columns of several classes name none so, that with fewest rows.
+        rare_class: the rare class; None: 1, or where columns of several classes name none so, that with fewest rows.
         unknown: labels that stand for no label, beside an empty cell and -1.
         bins: bins of the equal-width measures and of the pictures.
         budget: how many samples are looked at, each a number or a share; None: 1 % and 100.
@@ -48,7 +48,7 @@ def run(
     Raises:
         InputError: the file, a column or the folder cannot be used.
     """
-    columns = TableColumns(y, tuple(p or ["p"]), tuple(before or []), weights, where, minority, tuple(unknown or []))
+    columns = TableColumns(y, tuple(p or ["p"]), tuple(before or []), weights, where, rare_class, tuple(unknown or []))
     budgets = BUDGETS if budget is None else budget
     report = evaluate_table(
         table, columns, out=out, overwrite=overwrite, n_bins=bins, budgets=budgets, threshold=threshold
