@@ -22,6 +22,7 @@ class Factored:
     Attributes:
         a: A_hat at the rows, its columns cut to those they touch, [r, c].
         x: the features there, [c, d]: sparse, dense, or a product themselves.
+        whole: a product and its rows (int64 [r]) that this one is; the entries are then taken from it. None: made here.
 
     Raises:
         TypeError: the factors differ in dtype.
@@ -30,6 +31,7 @@ class Factored:
 
     a: Csr
     x: Inputs
+    whole: tuple[Factored, Tensor] | None = field(default=None, kw_only=True, repr=False)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -43,7 +45,7 @@ class Factored:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out, in copies and files, what was computed from the factors."""
-        return {**self.__dict__, "_cache": {}}
+        return {**self.__dict__, "whole": None, "_cache": {}}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -63,7 +65,11 @@ class Factored:
     def matrix(self) -> Tensor | Csr:
         """Returns the product, dense where it is no longer sparse; made once and kept."""
         if "matrix" not in self._cache:
-            self._cache["matrix"] = product_of(self.a, as_matrix(self.x))
+            if self.whole is None:
+                made = product_of(self.a, as_matrix(self.x))
+            else:
+                made = as_matrix(rows_of_inputs(self.whole[0].matrix(), self.whole[1]))
+            self._cache["matrix"] = made
         return self._cache["matrix"]
 
     def to(self, target: torch.device | str | torch.dtype) -> Factored:

@@ -158,7 +158,9 @@ class FactoredPropagation(Propagation):
         block, columns = cut(self.a_hat, rows)
         below = self.below
         x = below.features_at(columns) if isinstance(below, Propagation) else below.select_rows(columns)
-        return cheapest(Factored(block, x))
+        whole = self.features if rows.numel() > WHOLE * self.n_nodes else None
+        known = (whole, rows) if isinstance(whole, Factored) else None
+        return cheapest(Factored(block, x, whole=known))
 
     def field(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
         """Returns the receptive field of `nodes` (int64 [m]) under an `n_layers` network."""

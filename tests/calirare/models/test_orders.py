@@ -239,3 +239,12 @@ def test_rows_that_are_alike_span_less(monkeypatch):
     gram = as_dense(space.fitted.field.features)
     assert int(torch.linalg.matrix_rank(gram)) == graph.split.train.numel() - 19
     assert bool(detector.fit(graph, graph.split.train).theta.isfinite().all())
+
+
+def test_rows_of_a_product_are_taken_from_the_whole_where_they_are_many() -> None:
+    kept = propagation(words())
+    assert getattr(kept.field(NODES[:2], 2).features, "whole", None) is None, "few rows do not make all of them"
+    features = kept.field(NODES, 2).features
+    assert isinstance(features, Factored)
+    assert features.whole is not None
+    assert_identical(as_dense(features), as_dense(dataclasses.replace(features, whole=None)), "A X at the rows")
