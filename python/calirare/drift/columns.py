@@ -15,6 +15,7 @@ from calirare.drift.noise import Noise
 
 TAIL = 0.05
 FEW = 5  # expected number below which chi-squared wants categories taken together
+GROUPS = 10  # of a column's values, by which its weight is measured
 COMMON = 8  # categories whose design effect is computed
 POINTS = 513  # of a stored distribution: distances are right to 2 thousandths
 
@@ -52,12 +53,14 @@ class ReferenceColumn(Summary):
         gaps: proportion of missing values.
         effect: design effect of the values; of the more common categories their mean weighted by variance.
         gap_effect: design effect of being missing.
+        weight: how much of P(rare) goes with the column, in [0, 1], see `weight_of`; 1 where it is not known.
     """
 
     n: int
     gaps: float
     effect: float
     gap_effect: float
+    weight: float = 1.0
 
     def _compare_gaps(self, name: str, gaps: float, m: int, noise: Noise) -> Finding:
         """Returns the finding about the proportion of m values that are missing."""
@@ -134,6 +137,33 @@ class ReferenceNumbers(ReferenceColumn):
         below = (np.searchsorted(q, q, "left")) / steps - np.searchsorted(present, q, "left") / len(present)
         critical = noise.distance(self.n * (1 - self.gaps), len(present), self.effect) + 1 / POINTS
         return float(max(np.abs(at).max(), np.abs(below).max())), critical
+
+
+def weight_of(values: NumpyArray, p: NumpyArray) -> float:
+    """Returns the part of the variance of P(rare) that is between groups of values, beyond chance, in [0, 1].
+
+    A correlation ratio: it is large for a column that moves P(rare), in whatever form, and for one that goes with such
+    a column. Groups are tenths of the values, or the values themselves where there are few, and missing ones. The
+    larger one of P(rare) and of its ranks counts: few nodes make the first, the many others the second.
+
+    Args:
+        values: of the nodes, numbers or numbers of categories, float64 [n], NaN where missing.
+        p: P(rare) of the nodes, [n].
+    """
+    from scipy.stats import rankdata
+
+    ranks = rankdata(values, nan_policy="omit") / max(len(values), 1)
+    few = np.unique(values[~np.isnan(values)])
+    groups = np.searchsorted(few, values) if len(few) <= GROUPS else np.floor(GROUPS * ranks)
+    groups = np.unique(np.where(np.isnan(values), -1, groups), return_inverse=True)[1]
+    n, k = len(groups), int(groups.max(initial=0)) + 1
+    if n <= k or np.ptp(p) == 0:
+        return 0.0
+    sizes, found = np.bincount(groups), 0.0
+    for each in (p - p.mean(), rankdata(p) - (n + 1) / 2):
+        between = float((np.bincount(groups, each) ** 2 / sizes).sum() / (each @ each))
+        found = max(found, (between - (k - 1) / (n - 1)) / (1 - (k - 1) / (n - 1)))
+    return found
 
 
 def distribution(values: NumpyArray) -> NumpyArray:

@@ -47,6 +47,7 @@ SCORES = Limits(DISTANCE.distrust, math.inf)  # most of it is among nodes that n
 CORRELATION = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 STEADY = 0.05  # distance of P(rare) from the run's up to which columns that moved are at most "caution"
+LIGHT = 0.1  # weight of a column, of that of the heaviest, below which P(rare) hardly depends on it
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Finding:
         critical: what their difference stays below on graphs of the same law.
         verdict: what it means.
         why: in words; empty where it is ok.
+        weight: of a column, of that of the heaviest: how much P(rare) goes with it, in [0, 1].
     """
 
     part: Part
@@ -72,6 +74,7 @@ class Finding:
     critical: float
     verdict: Verdict
     why: str = ""
+    weight: float = 1.0
 
     @property
     def difference(self) -> float:
@@ -131,24 +134,30 @@ class Drift:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The worst of the findings: "ok", "caution" or "do not trust"; at most "caution" of `columns_only`."""
-        return "caution" if self.columns_only else self._worst
-
-    @property
-    def _worst(self) -> Verdict:
-        return max((finding.verdict for finding in self.findings), key=VERDICTS.index, default="ok")
+        """The worst of the findings; of columns "caution" at most, or "ok" of light ones, where P(rare) is steady."""
+        worst = _worst(finding for finding in self.findings if finding not in self.light)
+        return "caution" if self.columns_only else worst
 
     @cached_property
-    def columns_only(self) -> bool:
-        """Whether columns alone are not to be trusted and P(rare) is as before: no detector weighs them much."""
-        worst = [finding for finding in self.findings if finding.verdict == VERDICTS[-1]]
+    def steady(self) -> bool:
+        """Whether P(rare) is known to be distributed as in the run's graph."""
         scores = [finding for finding in self.findings if finding.part == "P(rare)"]
         return (
-            bool(worst and scores)
-            and all(finding.part == "column" for finding in worst)
+            bool(scores)
             and all(finding.verdict == "ok" for finding in scores)
             and all(f.current <= max(f.critical, STEADY) for f in scores if f.what == "distance")
         )
+
+    @cached_property
+    def light(self) -> tuple[Finding, ...]:
+        """The findings about columns that P(rare), which is steady, hardly depends on: they change no verdict."""
+        return tuple(f for f in self.found if f.part == "column" and f.weight < LIGHT and self.steady)
+
+    @cached_property
+    def columns_only(self) -> bool:
+        """Whether only columns are not to be trusted, and P(rare) is steady."""
+        worst = [f for f in self.findings if f.verdict == VERDICTS[-1] and f not in self.light]
+        return bool(worst) and self.steady and all(finding.part == "column" for finding in worst)
 
     @property
     def found(self) -> tuple[Finding, ...]:
@@ -166,11 +175,13 @@ class Drift:
             few = f" as far as {amount(n, noun)} can tell"
             few = few if self.sample is not None or self.n_nodes < FEW else ""
             edges = "edges" if self.sample is None else "numbers of neighbours"
+            light = f"; columns that P(rare) hardly depends on differ: {_listed(self.light)}" if self.light else ""
             return (
                 f"ok{few}: {columns}, {edges}{more} are as in the run's graph, or differ by no more than chance or "
-                "little"
+                f"little{light}"
             )
-        worst = [finding for finding in self.found if finding.verdict == self._worst]
+        some = [finding for finding in self.found if finding not in self.light]
+        worst = [finding for finding in some if finding.verdict == _worst(some)]
         but = "; but P(rare) is distributed as in the run's graph" if self.columns_only else ""
         return f"{self.verdict}: {', '.join(filter(None, [self.cause, _listed(worst)]))}{but}"
 
@@ -196,6 +207,10 @@ class Drift:
             "cause": self.cause,
             "findings": [asdict(finding) for finding in (*self.found, *rest)],
         }
+
+
+def _worst(findings: Iterable[Finding]) -> Verdict:
+    return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
 
 
 def _listed(findings: Iterable[Finding]) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
-from calirare.drift.columns import ReferenceCategories, ReferenceNumbers, Summary
+from calirare.drift.columns import ReferenceCategories, ReferenceNumbers, Summary, weight_of
 from calirare.drift.findings import Drift, Finding
 from calirare.drift.neighbourhoods import drawn, patches
 from calirare.drift.noise import Noise
@@ -29,6 +29,7 @@ ReferenceColumn = ReferenceNumbers | ReferenceCategories
 OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
 OF_SPARSE = ("number of features", "sum of features", "which features")  # the columns that stand for sparse features
 DAYS = " days before the newest day of the run's graph"
+BY_CHANCE = 0.02  # weight up to which it may be chance
 MOST_CELLS = 1 << 28  # of sparse features that are made dense
 
 
@@ -69,17 +70,19 @@ class Reference:
             p: P(rare) for the population of every node, [n].
             nodes: those outside the training labels, int64 [m].
         """
-        patch = patches(graph.adjacency)
+        patch, at, p_rare = patches(graph.adjacency), nodes.cpu().numpy(), p.cpu().numpy()
         columns: dict[str, ReferenceColumn] = {}
         for each in _columns(graph, features):
             own = patch[each.nodes]
+            column: ReferenceColumn
             if each.categories is None:
-                columns[each.name] = ReferenceNumbers.of(each.values, own)
+                column = ReferenceNumbers.of(each.values, own)
             else:
-                columns[each.name] = ReferenceCategories.of(each.values, own, each.categories)
-        at, scores = nodes.cpu().numpy(), None
-        if len(at):
-            scores = ReferenceScores.of(p.cpu().numpy()[at], at, graph.adjacency, patch)
+                column = ReferenceCategories.of(each.values, own, each.categories)
+            known = len(at) and each.name not in OF_SPARSE
+            weight = weight_of(each.values, p_rare[each.nodes]) if known else 1.0
+            columns[each.name] = dataclasses.replace(column, weight=weight)
+        scores = ReferenceScores.of(p_rare[at], at, graph.adjacency, patch) if len(at) else None
         return cls(columns, ReferenceEdges.of(graph.adjacency, patch), scores)
 
     def compare(self, graph: Graph, features: FeatureMap, p: Tensor) -> Drift:
@@ -134,10 +137,13 @@ class Reference:
     ) -> Drift:
         """Returns the findings about columns before the others, of which the first is about degrees."""
         columns: list[Finding] = []
+        heaviest = max((column.weight for column in self.columns.values()), default=0.0)
         for each in _columns(self._stored_alike(graph), features):
             own = self.columns[each.name]
             unit = (each.unit,) if isinstance(own, ReferenceNumbers) else ()
-            columns += own.compare(each.name, each.values, self._noise, *unit)
+            found = own.compare(each.name, each.values, self._noise, *unit)
+            weight = own.weight / heaviest if heaviest > BY_CHANCE else 1.0
+            columns += (dataclasses.replace(finding, weight=weight) for finding in found)
         usual = self.edges.usual(degrees) if others[0].current > others[0].critical else None
         return Drift((*columns, *others), n_nodes, len(self.columns), self.scores is not None, sample, usual)
 

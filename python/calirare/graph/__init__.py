@@ -18,4 +18,4 @@ from calirare.graph.on_disk import GraphOnDisk
 from calirare.graph.options import COLUMN_OPTIONS, EdgeOptions, EdgeRules, TableColumns
 from calirare.graph.relations import Relation
 from calirare.graph.spelling import find_name
-from calirare.graph.splits import PARTS, Split, random_split, share_split, time_split
+from calirare.graph.splits import PARTS, Split, newest_first, random_split, share_split, time_split

@@ -14,7 +14,7 @@ from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_time, as_vector
 from calirare.graph.columns import with_neighbours
-from calirare.graph.edges import Naming, build_adjacency
+from calirare.graph.edges import Naming, build_adjacency, first_edge_times
 from calirare.graph.options import EdgeOptions, EdgeRules
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.files import Table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 TIMES = ("time", "node_time")  # of the nodes of a `Data`
-UNREAD = ("edge_type", "node_type", "edge_time")  # of a `Data`, though they matter
+UNREAD = ("edge_type", "node_type")  # of a `Data`, though they matter
 
 
 def parts_of_arrays(
@@ -90,8 +90,9 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
         data: with `x` (dense or sparse; without it the number of neighbours is the feature) and `edge_index` [2, m], or
             `adj_t` (torch sparse, or `SparseTensor` of torch_sparse) in its place; optionally `edge_weight` or a
             one-column `edge_attr`, `y` (numbers or names of classes), and `train_mask`, `val_mask`, `test_mask`, or
-            numbers of nodes as `train_idx`, `val_idx`, `test_idx`, and `time` (or `node_time`) of each node. Each may
-            be a tensor, an array or a list; the graph copies features and labels.
+            numbers of nodes as `train_idx`, `val_idx`, `test_idx`, and `time` (or `node_time`) of each node, else
+            `edge_time` of each edge: a node's is then that of its first. Each may be a tensor, an array or a list; the
+            graph copies features and labels.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
@@ -113,9 +114,12 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     if hasattr(data, "src") and hasattr(data, "msg"):
         notes.append("a TemporalData has no labels; its times t and messages msg are left out")
     if left := [each for each in UNREAD if getattr(data, each, None) is not None]:
-        notes.append(f"attributes not read: {', '.join(left)} (use a HeteroData or an edge table for types and times)")
+        notes.append(f"attributes not read: {', '.join(left)} (use a HeteroData or an edge table for types)")
     times = [each for name in TIMES if (each := getattr(data, name, None)) is not None and len(each) == n]
-    parts["time"] = as_time(times[0], where) if times else None
+    parts["time"], of_edges = as_time(times[0], where) if times else None, getattr(data, "edge_time", None)
+    if not times and of_edges is not None and len(of_edges) == len(edges):
+        parts["time"] = first_edge_times(as_time(of_edges, where).numpy(), edges, n)
+        notes.append("a node's time is that of its first edge, by edge_time")
     return parts | {
         "x": parts["x"].to("cpu"),
         "split": split_of_masks(data, n, where),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import FaultsError, InputError
@@ -243,6 +245,28 @@ def edge_notes(
             also = "directions of each type are used too"
         notes.append(f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways ({also})")
     return notes
+
+
+def first_edge_times(times: NumpyArray, ends: NumpyArray, n_nodes: int) -> Tensor | None:
+    """Returns when each node had its first edge, float64 [n]: that of the oldest edge for a node without one.
+
+    A last edge would tell classes apart that end: fraud that was found has no later ones.
+
+    Args:
+        times: of the edges, float64 [m].
+        ends: nodes, integer [m, 2].
+        n_nodes: n.
+
+    Returns:
+        The times; None where all are the same or none is known.
+    """
+    first = np.full(n_nodes, np.inf)
+    for end in ends.T:
+        np.fmin.at(first, end, times)
+    known = np.isfinite(first)
+    if not known.any() or np.ptp(first[known]) == 0:
+        return None
+    return torch.from_numpy(np.where(known, first, first[known].min()))
 
 
 def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int, as_of: str) -> list[str]:

@@ -128,7 +128,8 @@ class TableOptions:
         need_label: a label column that was named must be there.
         relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
         directed: edges keep their direction too, in `Graph.relations`.
-        time: of the edge table: when an edge came to be; of the node table: when a node did; a number or a date.
+        time: of the edge table: when an edge came to be; of the node table: when a node did; a number or a date. Where
+            only edges have one, a node's is that of its first edge.
         as_of: edges after it are left out, after the end of a date without a time; none: all are there.
         edge_columns: of the edge table: numbers and times that become features of the nodes.
         unknown_ends: nodes of the edges that the node table does not have: "error" refuses them, "drop" leaves their

@@ -218,6 +218,12 @@ def share_split(original_y: Tensor, seed: int = 0, *, test_share: float = TEST_S
     return Split(chosen, chosen.new_empty(0), left, name)
 
 
+def newest_first(time: Tensor) -> Tensor:
+    """Returns the order of times [m] from the newest to the oldest, equal ones at random, int64 [m], on the CPU."""
+    ties = np.random.default_rng(0).random(len(time))
+    return torch.from_numpy(np.lexsort((ties, -time.cpu().numpy())))
+
+
 def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
     """Returns a split by time: the newest labels test, the newest of the others calibrate, the older ones train.
 
@@ -235,7 +241,7 @@ def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
     """
     labels = y.cpu().numpy()
     known = np.flatnonzero(labels >= 0)
-    order = known[np.argsort(time.cpu().numpy()[known], kind="stable")]
+    order = known[newest_first(time.cpu()[known]).numpy()[::-1]]
 
     def fewest(nodes: np.ndarray) -> int:
         counts = np.bincount(labels[nodes], minlength=2)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from calirare._util.errors import InputError
 from calirare.calibration import Target, target_weights
-from calirare.graph import Graph
+from calirare.graph import Graph, newest_first
 from calirare.models.fitted import Detector
 
 
@@ -44,14 +44,14 @@ def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
 def time_folds(graph: Graph, nodes: Tensor, n_folds: int, seed: int) -> Tensor:
     """Returns a fold in [0, n_folds) for each labelled node, int64 [m]: spans of time where nodes have a time.
 
-    The last fold holds the newest labels, so that its models have seen the past only. A class that one fold holds all
+    The first fold holds the newest labels, so that its models have seen the past only. A class that one fold holds all
     of is spread over the folds, as all are where there is no time.
     """
     assert graph.y is not None
     targets = graph.y[nodes]
     if graph.time is None:
         return fold_of(targets, n_folds, seed)
-    order = torch.argsort(graph.time[nodes], stable=True)
+    order = newest_first(graph.time[nodes]).to(targets.device)
     fold = torch.empty_like(targets)
     fold[order] = torch.arange(len(order), device=fold.device) * n_folds // len(order)
     spread = fold_of(targets, n_folds, seed)
@@ -93,7 +93,8 @@ def cross_fitted_logits(
         nodes: labelled nodes, int64 [m].
         detector: how each network is trained; its seed draws the folds.
         n_folds: number of folds, 2 to m.
-        left_out: how many of them a network is trained without, the first ones, each a random draw; None: all.
+        left_out: how many of them a network is trained without, the first ones: the newest by time, else random
+            draws; None: all.
         progress: called with the number of folds done after each.
 
     Returns:

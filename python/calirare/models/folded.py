@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.steps import report_step
 from calirare.graph import Graph
 from calirare.models.columns import HopColumns
-from calirare.models.crossfit import fold_of, time_folds
+from calirare.models.crossfit import time_folds
 from calirare.models.fitted import Wrapper
 from calirare.models.gcn_fit import GcnFit, unflatten
 from calirare.models.gcn_training import GcnTraining
@@ -120,15 +120,16 @@ def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds
     return FoldedNetwork(network, torch.stack(theta), fold, own)
 
 
-def held_out_fold(detector: GcnTraining, network: GcnFit, n_folds: int) -> tuple[Tensor, Tensor]:
+def held_out_fold(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> tuple[Tensor, Tensor]:
     """Returns which labels are in the first of K folds, bool [m], and their logits without it, float64 [m', k].
 
     Args:
         detector: see `fold_network`.
+        graph: the graph.
         network: on all labels, converged.
         n_folds: K.
     """
-    held = fold_of(network.targets, n_folds, detector.seed) == 0
+    held = time_folds(graph, network.nodes, n_folds, detector.seed) == 0
     part = _converged_without(network, RowSpace.of(network), held)
     return held, part.fitted.label_logits[held].double()
 

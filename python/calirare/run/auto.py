@@ -175,7 +175,7 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
         linearised = fitted.as_dtype(task.graph, torch.float32).linearisation
         if closed_form_fits(linearised):
             return mean_loss(OwnLogits(linearised)(fitted.weight_decay), task), fitted, detector
-        held, logits = held_out_fold(detector, fitted, task.n_folds)
+        held, logits = held_out_fold(detector, task.graph, fitted, task.n_folds)
         loss = F.cross_entropy(logits, task.targets[held], reduction="none") @ task.weights[held].double()
         return float(loss.nan_to_num(nan=torch.inf)), fitted, detector
 

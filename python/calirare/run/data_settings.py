@@ -57,7 +57,8 @@ class Data:
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
         relation: column of the edge table with the types of the edges, each a relation of its own.
         directed: also use the directions of the edges, in addition to the undirected graph.
-        time: column of the edge table (when an edge came to be) or the node table (when a node did), numbers or dates.
+        time: column of the edge table (when an edge came to be; a node is as old as its first edge) or the node table
+            (when a node did), numbers or dates; labels are then split by time.
         as_of: edges after this time are left out; a date without a time means the end of that day.
         edge_columns: columns of the edge table, numbers or times, that become features of the nodes: of a number mean,
             sum, min and max over the edges of a node, of a time its first and last in days before the newest edge.

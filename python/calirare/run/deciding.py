@@ -139,7 +139,7 @@ class Decided:
 
     def without_counts(self, answer: str) -> Decided:
         """Returns the decision without numbers to expect, which probabilities that are wrong cannot give."""
-        caveat = f"no counts are promised: the probabilities are {answer}"
+        caveat = f"no counts are promised (verdict: {answer})"
         return replace(self, expected=None, undecided=None, caveat=caveat)
 
     def to_mapping(self) -> dict[str, Any]:

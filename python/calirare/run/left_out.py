@@ -83,7 +83,7 @@ def _held_out(data: TrainingData, settings: Settings, trained: Trained, report: 
         return out, ""
     judged = int(torch.isfinite(out).all(1).sum())
     return out, (
-        f"the leave-one-out check retrained {few} of {folds} folds, drawn at random: it compares the losses of "
+        f"the leave-one-out check retrained {few} of {folds} folds: it compares the losses of "
         f"{judged:,} of the {amount(m, 'label')}"
     )
 

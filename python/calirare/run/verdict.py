@@ -174,7 +174,7 @@ class Verdict:
     @property
     def counts(self) -> bool:
         """Whether numbers of rare nodes can be expected by the probabilities."""
-        return self.answer == "calibrated" or (self.answer == "not known" and self.cause != "leakage")
+        return self.answer == "calibrated" or (self.answer == "not known" and self.cause not in ("leakage", "time"))
 
     @property
     def level(self) -> Level:
@@ -262,9 +262,10 @@ def verdict_of(evidence: Evidence | None, known: Circumstances) -> Verdict:
     if wrong:
         return _wrong("not calibrated", shown, *_cause(evidence, known), evidence)
     if not evidence.enough:
-        return Verdict(
-            "not known", f"not known: {shown}; too few rare nodes to judge: {evidence.rare}", evidence=evidence
-        )
+        shown += f"; too few rare nodes to judge: {evidence.rare}"
+        if known.later and _other_rate(evidence, known):
+            return _wrong("not known", shown, *_cause(evidence, known), evidence)
+        return Verdict("not known", f"not known: {shown}", evidence=evidence)
     return Verdict("calibrated", f"calibrated: {shown}", evidence=evidence)
 
 

@@ -47,12 +47,18 @@ def test_a_graph_with_times_is_split_by_them_unless_another_split_is_named():
         calirare.datasets.with_task(Graph(timed().adjacency, timed().x, timed().y), split="time")
 
 
-def test_folds_are_spans_of_time_and_the_last_one_is_the_newest():
+def test_folds_are_spans_of_time_and_the_first_one_is_the_newest():
     graph, nodes = timed(), torch.arange(0, N, 2)
     fold = time_folds(graph, nodes, 5, seed=0)
     order = torch.argsort(graph.time[nodes])
-    assert bool((fold[order].diff() >= 0).all())
+    assert bool((fold[order].diff() <= 0).all())
     assert torch.bincount(fold).tolist() == [20] * 5
+
+
+def test_nodes_of_the_same_time_are_in_no_order():
+    y = (torch.arange(N) >= N // 2).long()
+    split = time_split(y, torch.zeros(N, dtype=torch.float64))
+    assert all(0.3 < y[part].double().mean() < 0.7 for part in (split.train, split.val, split.test))
 
 
 def test_a_class_of_one_span_is_spread_over_the_folds():
@@ -92,7 +98,30 @@ def test_a_labelled_node_must_have_a_time():
 def test_pyg_times_are_read(name):
     data = Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), y=torch.tensor([0, 1, 0, 1]))
     data[name] = torch.tensor([3, 1, 2, 5])
-    assert Graph.from_data(data).time.tolist() == [3.0, 1.0, 2.0, 5.0]
+    assert Graph.from_data(data, symmetrize=True).time.tolist() == [3.0, 1.0, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("dates", [True, False])
+def test_a_node_is_as_old_as_its_first_edge(tmp_path, dates):
+    times = np.array([5, 3, 9, 4])
+    ends = np.array([[0, 1], [1, 2], [0, 2], [2, 3]])
+    when = (pd.Timestamp("2000-01-01") + pd.to_timedelta(times, "D")).strftime("%Y-%m-%d") if dates else times
+    pd.DataFrame({"node": list("abcde"), "x": range(5), "label": [0, 1, 0, 1, 0]}).to_csv(
+        tmp_path / "n.csv", index=False
+    )
+    names = np.array(list("abcde"))[ends]
+    pd.DataFrame({"source": names[:, 0], "target": names[:, 1], "when": when}).to_csv(tmp_path / "e.csv", index=False)
+    graph = Graph.from_edges(tmp_path / "e.csv", tmp_path / "n.csv", "label", time="when")
+    assert (graph.time - graph.time.min()).tolist() == [2, 0, 0, 1, 0]  # the last one has no edge
+    assert any("first edge" in note for note in graph.notes)
+    until = Graph.from_edges(tmp_path / "e.csv", tmp_path / "n.csv", "label", time="when", as_of=str(when[0]))
+    assert (until.time - until.time.min()).tolist() == [2, 0, 0, 1, 0]
+    data = Data(x=torch.eye(5), edge_index=torch.from_numpy(ends.T), y=torch.tensor([0, 1, 0, 1, 0]))
+    data.edge_time = torch.from_numpy(times)
+    assert Graph.from_data(data, symmetrize=True).time.tolist() == [5, 3, 3, 4, 3]
+    (tmp_path / "e.csv").write_text("source,target,when\na,b,3\nb,c,soon\n")
+    with pytest.raises(InputError, match="column 'when' does not hold one in line 3"):
+        Graph.from_edges(tmp_path / "e.csv", tmp_path / "n.csv", "label", time="when")
 
 
 @pytest.mark.parametrize("dates", [True, False])

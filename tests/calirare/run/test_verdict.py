@@ -78,6 +78,10 @@ def test_few_rare_nodes_cannot_show_more():
     found = of(y, p)
     assert (found.answer, found.cause) == ("not known", None)
     assert found.sentence.endswith(f"too few rare nodes to judge: {y.sum()}")
+    later = of(y, p, Circumstances(rare=450, labels=1000, later=True))
+    assert (later.answer, later.cause, later.counts) == ("not known", "time", False)
+    assert "base rate is 45.00% among the labels" in later.why
+    assert of(y, p, Circumstances(rare=int(y.sum()), labels=len(y), later=True)).cause is None
 
 
 def test_no_rare_node_at_all_is_evidence_too():

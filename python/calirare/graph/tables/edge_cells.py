@@ -26,6 +26,7 @@ from calirare.graph.tables.files import (
     mixed_types,
     readable,
     row_in_words,
+    times_of,
 )
 from calirare.graph.tables.name_faults import lost_digits, why_any_unknown, why_unknown
 from calirare.graph.tables.node_cells import NodeCells, numbers_of, text_of
@@ -176,6 +177,11 @@ def rows_until(table: Table, column: str | None, as_of: str | None) -> NumpyArra
     import pandas as pd
 
     every = np.ones(len(table.cells), dtype=bool)
+    if as_of is None and column is not None:
+        wrong = np.isnan(times_of(table.cells[column]))
+        what = f"times must be all numbers or all dates such as 2024-01-31, but column {column!r} does not hold one in"
+        if wrong.any():
+            table.fault(what, wrong, "fix the cell, or leave --time out")
     if as_of is None:
         return every
     if column is None:

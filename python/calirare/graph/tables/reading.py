@@ -21,7 +21,7 @@ from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import NEIGHBOURS, names_in_words, with_neighbours
-from calirare.graph.edges import edge_faults, edge_notes, future_nodes_note
+from calirare.graph.edges import edge_faults, edge_notes, first_edge_times, future_nodes_note
 from calirare.graph.options import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.tables.edge_cells import EdgeCells, edge_features, rows_until
@@ -266,10 +266,14 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
     if unread := [name for name in names if name not in (*columns, *others)]:
         which = names_in_words(unread, quote=repr)
         notes.append(f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)")
-    if options.time is not None and options.as_of is None:
-        notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
+    timed: Parts = {}
+    if options.time is not None and nodes.parts["time"] is None:
+        timed = {"time": first_edge_times(times_of(table.cells[options.time])[at], ends, nodes.n_nodes)}
+        until_when = "" if options.as_of else "; it leaves no edge out by itself: say until when (--as-of)"
+        notes.append(f"a node's time is that of its first edge, by {options.time!r}{until_when}")
     id_column = None if nodes.ids is None else str(nodes.ids.name)
-    return summed | {
+    found = summed | timed
+    return found | {
         "adjacency": adjacency,
         "relations": relations_of(ends, weights, types, nodes.n_nodes, taken) if typed else (),
         "notes": tuple(f"edges: {note}" for note in notes),
