@@ -1,5 +1,6 @@
 """CaliRare's compiled operators: propagation, per-node gradients, inverse-Hessian products, jackknife intervals."""
 
+from calirare_ext._version import __version__
 from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
@@ -43,8 +44,6 @@ from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, cut, part_of_field, receptive_field
 from calirare_ext.row_sums import row_parts, row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
-
-__version__ = "0.2.0"
 
 __all__ = [
     "DENSE_ABOVE",

@@ -17,7 +17,7 @@ import api_pages  # noqa: E402
 import docstrings  # noqa: E402
 
 project, author, copyright = "CaliRare", "the CaliRare authors", "the CaliRare authors, MIT licence"
-version = release = calirare.__version__
+version = release = calirare.__version__.partition("+")[0]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 root_doc = "index"
 exclude_patterns = ["site", "examples", "**/GALLERY_HEADER.rst", "gallery/**/*.ipynb", "gallery/**/*.py"]

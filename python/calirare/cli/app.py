@@ -6,7 +6,7 @@ import errno
 import gc
 import io
 import os
-import re
+import runpy
 import signal
 import sys
 import traceback
@@ -135,9 +135,7 @@ def version() -> str:
     """Returns the version, read without importing what it is the version of."""
     spec = find_spec("calirare_ext")
     assert spec is not None
-    found = re.search(r'^__version__ = "(.+)"', Path(str(spec.origin)).read_text(encoding="utf-8"), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    return runpy.run_path(str(Path(str(spec.origin)).with_name("_version.py")))["__version__"]
 
 
 def _help() -> str:
