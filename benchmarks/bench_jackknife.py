@@ -121,7 +121,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
 
     plain = alo_change(tape, there, mu, form="gram").change
     off = float((change_of_logits(tape, there, mu).change - plain).abs().max() / plain.abs().max())
-    assert off < 1e-4, f"the messages' change is {off} from the Gram form's"
+    assert off < 1e-3, f"the messages' change is {off} from the Gram form's"
     with torch.no_grad():
         z = trained.model(there)
     scores, agreement = theirs(), 0.0

@@ -1,6 +1,7 @@
 """CaliRare's compiled operators: propagation, per-node gradients, inverse-Hessian products, jackknife intervals."""
 
 from calirare_ext._version import __version__
+from calirare_ext.as_csr import SparseMatrix, as_csr
 from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
@@ -41,7 +42,13 @@ from calirare_ext.network_loss import (
 )
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
-from calirare_ext.receptive_field import ReceptiveField, cut, part_of_field, receptive_field
+from calirare_ext.receptive_field import (
+    ReceptiveField,
+    cut,
+    field_of_propagated,
+    part_of_field,
+    receptive_field,
+)
 from calirare_ext.row_sums import row_parts, row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
@@ -63,8 +70,10 @@ __all__ = [
     "ReceptiveField",
     "SolverResult",
     "SolverStatus",
+    "SparseMatrix",
     "__version__",
     "adam_step_",
+    "as_csr",
     "as_dense",
     "as_matrix",
     "block_cg",
@@ -73,6 +82,7 @@ __all__ = [
     "cut",
     "dropout_factors",
     "eice_term",
+    "field_of_propagated",
     "gcn_forward",
     "gcn_norm",
     "hessian_product",

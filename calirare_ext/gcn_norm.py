@@ -5,18 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calirare_ext.as_csr import SparseMatrix, as_csr
 from calirare_ext.csr import Csr
 from calirare_ext.row_sums import row_parts, row_sums
 
 
-def gcn_norm(adjacency: Csr) -> Csr:
+def gcn_norm(adjacency: SparseMatrix, edge_weight: Tensor | None = None, num_nodes: int | None = None) -> Csr:
     """Returns A_hat = D^-1/2 (A + I) D^-1/2 (Kipf & Welling 2017, Eq. 2; the convention of PyG's GCNConv).
 
     A node without a self loop gets one of weight 1; a self loop that is stored keeps its weight, even 0. D holds the
     row sums with the self loops. An isolated node becomes a row with the single entry 1; one whose sum is 0 has zeros.
 
     Args:
-        adjacency: square [n, n], weights >= 0 (negative ones as long as no row sum is), columns ascending in each row.
+        adjacency: square [n, n], weights >= 0 (negative ones as long as no row sum is), columns ascending in each row;
+            in any form of `as_csr`, `edge_index` among them.
+        edge_weight: of an `edge_index`, [E]; None: ones in float32.
+        num_nodes: n of an `edge_index`; None: its largest number and 1.
 
     Returns:
         [n, n], dtype and device of `adjacency`, columns ascending in each row.
@@ -34,6 +38,7 @@ def gcn_norm(adjacency: Csr) -> Csr:
         tensor([[0.5000, 0.5000],
                 [0.5000, 0.5000]])
     """
+    adjacency = as_csr(adjacency, edge_weight, num_nodes, op="gcn_norm")
     n = adjacency.n_rows
     if adjacency.n_cols != n:
         raise ValueError(f"gcn_norm: adjacency must be square, got shape {list(adjacency.shape)}")

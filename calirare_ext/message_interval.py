@@ -6,12 +6,12 @@ from torch import Tensor
 
 from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_range, check_shape
-from calirare_ext.csr import Csr
-from calirare_ext.propagate import compiled
+from calirare_ext.as_csr import SparseMatrix
+from calirare_ext.propagate import compiled, of_operand
 
 
 def message_interval(
-    a: Csr,
+    a: SparseMatrix,
     messages: Tensor,
     logits: Tensor,
     shift: Tensor,
@@ -29,7 +29,7 @@ def message_interval(
     rule.
 
     Args:
-        a: [n, r]; its columns are the rows of the messages.
+        a: [n, r], in any form of `as_csr`; its columns are the rows of the messages.
         messages: changes from `loo_messages`, [r, m], m >= 1, rows contiguous. May be a memory-mapped tensor.
         logits: z_1 - z_0 of the network itself, [n].
         shift: change of the second layer's bias, class 1 minus class 0, [m].
@@ -51,6 +51,7 @@ def message_interval(
     Cost: nnz m multiply-adds; O(m) scratch per thread.
     """
     op = "message_interval"
+    a = of_operand(a, messages, None, op)
     check_like(op, "messages", messages, a.values, "a")
     check_shape(op, "messages", messages, (a.n_cols, None))
     for name, x, shape in (

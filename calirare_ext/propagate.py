@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from calirare_ext._checks import check_like, check_shape
+from calirare_ext.as_csr import SparseMatrix, as_csr
 from calirare_ext.csr import Csr
 from calirare_ext.layouts import compiled
 from calirare_ext.registered import propagate_op, times
@@ -19,15 +20,16 @@ __all__ = ["compiled", "propagate"]
 PLAIN = (Tensor, torch.nn.Parameter)  # what has numbers: a fake tensor, for one, is another type
 
 
-def propagate(a: Csr, x: Tensor, *, out: Tensor | None = None) -> Tensor:
+def propagate(a: SparseMatrix, x: Tensor, edge_weight: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """Returns the sparse product A X, the aggregation step of a graph convolution.
 
     Computes A_hat X (Kipf & Welling 2017, Eq. 2) when A is `gcn_norm` of a graph. A is a constant: derivatives are
     taken with respect to X, to any order, in reverse and forward mode, and `torch.func.vmap` batches over X.
 
     Args:
-        a: [n, m], float32 or float64.
+        a: [n, m], float32 or float64, in any form of `as_csr`, `edge_index` among them: its n is then m.
         x: [m, d], dtype and device of `a`; any strides.
+        edge_weight: of an `edge_index`, [E]; None: ones.
         out: where to write, [n, d], contiguous, without derivatives: a large operand that is multiplied again and again
             costs as much in new memory as in products.
 
@@ -35,7 +37,7 @@ def propagate(a: Csr, x: Tensor, *, out: Tensor | None = None) -> Tensor:
         [n, d], dtype and device of `x`; `out` where it is given.
 
     Raises:
-        TypeError: `a` is not a Csr or `x` or `out` has another dtype.
+        TypeError: `a` is no sparse matrix, or `x` or `out` has another dtype.
         ValueError: shapes or devices do not fit, or `out` is not contiguous, is `x`, or a derivative is wanted.
 
     Precision: sums over a row in the dtype of `x`, in a fixed order; two runs agree bit for bit.
@@ -49,8 +51,7 @@ def propagate(a: Csr, x: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([[3.],
                 [4.]])
     """
-    if not isinstance(a, Csr):
-        raise TypeError(f"propagate: a must be a calirare_ext.Csr, got {type(a).__name__}")
+    a = of_operand(a, x, edge_weight, "propagate")
     if torch.compiler.is_compiling() or (isinstance(x, Tensor) and type(x) not in PLAIN):
         traced = propagate_op(a.indptr, a.indices, a.values, a.n_cols, x)
         return traced if out is None else out.copy_(traced)
@@ -59,6 +60,14 @@ def propagate(a: Csr, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     if out is not None:
         return _written(a, x, out)
     return _Propagate.apply(x, a) if _watched(x) else _Propagate.forward(x, a)
+
+
+def of_operand(a: SparseMatrix, x: Tensor, edge_weight: Tensor | None, op: str) -> Csr:
+    """Returns A in any form as `Csr`, for a product with x [m, d]."""
+    if isinstance(a, Csr) and edge_weight is None:
+        return a
+    plain = isinstance(x, Tensor) and x.dim() == 2 and x.is_floating_point()
+    return as_csr(a, edge_weight, x.shape[0] if plain else None, dtype=x.dtype if plain else torch.float32, op=op)
 
 
 def _written(a: Csr, x: Tensor, out: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from calirare_ext._checks import check_index, check_shape, dtype_name
+from calirare_ext.as_csr import SparseMatrix, as_csr
 from calirare_ext.csr import Csr
 from calirare_ext.inputs import Factored, Inputs, as_matrix, rows_of_inputs
+from calirare_ext.propagate import propagate
 
 FEW = 16  # columns of a matrix for each entry of a cut from which its entries are sorted, and not its columns marked
 
@@ -76,23 +78,50 @@ class ReceptiveField:
         return self.rows[-1]
 
 
-def receptive_field(a_hat: Csr, inputs: Inputs, nodes: Tensor, n_layers: int) -> ReceptiveField:
+def receptive_field(
+    a_hat: SparseMatrix, x: Inputs, nodes: Tensor, n_layers: int, edge_weight: Tensor | None = None
+) -> ReceptiveField:
     """Returns the receptive field of `nodes` under an `n_layers` graph convolution.
 
+    A_hat X is made here, at the rows that the nodes need; of sparse X it stays in its factors.
+
     Args:
-        a_hat: propagation matrix [n, n], from `gcn_norm`.
-        inputs: features propagated once, A_hat X [n, d], dense, sparse or by its factors.
+        a_hat: propagation matrix [n, n], from `gcn_norm`, in any form of `as_csr`.
+        x: features of the nodes, [n, d], dense, sparse or a product by its factors. They are not propagated yet.
         nodes: int64 [m], distinct node ids.
         n_layers: number of layers, >= 1.
+        edge_weight: of an `edge_index` as `a_hat`, [E].
 
     Returns:
         The field; its last rows are `nodes` in the order given, earlier rows are ascending.
 
     Raises:
-        TypeError: `nodes` is not int64.
-        ValueError: `a_hat` is not square, `n_layers` < 1, a node is out of range or given twice, or the inputs have
-            another number of rows.
+        TypeError: `nodes` is not int64, or a dtype differs.
+        ValueError: `a_hat` is not square, `n_layers` < 1, a node is out of range or given twice, or `x` has another
+            number of rows.
     """
+    a_hat = as_csr(a_hat, edge_weight, x.shape[0], dtype=x.dtype, op="receptive_field")
+    rows, blocks = _rows_and_blocks(a_hat, x, nodes, n_layers)
+    if isinstance(x, Tensor):
+        return ReceptiveField(rows, propagate(a_hat.select_rows(rows[0]), x), blocks)
+    return ReceptiveField(rows, _at(Factored(a_hat, x), rows[0]), blocks)
+
+
+def field_of_propagated(a_hat: Csr, propagated: Inputs, nodes: Tensor, n_layers: int) -> ReceptiveField:
+    """Returns what `receptive_field` does where A_hat X is known for all nodes.
+
+    Args:
+        a_hat: propagation matrix [n, n].
+        propagated: A_hat X [n, d], dense, sparse or by its factors.
+        nodes: int64 [m], distinct node ids.
+        n_layers: number of layers, >= 1.
+    """
+    rows, blocks = _rows_and_blocks(a_hat, propagated, nodes, n_layers)
+    return ReceptiveField(rows, _at(propagated, rows[0]), blocks)
+
+
+def _rows_and_blocks(a_hat: Csr, x: Inputs, nodes: Tensor, n_layers: int) -> tuple[tuple[Tensor, ...], tuple[Csr, ...]]:
+    """Returns the rows of layers 1 .. L and the blocks between them."""
     n = a_hat.n_rows
     if a_hat.n_cols != n:
         raise ValueError(f"receptive_field: a_hat must be square, got shape {list(a_hat.shape)}")
@@ -101,8 +130,8 @@ def receptive_field(a_hat: Csr, inputs: Inputs, nodes: Tensor, n_layers: int) ->
     if nodes.dtype != torch.int64:
         raise TypeError(f"receptive_field: nodes must be int64, got {dtype_name(nodes.dtype)}")
     check_shape("receptive_field", "nodes", nodes, (None,))
-    if inputs.shape[0] != n:
-        raise ValueError(f"receptive_field: inputs must have {n} rows, one per node, got {inputs.shape[0]}")
+    if x.shape[0] != n:
+        raise ValueError(f"receptive_field: x must have {n} rows, one per node, got {x.shape[0]}")
     if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
         raise ValueError(f"receptive_field: nodes must be in [0, {n}), got {int(nodes.min())} to {int(nodes.max())}")
     if torch.unique(nodes).numel() != nodes.numel():
@@ -113,7 +142,7 @@ def receptive_field(a_hat: Csr, inputs: Inputs, nodes: Tensor, n_layers: int) ->
         block, below = cut(a_hat, rows[0])
         rows.insert(0, below)
         blocks.insert(0, block)
-    return ReceptiveField(tuple(rows), _at(inputs, rows[0]), tuple(blocks))
+    return tuple(rows), tuple(blocks)
 
 
 def part_of_field(field: ReceptiveField, places: Tensor) -> ReceptiveField:

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from calirare_ext.as_csr import SparseMatrix, as_csr
 from calirare_ext.csr import Csr
 from calirare_ext.propagate import propagate
 
 BLOCK_ENTRIES = 1 << 20  # entries worked on together: memory beside the result stays small
 
 
-def row_sums(a: Csr) -> Tensor:
+def row_sums(a: SparseMatrix) -> Tensor:
     """Returns the sum of each row's values.
 
     Args:
-        a: any matrix [n, m].
+        a: any matrix [n, m], in any form of `as_csr`.
 
     Returns:
         float64 [n], on the device of `a`.
@@ -30,6 +31,7 @@ def row_sums(a: Csr) -> Tensor:
         >>> row_sums(Csr.from_dense(torch.tensor([[0.5, 2.0], [0.0, 0.0]])))
         tensor([2.5000, 0.0000], dtype=torch.float64)
     """
+    a = as_csr(a, op="row_sums")
     sums = torch.zeros(a.n_rows, dtype=torch.float64, device=a.device)
     one = sums.new_ones(1, 1)
     for first, last in row_parts(a):

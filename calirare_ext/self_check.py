@@ -43,7 +43,7 @@ def _problem(device: torch.device) -> tuple[ReceptiveField, list[Layer], Tensor,
     nodes = torch.randperm(60, generator=draw)[:12].to(device)
     targets = torch.randint(0, 3, (12,), generator=draw).to(device)
     weights = (torch.rand(12, dtype=torch.float64, generator=draw) + 0.5).to(device)
-    field = receptive_field(a_hat, propagate(a_hat, x), nodes, 2)
+    field = receptive_field(a_hat, x, nodes, 2)
     return field, [(weight, bias) for weight, bias in layers], targets, weights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare_ext import hessian_product, move_logits, receptive_field, record
+from calirare_ext import field_of_propagated, hessian_product, move_logits, record
 from tests.helpers.compare import hessian_product_matches, move_logits_matches
 from tests.helpers.problems import NETWORKS, network, normal
 from tests.helpers.tolerance import assert_identical
@@ -45,7 +45,7 @@ def test_nothing_to_multiply(name, dtype, device):
 def test_without_labelled_nodes_only_the_damping_is_left(n_layers, device):
     net = network("every node", torch.float64, device)
     none = torch.empty(0, dtype=torch.int64, device=device)
-    field = receptive_field(net.field.blocks[0], net.field.inputs, none, n_layers)
+    field = field_of_propagated(net.field.blocks[0], net.field.inputs, none, n_layers)
     layers = [*net.layers[: n_layers - 1], net.layers[-1]] if n_layers > 1 else [net.layers[0]]
     tape = record(field, layers, none)
     v = normal(2, tape.n_parameters, seed=1).to(device)

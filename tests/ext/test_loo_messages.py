@@ -9,9 +9,9 @@ from torch import Tensor
 from calirare_ext import (
     Csr,
     LooDirections,
+    field_of_propagated,
     loo_messages,
     node_gradients,
-    receptive_field,
     record,
     reference,
 )
@@ -78,7 +78,7 @@ def network(r: int = 60, d: int = 30, h: int = 6):
     inputs = Csr.from_dense(draw(r, d) * (draw(r, d, seed=1) > 1.0))
     layers = [(draw(d, h, seed=1), draw(h, seed=2)), (draw(h, 2, seed=3), draw(2, seed=4))]
     nodes = torch.arange(0, r, 6)
-    tape = record(receptive_field(a, inputs, nodes, 2), layers, torch.zeros(len(nodes), dtype=torch.int64))
+    tape = record(field_of_propagated(a, inputs, nodes, 2), layers, torch.zeros(len(nodes), dtype=torch.int64))
     seeds = torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(len(nodes), 1, 2)
     gradients = node_gradients(tape, seeds)
     rows = gradients.dense()[:, : (d + 1) * h].view(-1, d + 1, h).transpose(0, 1).contiguous()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calirare_ext import Csr, ReceptiveField, gcn_norm, receptive_field
+from calirare_ext import Csr, ReceptiveField, field_of_propagated, gcn_norm, receptive_field
 from tests.helpers.problems import N_NODES, graph, normal, random_matrix
 from tests.helpers.tolerance import assert_identical
 
@@ -47,7 +47,7 @@ def test_against_dense_slices(nodes, n_layers, sparse, dtype, device):
     a_hat = gcn_norm(graph(directed=True)).to(dtype).to(device)
     inputs = normal(N_NODES, 3, seed=1).to(dtype).to(device)
     ids = torch.tensor(nodes, dtype=torch.int64, device=device)
-    field = receptive_field(a_hat, Csr.from_dense(inputs) if sparse else inputs, ids, n_layers)
+    field = field_of_propagated(a_hat, Csr.from_dense(inputs) if sparse else inputs, ids, n_layers)
     assert_field(field, a_hat, inputs, nodes, n_layers)
 
 
@@ -56,7 +56,7 @@ def test_against_dense_slices(nodes, n_layers, sparse, dtype, device):
 def test_random_graphs(n, nnz, n_layers, random):
     a = random_matrix(n, n, min(nnz, n * n), random.randrange(10**6))
     nodes, inputs = random.sample(range(n), random.randint(0, n)), normal(n, 2, seed=2)
-    field = receptive_field(a, inputs, torch.tensor(nodes, dtype=torch.int64), n_layers)
+    field = field_of_propagated(a, inputs, torch.tensor(nodes, dtype=torch.int64), n_layers)
     assert_field(field, a, inputs, nodes, n_layers)
 
 
@@ -64,7 +64,7 @@ def test_random_graphs(n, nnz, n_layers, random):
 def test_inputs_of_any_strides_are_kept_by_rows(nodes):
     """The kernels read rows; a transposed feature matrix must not reach them as it is."""
     a_hat, inputs = gcn_norm(graph(directed=True)), normal(3, N_NODES, seed=1).T
-    field = receptive_field(a_hat, inputs, torch.tensor(nodes), 1)
+    field = field_of_propagated(a_hat, inputs, torch.tensor(nodes), 1)
     assert field.inputs.is_contiguous()
     assert_identical(field.inputs, inputs[nodes], "inputs")
 
@@ -74,14 +74,15 @@ def test_inputs_of_any_strides_are_kept_by_rows(nodes):
     [
         ({"n_layers": 0}, ValueError, "n_layers must be at least 1, got 0"),
         ({"a_hat": random_matrix(4, 5, 6, seed=1)}, ValueError, r"a_hat must be square, got shape \[4, 5\]"),
-        ({"inputs": torch.ones(3, 2)}, ValueError, "inputs must have 4 rows, one per node, got 3"),
+        ({"x": torch.ones(3, 2, dtype=torch.float64)}, ValueError, "x must have 4 rows, one per node, got 3"),
         ({"nodes": torch.tensor([0, 4])}, ValueError, r"nodes must be in \[0, 4\), got 0 to 4"),
         ({"nodes": torch.tensor([2, 2])}, ValueError, "nodes must be distinct, got 2 ids with repetitions"),
         ({"nodes": torch.tensor([True, False, True, False])}, TypeError, "nodes must be int64, got bool"),
     ],
 )
 def test_refuses(change, error, message):
-    good = {"a_hat": random_matrix(4, 4, 6, seed=1), "inputs": torch.ones(4, 2), "nodes": torch.tensor([0, 3])}
+    x = torch.ones(4, 2, dtype=torch.float64)
+    good = {"a_hat": random_matrix(4, 4, 6, seed=1), "x": x, "nodes": torch.tensor([0, 3])}
     receptive_field(**good, n_layers=2)
     with pytest.raises(error, match=f"receptive_field: {message}"):
         receptive_field(**({"n_layers": 2} | good | change))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import calirare_ext.registered as registered
 from calirare.models import GCN
-from calirare_ext import Csr, Factored, gcn_norm, propagate, receptive_field
+from calirare_ext import Csr, Factored, field_of_propagated, gcn_norm, propagate
 from tests.helpers.compare import propagate_matches
 from tests.helpers.problems import MATRICES, matrix, normal, random_matrix
 from tests.helpers.tolerance import assert_identical
@@ -120,7 +120,7 @@ def test_our_own_network_compiles_on_a_receptive_field(stored):
     a = square(torch.float32, torch.device("cpu"))
     x = random_matrix(30, 7, 60, seed=4).to(torch.float32)
     inputs = {"dense": propagate(a, x.to_dense()), "sparse": x, "factored": Factored(a, x)}[stored]
-    field = receptive_field(a, inputs, torch.arange(0, 30, 2), 2)
+    field = field_of_propagated(a, inputs, torch.arange(0, 30, 2), 2)
     model = GCN(7, generator=torch.Generator().manual_seed(0))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     same_as_eager(compiled.eval(), model.eval(), field)

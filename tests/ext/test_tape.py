@@ -11,7 +11,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from calirare_ext import Csr, gcn_forward, hessian_product, node_gradients, receptive_field, record, reference
+from calirare_ext import Csr, field_of_propagated, gcn_forward, hessian_product, node_gradients, record, reference
 from tests.helpers.compare import exact_network, exactly, logits_match
 from tests.helpers.problems import N_NODES, NETWORKS, network, normal
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -31,7 +31,7 @@ def test_the_field_leaves_out_nothing(name):
     whole = network("every node")
     n_layers = len(net.layers)
     a_hat = whole.field.blocks[0]
-    everything = receptive_field(a_hat, whole.field.inputs, torch.arange(N_NODES), n_layers)
+    everything = field_of_propagated(a_hat, whole.field.inputs, torch.arange(N_NODES), n_layers)
     logits_match(gcn_forward(everything, net.layers)[net.field.nodes], net.tape)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare_ext import Csr, Factored, GcnTape, Inputs, ReceptiveField, gcn_norm, receptive_field, record
+from calirare_ext import Csr, Factored, GcnTape, Inputs, ReceptiveField, field_of_propagated, gcn_norm, record
 from calirare_ext.reference import gcn
 from calirare_ext.tape import Layer
 
@@ -189,7 +189,7 @@ def network(name: str, dtype: torch.dtype = torch.float64, device: torch.device 
     inputs: Inputs = Csr.from_dense(dense) if spec.sparse else dense
     if spec.factored:
         inputs = Factored(a_hat, Csr.from_dense(x))
-    field = receptive_field(a_hat, inputs, nodes, spec.n_layers)
+    field = field_of_propagated(a_hat, inputs, nodes, spec.n_layers)
     sizes = [N_FEATURES, *[spec.n_hidden] * (spec.n_layers - 1), spec.n_classes]
     targets = torch.arange(nodes.numel(), device=device) % spec.n_classes
     weights = (0.5 + torch.rand(nodes.numel(), generator=generator(15), dtype=torch.float64)).to(dtype).to(device)

@@ -20,10 +20,10 @@ from calirare_ext import (
     as_dense,
     as_matrix,
     cut,
+    field_of_propagated,
     gcn_norm,
     product_of,
     propagate,
-    receptive_field,
     rows_of_inputs,
 )
 
@@ -71,7 +71,7 @@ class Propagation:
 
     def field(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
         """Returns the receptive field of `nodes` (int64 [m]) under an `n_layers` network."""
-        return receptive_field(self.a_hat, self.inputs, nodes, n_layers)
+        return field_of_propagated(self.a_hat, self.inputs, nodes, n_layers)
 
     def to(self, dtype: torch.dtype) -> Propagation:
         """Returns the same in another floating-point type."""
@@ -183,7 +183,7 @@ class FactoredPropagation(Propagation):
 
 def _without_inputs(a_hat: Csr, nodes: Tensor, n_layers: int) -> ReceptiveField:
     """Returns a receptive field without inputs."""
-    return receptive_field(a_hat, a_hat.values.new_empty(a_hat.n_rows, 0), nodes, n_layers)
+    return field_of_propagated(a_hat, a_hat.values.new_empty(a_hat.n_rows, 0), nodes, n_layers)
 
 
 def cheapest(product: Factored) -> Inputs:

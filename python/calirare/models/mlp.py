@@ -19,7 +19,7 @@ from calirare.models.fitted import State, prefixed, unprefixed
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.models.gcn_training import GcnTraining
-from calirare_ext import Csr, ReceptiveField, as_matrix, receptive_field
+from calirare_ext import Csr, ReceptiveField, as_matrix, field_of_propagated
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,7 +123,7 @@ def column_field(columns: HopColumns, graph: Graph, nodes: Tensor, model: GCN) -
     x = columns.at(graph, below).to(dtype)
     every = torch.arange(m + 1, device=x.device)
     identity = Csr.unchecked(every, every[:-1].to(torch.int32), x.new_ones(m), m)
-    local = receptive_field(identity, x, place, model.n_layers)
+    local = field_of_propagated(identity, x, place, model.n_layers)
     return ReceptiveField(tuple(below[rows] for rows in local.rows), local.features, local.blocks)
 
 
