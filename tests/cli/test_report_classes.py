@@ -154,7 +154,7 @@ def test_its_pictures_tell_their_numbers(page):
     assert {*re.findall(r'role="radiogroup" aria-label="([^"]+)"', text)} >= {html.escape(name) for name in NAMES}
 
 
-def test_a_run_whose_nodes_take_long_to_explain_names_the_command(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.page.content.CLASS_WORK", 0)
+def test_a_run_whose_label_effects_take_long_names_the_option(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.explain.explainer.LABEL_WORK", 0)
     assert call("report", "--run", place / "one", "--out", tmp_path / "short.html").code == 0
-    assert "a node takes a minute: use calirare explain one --node NODE." in text_of(tmp_path / "short.html")
+    assert "--labels 10 (in Python labels=10)" in text_of(tmp_path / "short.html")

@@ -71,7 +71,7 @@ def run(
             explainer=explainer,
             class_name=class_name,
             top=top,
-            labels=max(STORED if labels is None else labels, retrain or 0),
+            labels=None if labels is None and retrain is None else max(labels or STORED, retrain or 0),
             group=group if group is None or groups is None else read_groups(groups, group, context.graph),
         )
         if retrain is not None:

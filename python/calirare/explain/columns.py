@@ -15,6 +15,7 @@ from calirare.graph import Graph
 from calirare.models import ColumnFit, LearnedColumns
 
 LEARNED = "labels: the detector is trained again without each; feature scaling and calibrator stay fixed"
+FIT = 10.0  # multiply-adds of a fit for each number of its columns, roughly
 NO_SHARES = "features: the scores of this detector cannot be split by feature"
 
 
@@ -64,7 +65,12 @@ class RefittedColumns(ExplainableColumns):
     """
 
     fitted: LearnedColumns
-    notes, expensive = (LEARNED, NO_SHARES), True
+    notes, label_notes, expensive = (NO_SHARES,), (LEARNED,), True
+
+    @property
+    def label_work(self) -> float:  # type: ignore[override]
+        """See `ExplainableModel`: a new fit for each label."""
+        return FIT * float(self.fitted.rows.numel()) * len(self.fitted.targets)
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.without_each_label`."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from calirare.calibration import Calibrator
 
 FEW, SETS = 32, 4  # nodes of a set that is kept, and sets
+PAGE = 5  # nodes by which the work of label effects is estimated
 Made = TypeVar("Made")
 
 
@@ -56,11 +57,15 @@ class ExplainableModel(abc.ABC):
     """One detector of k classes on one graph.
 
     Attributes:
-        notes: sentences that say what is held fixed, or is approximate.
+        notes: sentences that say what is held fixed, or is approximate, in effects of edges and features.
+        label_notes: the same of effects of labels; what these need is made for it.
+        label_work: multiply-adds, roughly, that effects of all labels on `PAGE` nodes take.
         expensive: whether each node costs a system of equations, or a new fit, without a label.
     """
 
     notes: tuple[str, ...] = ()
+    label_notes: tuple[str, ...] = ()
+    label_work: float = 0.0
     expensive: bool = False
 
     def prepare(self, nodes: Tensor) -> None:

@@ -14,12 +14,14 @@ from calirare._util.steps import counted
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.context import ExplanationContext, Group
 from calirare.explain.explainable_model import ExplainableModel, Shares, class_log_odds, difference, two_columns
-from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, Needed
 from calirare.explain.label_reasons import LabelReasons
 from calirare.explain.shares import passed_on, stretched
 from calirare.explain.words import Values, neighbours
 
 SHOWN = 10  # labels of a node that are reported
+LABEL_WORK = 5e10  # multiply-adds up to which label effects are made without being requested: some seconds
+TOO_MANY = "the effects of {:,} labels were not computed, which takes long; --labels {} (in Python labels={}) does it"
 TOGETHER = 16  # nodes
 MANY_COLUMNS = 1_000  # of which most add nothing to a node
 EVERY = 50_000  # nodes of a graph whose probabilities are made of all at once
@@ -42,11 +44,6 @@ class Explainer:
         self.model, self.context, self._stored, self.lock = model, context, stored, threading.RLock()
         self._used = False  # whether what all explanations share was made
         self.labels, self.values = LabelReasons(model, context), Values(context.graph, context.columns)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on what is held fixed and what is approximate."""
-        return self.model.notes
 
     @plain_torch()
     def probabilities(self, nodes: Tensor) -> Tensor:
@@ -93,23 +90,31 @@ class Explainer:
 
     @plain_torch()
     def explain(
-        self, nodes: Tensor, shown: int = SHOWN, group: Group | None = None, of: int | None = None
+        self, nodes: Tensor, shown: int | None = None, group: Group | None = None, of: int | None = None
     ) -> Explanations:
         """Returns why each of some nodes has its P(rare), or P(class).
 
         Args:
             nodes: int64 [n].
-            shown: labels of each that are reported.
+            shown: labels of each that are reported; None: `SHOWN`, but none where their effects take long.
             group: a column by whose values labels are left out together, see `ExplanationContext.groups`.
             of: with many classes the class, in [0, k); None: of each node its likeliest.
 
         Raises:
             InputError: there is no such column, or it has too many values.
         """
+        number = (SHOWN if self.labels_are_quick else 0) if shown is None else shown
         with self.lock:
-            each = counted("reasons", self._each(nodes, shown, group, of), nodes.numel())
+            each = counted("reasons", self._each(nodes, number, group, of), nodes.numel())
             found = {explanation.node: explanation for explanation in each}
-        return Explanations(tuple(found[node] for node in nodes.tolist()), self.notes)
+            left_out = TOO_MANY.format(self.context.labelled.numel(), SHOWN, SHOWN)
+            notes = self.model.label_notes if number or group else () if shown == 0 else (left_out,)
+        return Explanations(tuple(found[node] for node in nodes.tolist()), (*notes, *self.model.notes))
+
+    @property
+    def labels_are_quick(self) -> bool:
+        """Whether label effects take seconds at most, so that every explanation has them."""
+        return self.model.label_work <= LABEL_WORK
 
     def _each(self, nodes: Tensor, shown: int, group: Group | None, of: int | None) -> Iterator[Explanation]:
         """Yields the same, one after the other, class by class."""
@@ -130,9 +135,11 @@ class Explainer:
     def _explain(self, nodes: Tensor, of: int, shown: int, groups: dict[str, Tensor]) -> Iterator[Explanation]:
         context, every = self.context, self.probabilities(nodes)
         p, log_odds = every[:, of], class_log_odds(every, of).tolist()
-        effects = self.labels.effects(nodes, of, p)
-        chosen = context.chosen(every, of).nonzero().flatten()
-        needed = dict(zip(chosen.tolist(), self.labels.needed(nodes[chosen], of, effects[chosen]), strict=True))
+        effects, needed = None, dict[int, Needed | None]()
+        if shown:
+            effects = self.labels.effects(nodes, of, p)
+            chosen = context.chosen(every, of).nonzero().flatten()
+            needed = dict(zip(chosen.tolist(), self.labels.needed(nodes[chosen], of, effects[chosen]), strict=True))
         grouped = self.labels.groups(nodes, of, p, groups) if groups else [()] * nodes.numel()
         shares, p_around = self.feature_shares(nodes, of), self._around(nodes, of)
         for i, node in enumerate(nodes.tolist()):
@@ -143,7 +150,7 @@ class Explainer:
                 threshold=torch.inf if context.threshold is None else context.threshold,
                 log_odds=log_odds[i],
                 label=context.label_of(node),
-                labels=self.labels.strongest(node, float(p[i]), effects[i], shown),
+                labels=() if effects is None else self.labels.strongest(node, float(p[i]), effects[i], shown),
                 needed=needed.get(i),
                 edges=self._edges(node, of, float(p[i]), log_odds[i], p_around),
                 features=() if shares is None else self._features(node, shares, i),

@@ -37,12 +37,12 @@ class ExplainablePropagation(ExplainableModel):
 
     def __init__(self, fitted: LabelPropagationFit, graph: Graph) -> None:
         self.fitted, self.graph = fitted, graph
-        self._parts, self._expected = Kept[Tensor](), dict[int, Tensor]()
+        self._parts, self._expected = Kept[Tensor](), dict[int, Tensor | None]()
 
     def prepare(self, nodes: Tensor) -> None:
         """See `ExplainableModel.prepare`: the products are the cheaper for one node the more there are."""
         few = nodes.numel() * self.fitted.nodes.numel() <= EXPECTED
-        self._expected = dict(zip(nodes.tolist(), self._made(nodes), strict=True)) if few else {}
+        self._expected = dict.fromkeys(nodes.tolist()) if few else {}  # made when labels are first left out
 
     def logits(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.logits`; NaN where no label reaches."""
@@ -100,8 +100,12 @@ class ExplainablePropagation(ExplainableModel):
 
     def _of_labels(self, nodes: Tensor) -> Tensor:
         """Returns each label's part of what reaches nodes, float64 [n, m]."""
-        kept = [self._expected[node] for node in nodes.tolist() if node in self._expected]
-        return torch.stack(kept) if 0 < len(kept) == nodes.numel() else self._parts.of(nodes, self._made)
+        if not nodes.numel() or not self._expected.keys() >= set(nodes.tolist()):
+            return self._parts.of(nodes, self._made)
+        if None in self._expected.values():
+            every = torch.tensor(list(self._expected))
+            self._expected = dict(zip(every.tolist(), self._made(every), strict=True))
+        return torch.stack([self._expected[node] for node in nodes.tolist()])  # type: ignore[misc]
 
     def _made(self, nodes: Tensor) -> Tensor:
         return self._reached_from(nodes, self.fitted.nodes) * self.fitted.sample_weights

@@ -23,7 +23,17 @@ class ExplainableMixture(ExplainableModel):
     def __init__(self, mixture: Mixture, models: Sequence[ExplainableModel]) -> None:
         self._kept, self.mixture, self.models = Kept[Tensor](), mixture, tuple(models)
         self.notes = tuple(dict.fromkeys(note for model in models for note in model.notes))
-        self.expensive = any(model.expensive for model in models)
+        self.label_work = sum(model.label_work for model in models)
+
+    @property
+    def label_notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `ExplainableModel`."""
+        return tuple(dict.fromkeys(note for model in self.models for note in model.label_notes))
+
+    @property
+    def expensive(self) -> bool:  # type: ignore[override]
+        """See `ExplainableModel`."""
+        return any(model.expensive for model in self.models)
 
     def prepare(self, nodes: Tensor) -> None:
         """See `ExplainableModel.prepare`."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.explainable_model import FEW, ExplainableModel, Kept, Shares
 from calirare.explain.network_edges import ConvolutionEdges
-from calirare.explain.network_labels import network_labels
+from calirare.explain.network_labels import NetworkLabels, label_work, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
@@ -36,7 +36,8 @@ class ExplainableNetwork(ExplainableModel):
         graph: as the network takes it.
         damping: of the leave-one-out step; None: the weight decay.
         shared: hop columns that other detectors of an average read too; None: nobody does.
-        notes: sentences of the caller.
+        folds: the same network with its folds, where it has them: with them the damping is chosen.
+        name: what a note calls it.
     """
 
     def __init__(
@@ -45,17 +46,43 @@ class ExplainableNetwork(ExplainableModel):
         graph: Graph,
         damping: float | None = None,
         shared: SharedColumns | None = None,
-        notes: tuple[str, ...] = (),
+        folds: FoldedNetwork | None = None,
+        name: str = "",
     ) -> None:
         self.fitted, self.graph, self.columns = fitted, graph, None
-        self.labels = network_labels(fitted, damping or fitted.weight_decay)
-        self.expensive = self.labels.expensive
+        self._network, self._damping, self._folds, self._name = fitted, damping or fitted.weight_decay, folds, name
+        self.label_work = label_work(fitted)
         self._kept, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
         if fitted.columns is not None:
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
             self.fitted = fitted.reading(self.columns.columns)
-        deep = () if closed_form_shares(fitted) else (TOO_DEEP,)
-        self.notes = (FIRST_ORDER, *notes, *deep)
+        self.notes = () if closed_form_shares(fitted) else (TOO_DEEP,)
+
+    @cached_property
+    def agreed(self) -> Agreement | None:
+        """How well leave-one-out agrees with the folds; None without folds, or with too many labels to look."""
+        return None if self._folds is None else agreement_of(self._network, self._folds.own_logits)
+
+    @property
+    def _doubted(self) -> bool:
+        """Whether folds do not confirm leave-one-out."""
+        return self._folds is not None and (self.agreed is None or self.agreed.verdict == "do not trust")
+
+    @cached_property
+    def labels(self) -> NetworkLabels:
+        """What leaves them out, at the damping at which leave-one-out agrees with the folds."""
+        damping = self._damping if self.agreed is None or self._doubted else self.agreed.damping
+        return network_labels(self._network, damping)
+
+    @property
+    def label_notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `ExplainableModel`."""
+        return (FIRST_ORDER, f"{self._name}: {DOUBT}") if self._doubted else (FIRST_ORDER,)
+
+    @property
+    def expensive(self) -> bool:  # type: ignore[override]
+        """See `ExplainableModel`."""
+        return self.labels.expensive
 
     def logits(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.logits`."""
@@ -121,12 +148,9 @@ class ExplainableNetwork(ExplainableModel):
 
 
 def explainable_folds(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> ExplainableNetwork:
-    """Returns a network with folds, at the damping at which leave-one-out agrees with the folds."""
-    agreed = agreement_of(folded.network, folded.own_logits)
+    """Returns a network with folds."""
     name = name or ("gcn" if folded.columns is None else "hops")
-    if agreed is None or agreed.verdict == "do not trust":
-        return ExplainableNetwork(folded.network, graph, None, shared, (f"{name}: {DOUBT}",))
-    return ExplainableNetwork(folded.network, graph, agreed.damping, shared)
+    return ExplainableNetwork(folded.network, graph, None, shared, folded, name)
 
 
 def agreement_of(network: GcnFit, own_logits: Tensor) -> Agreement | None:

@@ -34,6 +34,7 @@ from calirare.curvature import (
     positive_inverse,
     symmetric_system,
 )
+from calirare.explain.explainable_model import PAGE
 from calirare.explain.proximal_label_update import resting_gradients
 from calirare.leave_one_out import primal_directions, sampled_leverages
 from calirare.models import GcnFit
@@ -309,7 +310,21 @@ def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
 
 def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:
     """Returns the labels of a network in the form of the smaller matrix, or in none where both are large."""
-    p, rows = fitted.linearisation.n_parameters, fitted.nodes.numel() * (fitted.linearisation.n_classes - 1)
+    p, rows = _size(fitted)
     if min(p, rows) > CLOSED_FORM:
         return IterativeLabels(fitted, damping)
     return PrimalLabels(fitted, damping) if p < rows else DualLabels(fitted, damping)
+
+
+def label_work(fitted: GcnFit) -> float:
+    """Returns the multiply-adds, roughly, of `network_labels` and of `PAGE` nodes, see `ExplainableModel`."""
+    p, rows = _size(fitted)
+    if min(p, rows) > CLOSED_FORM:
+        return float(MAX_STEPS) * rows * p * PAGE
+    side = min(p, rows)
+    return 10.0 * side**3 + (6.0 * rows * p**2 if p < rows else 0.0) + PAGE * float(rows) * side
+
+
+def _size(fitted: GcnFit) -> tuple[int, int]:
+    """Returns the number of parameters, and of differences of labels, m (k - 1)."""
+    return fitted.linearisation.n_parameters, fitted.nodes.numel() * (fitted.linearisation.n_classes - 1)

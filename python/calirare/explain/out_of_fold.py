@@ -30,9 +30,14 @@ class OutOfFold(ExplainableModel):
     """
 
     def __init__(self, model: ExplainableModel, labelled: Tensor, sampled: Tensor, own_log_odds: Tensor | None) -> None:
-        self.model, self.labelled, self.notes = model, labelled, (*model.notes, NOTE)
+        self.model, self.labelled, self.notes, self.label_work = model, labelled, model.notes, model.label_work
         self.places = {int(node): place for place, node in enumerate(labelled.tolist()) if bool(sampled[place])}
         self.own = own_log_odds
+
+    @property
+    def label_notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `ExplainableModel`."""
+        return *self.model.label_notes, NOTE
 
     def _shift(self, nodes: Tensor) -> Tensor:
         """Returns what is added to the logits of nodes, 0 of those that were not sampled, float64 [n, 2]."""

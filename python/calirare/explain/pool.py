@@ -23,6 +23,7 @@ from calirare_ext import Csr, propagate
 
 REACH, PAIRS = 1_000, 30_000  # nodes nearby whose logits are recomputed, and these for each edge
 FEW = 32  # nodes nearby where asking the detector is expensive
+NEAR = 100  # nodes nearby whose label effects cost about what their preparation does
 TOGETHER = 64  # of these at once
 NUMBERS = 10_000_000  # labels times classes times nodes nearby, or edges times these, worked on together
 SAID = "what its neighbours are taken for"
@@ -42,6 +43,9 @@ class ExplainablePool(ExplainableModel):
     def __init__(self, pool: NeighbourPool, model: ExplainableModel, graph: Graph) -> None:
         self.pool, self.model, self.graph = pool, model, graph
         self.notes = model.notes
+        degree = graph.adjacency.nnz / max(graph.n_nodes, 1)
+        near = min(REACH, graph.n_nodes, 1 + degree + degree**2 + degree**3)  # of a usual node
+        self.label_work = model.label_work * max(near / NEAR, 1.0)
         self.degree = graph.adjacency.indptr.diff().double()  # neighbours, whatever their edges weigh
         self.mean = Propagator(graph.adjacency, -1.0, 0.0)
 
@@ -59,6 +63,11 @@ class ExplainablePool(ExplainableModel):
     def _pooled(self) -> Tensor:
         """The logits of every node, float64 [n, k]."""
         return self.pool.pooled(self.graph, self._every)
+
+    @property
+    def label_notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `ExplainableModel`."""
+        return self.model.label_notes
 
     @property
     def hops(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from calirare.explain.column_edges import SharedColumns
 from calirare.explain.columns import ExplainableColumns
 from calirare.explain.explainable_model import Shares
 from calirare.explain.shares import tree_shares
-from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
+from calirare.explain.tree_labels import REFITS, BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
@@ -41,9 +42,18 @@ class ExplainableTrees(ExplainableColumns):
 
     def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
         super().__init__(fitted, graph, shared)
-        self.labels = tree_labels(fitted, self._columns(fitted.nodes))
+        self.label_work = 10.0 * min(fitted.trees.rounds * len(fitted.nodes) ** 2, REFITS)
+
+    @cached_property
+    def labels(self) -> TreeLabels:
+        """What leaves them out."""
+        return tree_labels(self.fitted, self._columns(self.fitted.nodes))
+
+    @property
+    def label_notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `ExplainableModel`."""
         notes = (FIXED, *(() if self.labels.exact else (STRONGEST,)))
-        self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
+        return notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.without_each_label`."""

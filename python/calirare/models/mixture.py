@@ -248,9 +248,8 @@ def stacking_weights(probabilities: Tensor, sample_weights: Tensor, pseudo_label
     n_members = p.shape[1]
     weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64, device=p.device)
     for _ in range(STEPS):
-        shares = p * weights
-        shares = shares / shares.sum(1, keepdim=True)
-        new = (v @ shares + pseudo_labels / n_members) / (v.sum() + pseudo_labels)
+        shares = weights * ((v / (p @ weights)) @ p)  # of the labels each member explains
+        new = (shares + pseudo_labels / n_members) / (v.sum() + pseudo_labels)
         moved, weights = float((new - weights).abs().max()), new
         if moved < TOLERANCE:
             break

@@ -20,7 +20,6 @@ from calirare.run import TOGETHER, Choice, SavedRun, Verdict
 
 ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
 DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
-CLASS_WORK = 3_000  # labels times k - 1 times nodes of k > 2 classes that are explained: some 20 s of one core
 NARROW = ("precision_recall.png", "budget.png")  # pictures of one panel
 PICTURES = (
     ("p_rare.png", "Reliability of P(rare): observed share against predicted, points with 95 % binomial intervals"),

@@ -98,20 +98,15 @@ def _explained(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, 
     if graph is None:
         return {"reasons": [], "reason": why_not}
     first = None
-    if saved.settings.many:  # a node's neighbours up to three edges away are explained with it, label by label
-        assert graph.split is not None
-        labels = graph.split.train.numel() + graph.split.val.numel()
-        k, most = graph.n_classes, content.EXPLAINED
-        most = min(most, content.CLASS_WORK // (labels * (k - 1))) if k > 2 else most
-        first = list(saved.review().head(most)["node"])
+    if saved.settings.many:
+        first = list(saved.review().head(content.EXPLAINED)["node"])
         if not first:
-            wait = f"with {labels:,} labels of {k} classes a node takes a minute: use calirare explain"
-            return {"reasons": [], "reason": why_not if most else f"{wait} {saved.folder.name} --node NODE."}
+            return {"reasons": [], "reason": why_not}
     try:
         found = saved.explain(first, graph=graph, top=content.EXPLAINED if first is None else None)
     except InputError as error:
         return {"reasons": [], "reason": content.sentence(str(error).removeprefix("explain: "))}
-    return {"reasons": [(each.name, each.sentences) for each in found.each], "reason": ""}
+    return {"reasons": [(each.name, each.sentences) for each in found.each], "reason": "", "notes": found.notes}
 
 
 def _versions_of(saved: SavedRun) -> list[str]:

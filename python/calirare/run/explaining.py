@@ -68,7 +68,7 @@ def explained(
     nodes: Nodes | None,
     class_name: str | None,
     top: int | None,
-    labels: int,
+    labels: int | None,
     group: Group | None,
 ) -> Explanations:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare), or with many classes P(class).
@@ -78,14 +78,14 @@ def explained(
         nodes: see `calirare.explain.nodes_named`; None: the alerts, or the likeliest of the class.
         class_name: the class; None: the rare one, with many classes of each node its likeliest.
         top: how many alerts, or nodes without a label whose likeliest class it is, the likeliest first.
-        labels: how many labels of each node are shown.
+        labels: how many labels of each node are shown; None: 10, but none where their effects take long.
         group: a column by whose values labels are left out together; None: none are.
 
     Raises:
         InputError: nodes and `top` are both given or neither, `top` without a class, something is unknown, or there is
             no such node.
     """
-    if labels < 0:
+    if labels is not None and labels < 0:
         raise InputError(f"explain: labels, how many are shown, must be at least 0, got {labels}")
     context, many = explainer.context, explainer.context.many
     if (nodes is None) == (top is None):

@@ -197,7 +197,7 @@ class SavedRun(ScoresGraphs):
     def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
         own = self.graph(graph)
-        return explainer_of(self.scorer, own, self.mapped(own), lambda: stored_p_rare(self.folder, own.n_nodes))
+        return explainer_of(self.scorer, own, self.mapped(own), lambda: stored_p_rare(self.folder, own))
 
     def explain(
         self,
@@ -207,7 +207,7 @@ class SavedRun(ScoresGraphs):
         explainer: Explainer | None = None,
         class_name: str | None = None,
         top: int | None = None,
-        labels: int = 10,
+        labels: int | None = None,
         group: Group | None = None,
     ) -> Explanations:
         """Returns why nodes of the run's own graph have their P(rare), or P(class); nothing is trained.
@@ -219,7 +219,7 @@ class SavedRun(ScoresGraphs):
             explainer: of `explainer`, where it was made before.
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
-            labels: how many labels of each node are shown.
+            labels: how many labels of each node are shown; None: 10, but none where their effects take long.
             group: a column by whose values labels are left out together.
 
         Raises:

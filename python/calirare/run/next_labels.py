@@ -33,7 +33,6 @@ CHOSEN_RARE = (
     "with positive-only labels an answer that a node is not rare counts as none: put those that are rare into the data "
     "and train again, or train without positive-only once there are labels of both kinds"
 )
-OF_EDGES = "edges of"  # how notes on what is held while an edge is left out begin
 SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
 
 
@@ -159,7 +158,6 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
     moved = (values.moved[rows] >= MOVED) * stands_for
     moved[torch.arange(len(rows)), rows] = 0  # of itself
     nodes, context, p = chosen[rows], explainer.context, values.p[rows]
-    of_labels = (note for note in explainer.notes if not note.startswith(OF_EDGES))  # no edge is left out here
     return NextLabels(
         nodes=nodes.numpy(),
         names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
@@ -172,7 +170,7 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
         total=total,
         n_open=unlabelled.numel(),
         by=by,
-        notes=(CHOSEN_RARE if context.positive_only else CHOSEN, *of_labels),
+        notes=(CHOSEN_RARE if context.positive_only else CHOSEN, *explainer.model.label_notes),
     )
 
 

@@ -157,7 +157,7 @@ class Outcome(RunResult, ScoresGraphs):
         *,
         class_name: str | None = None,
         top: int | None = None,
-        labels: int = 10,
+        labels: int | None = None,
         group: Group | None = None,
     ) -> Explanations:
         """Returns why nodes have their P(rare), or P(class): labels, edges and features for and against it.
@@ -167,7 +167,7 @@ class Outcome(RunResult, ScoresGraphs):
                 numbers. None: alerts, or the likeliest of a class.
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
-            labels: how many labels of each node are shown.
+            labels: how many labels of each node are shown; None: 10, but none where their effects take long.
             group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
                 are left out together; dates by the month. Or, of what is no feature, the group of each node by its
                 name: a dict, or a pandas Series.

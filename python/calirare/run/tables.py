@@ -15,6 +15,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.run_files import changed_file, check_as_written
 from calirare._util.text_tables import FORMULA, INERT
+from calirare.graph import Graph
 
 # Columns that may hold names of the user's.
 NAMES = ("node", "given", "other", "y", "prediction", "prediction_before", "prediction_after", "label")
@@ -116,8 +117,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     table.to_csv(path, index=False, float_format="%.7g", quoting=quoting)
 
 
-def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
-    """Returns P(rare) of a run's own nodes from its predictions.parquet, float64 [n].
+def stored_p_rare(folder: Path, graph: Graph) -> Tensor | None:
+    """Returns P(rare) of a graph's nodes from its predictions.parquet, float64 [n]; NaN of auxiliary nodes.
 
     None where the file is not there, or not as the run wrote it.
     """
@@ -128,7 +129,10 @@ def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
         p = pd.read_parquet(folder / name, columns=["p_rare"])["p_rare"].to_numpy(np.float64, copy=True)
     except ImportError:  # written where pyarrow was
         return None
-    return torch.from_numpy(p) if p.size == n_nodes else None
+    nodes = graph.scored_nodes.cpu()
+    if p.size != nodes.numel():
+        return None
+    return torch.full((graph.n_nodes,), torch.nan, dtype=torch.float64).index_copy_(0, nodes, torch.from_numpy(p))
 
 
 NAMED = ("y", "prediction")  # columns of class names where every class is taken as it is

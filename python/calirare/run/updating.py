@@ -101,10 +101,12 @@ def update_calibrators(
 
 
 def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:
-    """Returns what the old run in closed form says the labels would change; None where it cannot."""
+    """Returns what the old run in closed form says the labels would change; None where it cannot, or not quickly."""
     try:
         explainer = saved.explainer(graph)
     except InputError:
+        return None
+    if not explainer.labels_are_quick:
         return None
     p, scored = before.p[:, 1], graph.scored_nodes.cpu()
     moved = (outcome.for_tables().rare.cpu() - p).abs()[scored]

@@ -81,6 +81,15 @@ def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
         )
 
 
+def test_labels_that_take_long_are_left_out_until_they_are_requested(explainer, found, monkeypatch):
+    monkeypatch.setattr("calirare.explain.explainer.LABEL_WORK", 0)
+    short = explainer.explain(NODES)
+    assert all(not each.labels and each.needed is None for each in short)
+    assert "--labels 10" in short.notes[0]
+    assert [each.edges for each in short] == [each.edges for each in found]
+    assert explainer.explain(NODES, 10, "city").each == found.each
+
+
 def test_of_many_columns_those_that_add_nothing_are_left_out(monkeypatch):
     task = rare_task()
     sparse = dataclasses.replace(task, x=Csr.from_dense(task.x.clamp(min=0)))

@@ -185,7 +185,7 @@ def test_rounds_that_found_nothing_to_split_drew_a_bag_and_left_no_tree(k, m, co
     assert model.labels.error < REPRODUCED
     z = model.logits(torch.tensor([1]))[0].numpy()
     assert z - (z[0] if k == 2 else 0) == pytest.approx(by_hand(model, 1), abs=1e-4)
-    assert not any("LightGBM" in note for note in model.notes)
+    assert not any("LightGBM" in note for note in model.label_notes)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -195,8 +195,8 @@ def test_of_many_labels_the_strongest_are_exact_and_the_others_near(monkeypatch,
     monkeypatch.setattr(tree_labels, "REFITS", 0)
     monkeypatch.setattr(tree_labels, "LATER", 0)
     other = ExplainableTrees(model.fitted, model.graph)
-    assert any("all but the strongest" in note for note in other.notes)
-    assert not any("all but the strongest" in note for note in model.notes)
+    assert any("all but the strongest" in note for note in other.label_notes)
+    assert not any("all but the strongest" in note for note in model.label_notes)
     found = other.without_each_label(NODES)
     change = (exact - base).numpy()
     strongest = np.argsort(-np.ptp(change, 2).max(1))[:5]
