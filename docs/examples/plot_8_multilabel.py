@@ -9,7 +9,7 @@ about the first label, which the model does not use. Only the canonical error, o
 import matplotlib.pyplot as plt
 import numpy as np
 
-from calirare_multilabel import CopulaOptions, canonical_calibration_error, marginal_ece
+from calirare_multilabel import canonical_calibration_error, marginal_ece
 
 random = np.random.default_rng(0)
 scores = random.uniform(0.25, 0.75, size=(2000, 2))
@@ -20,10 +20,10 @@ draws = random.uniform(size=scores.shape)
 # %%
 # Each label's own error is about what chance gives in both cases.
 
-options, errors = CopulaOptions(label_model="threshold"), {}
+errors = {}
 for name, truth in {"nothing left out": honest, "second score ignored": ignoring}.items():
     y = (draws < truth).astype(int)
-    errors[name] = canonical_calibration_error(y, scores, norm=1, options=options).mean
+    errors[name] = canonical_calibration_error(y, scores, norm=1).mean
     print(f"{name:21} canonical {errors[name]:.3f}, label by label {np.mean(marginal_ece(y, scores)):.3f}")
 plt.bar(errors.keys(), errors.values())
 plt.ylabel("canonical calibration error per label")

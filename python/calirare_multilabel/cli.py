@@ -139,8 +139,8 @@ def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], 
     from calirare_multilabel import CopulaOptions, canonical_calibration_error
 
     options = {
-        "copula": CopulaOptions(cdf="midrank"),
-        "copula_threshold": CopulaOptions(cdf="midrank", label_model="threshold"),
+        "copula_threshold": CopulaOptions(cdf="midrank"),
+        "copula": CopulaOptions(cdf="midrank", label_model="density"),
     }
     found = {name: canonical_calibration_error(labels, scores, norm=p, options=o).mean for name, o in options.items()}
     if any(abs(value - report[name]) > TIES_MATTER * report[name] for name, value in found.items()):

@@ -74,15 +74,15 @@ def canonical_calibration_error(
 ) -> CanonicalError:
     """Estimates CE_p^p = E ||E[y | f(x)] - f(x)||_p^p with a copula (CMLCC document, Eq. 1).
 
-    Margins are empirical, the copula of (y_j, f_1..f_K) is parametric, and the conditional expectation is the ratio of
-    copula densities. Without options this is the document's estimator; the printed inequality of the CDF and the
-    treatment of the labels are discussed in `margins` and `families`.
+    Margins are empirical, the copula of (y_j, f_1..f_K) is Gaussian, and a label is a latent normal above a threshold:
+    consistent where such a copula holds. The document's own formula, the ratio of copula densities, settles at a wrong
+    value: `CopulaOptions(label_model="density")`, see `families`; on the printed CDF see `margins`.
 
     Args:
         y_true: labels y, [n, K], each 0 or 1.
         p: predicted probabilities f(x), [n, K], in [0, 1], n >= 2; numpy or torch, any device.
         norm: order of the norm, >= 1.
-        options: the copula family and how it is fitted; None is the document's choice.
+        options: the copula family and how it is fitted; None: the defaults of `CopulaOptions`.
 
     Returns:
         The estimate.
@@ -117,7 +117,7 @@ def conditional_expectation(y_true: Array, p: Array, *, options: CopulaOptions |
     Args:
         y_true: labels y, [n, K], each 0 or 1.
         p: predicted probabilities f(x), [n, K], in [0, 1], n >= 2.
-        options: None is the document's choice.
+        options: None: the defaults of `CopulaOptions`.
 
     Returns:
         float64 [n, K], in [0, 1], on the device of `p`.

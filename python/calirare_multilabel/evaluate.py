@@ -87,13 +87,13 @@ def calibration_measures(n_rows: int, *, norm: float = 1, max_kde_rows: int = KD
         max_kde_rows: above, the kernel estimators, which are quadratic in the rows, are left out.
 
     Returns:
-        "copula" (the document's), "copula_threshold" (its repaired form), "marginal_ece", and with product Beta kernels
-        "kde", "kde_residual" and "kde_marginal".
+        "copula_threshold" (the default of `canonical_calibration_error`), "copula" (the document's), "marginal_ece",
+        and with product Beta kernels "kde", "kde_residual" and "kde_marginal".
     """
-    threshold = CopulaOptions(label_model="threshold")
+    printed = CopulaOptions(label_model="density")
     measures: dict[str, Measure] = {
-        "copula": lambda y, f: canonical_calibration_error(y, f, norm=norm).mean,
-        "copula_threshold": lambda y, f: canonical_calibration_error(y, f, norm=norm, options=threshold).mean,
+        "copula_threshold": lambda y, f: canonical_calibration_error(y, f, norm=norm).mean,
+        "copula": lambda y, f: canonical_calibration_error(y, f, norm=norm, options=printed).mean,
         "marginal_ece": marginal_ece,
     }
     if n_rows <= max_kde_rows:

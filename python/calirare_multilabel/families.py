@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -48,8 +48,9 @@ class CopulaOptions:
         family: None is the document's Gaussian one.
         cdf: "printed", "empirical" or "midrank"; they differ only where scores are tied, except that the printed,
             mirrored rule also changes what an asymmetric family such as a vine sees.
-        label_model: "density" (the document's) or "threshold" (labels as thresholded latent normals: consistent where
-            such a Gaussian copula holds); "threshold" needs the Gaussian family.
+        label_model: "threshold" (labels as thresholded latent normals: consistent where such a Gaussian copula holds,
+            and for that family only) or "density" (the document's formula, which settles at a wrong value); None:
+            "threshold" for the Gaussian family, "density" for others.
         shrinkage: weight of the identity in the correlation of the scores, "auto" or in [0, 1].
 
     Raises:
@@ -59,11 +60,13 @@ class CopulaOptions:
 
     family: Family | None = None
     cdf: CdfRule = "printed"
-    label_model: LabelModel = "density"
+    label_model: LabelModel | None = None
     shrinkage: Shrinkage = "auto"
 
     def __post_init__(self) -> None:
         """Checks the options."""
+        if self.label_model is None:
+            object.__setattr__(self, "label_model", "threshold" if self.family is None else "density")
         for name, value, known in (("cdf", self.cdf, CDF_RULES), ("label_model", self.label_model, LABEL_MODELS)):
             if value not in known:
                 raise ValueError(f"CopulaOptions: {name} must be one of {', '.join(known)}, got {value!r}")
@@ -99,7 +102,7 @@ def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Condit
     if options.family is not None:
         return dataclasses.replace(options.family.fit(u, labels, options.shrinkage), constant_scores=constant)
     z = torch.special.ndtri(u, out=u)
-    fit = fit_gaussian(z, labels, shrinkage=options.shrinkage, label_model=options.label_model)
+    fit = fit_gaussian(z, labels, shrinkage=options.shrinkage, label_model=cast(LabelModel, options.label_model))
     part = fit.dependence
     return Conditional(lambda rows: fit.conditional_mean(z[rows]), float(part.shrinkage), part.jitter, constant)
 
@@ -165,7 +168,7 @@ def fit_gaussian(
     labels: Tensor,
     *,
     shrinkage: Shrinkage = "auto",
-    label_model: LabelModel = "density",
+    label_model: LabelModel = "threshold",
 ) -> GaussianFit:
     """Fits the copula by maximum pseudo-likelihood, the scores' correlation first and then each label's.
 

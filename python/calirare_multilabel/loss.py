@@ -103,6 +103,8 @@ class CMLCCLoss(nn.Module):
         beta: weight of the calibration error, >= 0, finite.
         p: order of the norm, >= 1.
         bandwidth: of the smooth CDF.
+        label_model: "density" (the document's loss, with which the experiments were made) or "threshold", as
+            `canonical_calibration_error` has it; see `CopulaOptions`.
 
     Raises:
         ValueError: beta is negative or not finite.
@@ -116,12 +118,14 @@ class CMLCCLoss(nn.Module):
         True
     """
 
-    def __init__(self, beta: float, *, p: float = 1, bandwidth: float = 1.0) -> None:
+    def __init__(
+        self, beta: float, *, p: float = 1, bandwidth: float = 1.0, label_model: LabelModel = "density"
+    ) -> None:
         super().__init__()
         if not 0 <= beta < math.inf:
             raise ValueError(f"CMLCCLoss: beta must be at least 0 and finite, got {beta}")
         check_norm("CMLCCLoss", p, "p")
-        self.beta, self.p, self.bandwidth = beta, p, bandwidth
+        self.beta, self.p, self.bandwidth, self.label_model = beta, p, bandwidth, label_model
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns the loss of a minibatch, a scalar, of logits float [n, K], n >= 2, and 0/1 labels [n, K]."""
@@ -132,4 +136,5 @@ class CMLCCLoss(nn.Module):
         check_rows("CMLCCLoss", logits)
         if not bool(torch.isfinite(logits.detach()).all()):
             raise ValueError("CMLCCLoss: logits must be finite, got NaN or infinity: look at the learning rate")
-        return risk + self.beta * smooth_canonical_error(logits, labels, p=self.p, bandwidth=self.bandwidth)
+        error = smooth_canonical_error(logits, labels, p=self.p, bandwidth=self.bandwidth, label_model=self.label_model)
+        return risk + self.beta * error

@@ -152,7 +152,8 @@ def _metrics(outcome: MultilabelOutcome) -> dict[str, Any]:
     data, choice, options = outcome.data, outcome.choice, outcome.model.options
     chosen = None
     if choice is not None:
-        table = {str(beta): {"copula": error, "hamming_loss": loss} for beta, (error, loss) in choice.table.items()}
+        names = ("copula_threshold", "hamming_loss")
+        table = {str(beta): dict(zip(names, found, strict=True)) for beta, found in choice.table.items()}
         chosen = {"validation": table, "within_slack": choice.within_slack}
     return {
         "data": {

@@ -12,11 +12,12 @@ from calirare_lab.multilabel.reference import (
     literal_conditional_expectation,
     literal_error,
 )
+from calirare_lab.multilabel.student import StudentCopula
 from calirare_multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
 from calirare_multilabel.families import GaussianFit, fit_gaussian, likelihood_root
 from calirare_multilabel.margins import normal_score_dependence, pseudo_observations
 
-PLAIN = CopulaOptions(shrinkage=0.0)
+PLAIN = CopulaOptions(shrinkage=0.0, label_model="density")
 
 
 def sample(n: int = 24, k: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +33,8 @@ def sample(n: int = 24, k: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarr
 def fitted(f: np.ndarray, y: np.ndarray, **options) -> tuple[GaussianFit, np.ndarray]:
     u, _ = pseudo_observations(torch.from_numpy(f))
     z = torch.special.ndtri(u)
-    return fit_gaussian(z, torch.from_numpy(y == 1), **{"shrinkage": 0.0} | options), z.numpy()
+    printed = {"shrinkage": 0.0, "label_model": "density"}
+    return fit_gaussian(z, torch.from_numpy(y == 1), **printed | options), z.numpy()
 
 
 def thetas(fit: GaussianFit) -> list[np.ndarray]:
@@ -136,6 +138,17 @@ def test_the_threshold_model_is_the_conditional_probability_of_a_latent_normal()
         expected = norm.sf(norm.isf(y[:, j].mean()), z @ weights, np.sqrt(variance))
         ours = fit.conditional_mean(torch.from_numpy(z))[:, j].numpy()
         assert np.abs(ours - expected).max() <= 1e-12
+
+
+def test_the_default_falls_to_nothing_for_true_probabilities_and_the_printed_form_does_not():
+    rng = np.random.default_rng(0)
+    latent = rng.multivariate_normal(np.zeros(2), [[1, 0.5], [0.5, 1]], size=50_000)
+    f = norm.cdf(0.8 * latent - 0.6)
+    y = (rng.random(f.shape) < f).astype(int)
+    default = canonical_calibration_error(y, f).mean
+    assert default < 0.01 < 0.02 < canonical_calibration_error(y, f, options=CopulaOptions(label_model="density")).mean
+    assert CopulaOptions().label_model == "threshold"
+    assert CopulaOptions(StudentCopula()).label_model == "density", "other families know no threshold"
 
 
 def test_the_threshold_model_recovers_a_known_copula_and_the_printed_one_does_not():

@@ -40,7 +40,7 @@ def family_readings(
     found: dict[str, dict[str, float]] = {rule: {} for rule in RULES}
     for rule in RULES:
         for name, family in families.items():
-            options = CopulaOptions(family, cdf=rule)
+            options = CopulaOptions(family, cdf=rule, label_model="density")
 
             def reading(y: Any, f: Any, options: CopulaOptions = options) -> float:
                 return canonical_calibration_error(y, f, norm=norm, options=options).mean

@@ -20,13 +20,13 @@ DRAWS = 3_000_000  # label rows drawn per cell at most, which sets the repetitio
 NORMS = (1.0, 2.0)
 SLACK = 3  # times what n^(-p/2) leaves of a bias is still called falling
 TELLING = 0.5  # the rule is asked only where a bias that has not at least halved fails it
-THRESHOLD = CopulaOptions(label_model="threshold")
+PRINTED = CopulaOptions(label_model="density")
 Gap = Callable[[Sample], Tensor]
 
 # Estimators of E[y | f] - f at every row; binning, which has no such gap, is apart.
 GAPS: dict[str, Gap] = {
-    "copula": lambda s: conditional_expectation(s.labels, s.scores) - s.scores,
-    "copula_threshold": lambda s: conditional_expectation(s.labels, s.scores, options=THRESHOLD) - s.scores,
+    "copula": lambda s: conditional_expectation(s.labels, s.scores, options=PRINTED) - s.scores,
+    "copula_threshold": lambda s: conditional_expectation(s.labels, s.scores) - s.scores,
     "kde": lambda s: kernel_gap(s.labels, s.scores)[0],
     "kde_residual": lambda s: kernel_gap(s.labels, s.scores, target="residuals", bandwidth="regression")[0],
 }
