@@ -1,0 +1,3 @@
+"""Tables of transactions: their parties, and for each transaction columns that know only the past."""
+
+from calirare.transactions.table import KNOWN_AT, Transactions

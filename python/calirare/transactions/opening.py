@@ -1,0 +1,92 @@
+"""A table of transactions in a DuckDB database of its own, which works in files where memory is short."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calirare._util.errors import InputError
+from calirare._util.memory import free_bytes
+from calirare._util.text_tables import is_text
+from calirare.graph.tables import TABLE_SUFFIXES, source_of, unnamed_table
+from calirare.graph.tables.files import reading
+from calirare.graph.tables.sources import TableInMemory, batches_of, is_arrow
+
+MEMORY_SHARE = 0.4  # of the free memory that DuckDB may take before it works in files
+
+
+@contextlib.contextmanager
+def database() -> Iterator[Any]:
+    """Opens an empty database in a folder that goes with it.
+
+    Raises:
+        InputError: a package is missing.
+    """
+    try:
+        import duckdb
+        import ibis  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"transactions: tables of transactions need {error.name}: pip install 'calirare[transactions]'"
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="calirare_") as folder:
+        memory = int(MEMORY_SHARE * free_bytes(torch.device("cpu")) / 1e6)
+        config = {"threads": torch.get_num_threads(), "memory_limit": f"{memory}MB", "temp_directory": folder}
+        with duckdb.connect(str(Path(folder) / "transactions.duckdb"), config=config) as engine:
+            engine.execute("SET TimeZone = 'UTC'")
+            engine.execute("SET enable_progress_bar = false")
+            yield engine
+
+
+def load(engine: Any, source: Any, name: str) -> dict[str, str]:
+    """Copies a table into the database; returns the DuckDB types of its columns by their names.
+
+    Args:
+        engine: the database.
+        source: path, FILE.duckdb::TABLE, or a table of pandas, polars or Arrow.
+        name: of the copy.
+
+    Raises:
+        InputError: there is no such table, it cannot be read, or is empty.
+    """
+    import duckdb
+
+    found = source_of(source) if isinstance(source, str | Path) else TableInMemory.of("transactions", source)
+    where = source_name(source)
+    try:
+        if isinstance(found, Path) and is_text(found):
+            with reading(found):
+                rows = engine.read_csv(str(found), sample_size=-1)
+        elif is_arrow(found):
+            import pyarrow
+
+            with reading(found):
+                schema, batches = batches_of(found, None)
+                rows = engine.from_arrow(pyarrow.RecordBatchReader.from_batches(schema, batches))
+        elif isinstance(found, TableInMemory):
+            rows = engine.from_df(found.table)
+        else:
+            mend = unnamed_table(found) or f"a table must end in {', '.join(TABLE_SUFFIXES)}, or be FILE.duckdb::TABLE"
+            raise InputError(f"{where}: {mend}")
+        rows.create(name)
+    except duckdb.Error as error:
+        raise InputError(f"{where}: the table cannot be read ({str(error).splitlines()[0]}): repair it") from error
+    if not engine.execute(f"SELECT count(*) FROM {name}").fetchone()[0]:
+        raise InputError(f"{where}: the table of transactions has no rows: write one row per transaction")
+    return {column: kind for column, kind, *_ in engine.execute(f"DESCRIBE {name}").fetchall()}
+
+
+def source_name(source: Any) -> str:
+    """Returns what a message calls a table."""
+    return str(source) if isinstance(source, str | Path) else "table of transactions"
+
+
+def quoted(name: str) -> str:
+    """Returns a name of a column as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,365 @@
+"""From loaded tables to the graph: times in ticks, parties in numbers, labels, and the columns block by block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import ibis
+import numpy as np
+import torch
+
+from calirare._util.amounts import amount as counted
+from calirare._util.amounts import listed
+from calirare._util.array_files import NumpyArray, scratch
+from calirare._util.errors import FaultsError
+from calirare.graph import Column, Graph, find_name
+from calirare.graph.tables import Table, labels_of
+from calirare.transactions.columns import Layout, new_column, number_column, party_column, queries
+from calirare.transactions.opening import quoted
+from calirare.transactions.roles import DATE, NONE, NUMBER, TEXT
+from calirare.transactions.time import FINE, SECOND, SECONDS, Clock
+from calirare_ext import Csr
+
+if TYPE_CHECKING:
+    from calirare.transactions.table import Transactions
+
+ROWS = 1 << 17  # rows fetched together
+DAY = SECONDS["d"] * SECOND
+DAYS_TO_2000 = 10_957  # from 1970
+MOST_LABELS = 20  # different cells of a column of labels that are looked at
+NAMES_EACH = 2  # rows of each name of a category in the mean, below which a column of text is a name of the row
+
+
+def clock_of(engine: Any, time: str, kinds: dict[str, str], where: str) -> tuple[Clock, int, int]:
+    """Returns the clock of a column of times, the span of the table in ticks, and the shortest sensible length.
+
+    Raises:
+        FaultsError: a time cannot be read.
+    """
+    number, column = bool(NUMBER.fullmatch(kinds[time])), quoted(time)
+    if number:
+        low, high = engine.execute(f"SELECT min({column}), max({column}) FROM source").fetchone()
+        large = max(abs(low or 0), abs(high or 0)) >= FINE
+        clock = Clock(False, 1 if large else SECOND, time)
+    else:
+        clock = Clock(True, DAY, time)
+    tick = tick_sql(clock, time, kinds)
+    wrong, first, low, high, fractions = engine.execute(
+        f"SELECT count(*) FILTER (t IS NULL), min(rowid) FILTER (t IS NULL), min(t), max(t), "
+        f"count(*) FILTER (t % {clock.per_unit} <> 0) FROM (SELECT rowid, {tick} AS t FROM source)"
+    ).fetchone()
+    if wrong:
+        cell = engine.execute(f"SELECT CAST({column} AS VARCHAR) FROM source WHERE rowid = {first}").fetchone()[0]
+        raise FaultsError(
+            [
+                f"{where}: every transaction needs a time, a number or a date such as 2026-01-31 10:00, but "
+                f"{counted(wrong, 'row')} of column {time!r} has none, the first is row {first}: {cell!r}. Fix the cells"
+            ]
+        )
+    return clock, int(high - low), 1 if fractions or clock.dated else clock.per_unit
+
+
+def tick_sql(clock: Clock, time: str, kinds: dict[str, str]) -> str:
+    """Returns the SQL of a time in ticks, null where it cannot be read."""
+    if not clock.dated:
+        return f"TRY_CAST(round({quoted(time)} * {clock.per_unit}) AS BIGINT)"
+    kind = kinds[time]
+    cell = quoted(time) if DATE.match(kind) else f"CAST({quoted(time)} AS VARCHAR)"
+    return f"epoch_us(TRY_CAST({cell} AS TIMESTAMPTZ))"
+
+
+def name_sql(column: str, kind: str) -> str:
+    """Returns the SQL of a party's name: whole numbers have no point, an empty cell is null."""
+    cell = quoted(column)
+    if re.match(r"FLOAT|DOUBLE|DECIMAL", kind):
+        whole = f"CAST(CAST({cell} AS BIGINT) AS VARCHAR)"
+        return f"CASE WHEN {cell} = floor({cell}) THEN {whole} ELSE CAST({cell} AS VARCHAR) END"
+    return f"nullif(trim(CAST({cell} AS VARCHAR)), '')"
+
+
+class Reading:
+    """Reads loaded tables.
+
+    Args:
+        engine: database with the tables `source` and, where there is one, `history`.
+        table: the description, with nothing left open.
+        kinds: DuckDB types of the columns of `source`.
+        before: likewise of `history`; empty: there is none.
+    """
+
+    def __init__(self, engine: Any, table: Transactions, kinds: dict[str, str], before: dict[str, str]) -> None:
+        self.engine, self.table, self.kinds, self.before = engine, table, kinds, before
+        assert table.time is not None
+        self.clock = clock_of(engine, table.time, kinds, table.where)[0]
+        self.n = self._count("source")
+        self.n_before = self._count("history") if before else 0
+        self.amount = None if table.amount == NONE else table.amount
+        self.label = table.label if table.label in kinds else None
+        self.notes = list(table.notes)
+        others = [name for name in kinds if name not in self._roles()]
+        self.numbers = tuple(name for name in others if NUMBER.fullmatch(kinds[name]))
+        self.texts = tuple(name for name in others if TEXT.match(kinds[name]) and not self._names_rows(name))
+        self.dates = tuple(name for name in others if DATE.match(kinds[name]))
+        unread = [name for name in others if name not in (*self.numbers, *self.texts, *self.dates)]
+        if unread:
+            self.notes.append(f"not read, another value in almost every row: {listed(unread)}")
+
+    def _roles(self) -> set[str | None]:
+        table = self.table
+        return {table.time, table.label, table.amount, table.id, *table.entities, *table.leave_out}
+
+    def _count(self, table: str) -> int:
+        return int(self.engine.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def _names_rows(self, name: str) -> bool:
+        """Returns whether almost every row has another text in a column."""
+        different = self.engine.execute(f"SELECT approx_count_distinct({quoted(name)}) FROM source").fetchone()[0]
+        return bool(different > max(self.n / NAMES_EACH, 2 * NAMES_EACH))
+
+    def graph(self) -> Graph:
+        """Returns the graph: a node per row of `source`.
+
+        Raises:
+            FaultsError: cells do not fit.
+        """
+        self._check()
+        classes, values = self._labels()
+        layout = self._events(values)
+        names, blocks = self._names(layout)
+        x = scratch(self.n, len(names), torch.device("cpu"))
+        rows_of_x, y = x.numpy(), np.full(self.n, -1, dtype=np.int64)
+        time = np.empty(self.n, dtype=np.float64)
+        self._fill_raw(rows_of_x)
+        for rows, tick, label in self._fetch(
+            f"SELECT row - {self.n_before} AS row, tick, coalesce(label, -1) AS label FROM events "
+            f"WHERE row >= {self.n_before}"
+        ):
+            time[rows] = tick / self.clock.per_unit - (DAYS_TO_2000 if self.clock.dated else 0)
+            y[rows] = label
+        for query, first, last in blocks:
+            for rows, *values_of in self._fetch(query):
+                rows_of_x[rows, first:last] = np.stack(values_of, 1)
+        columns = self._raw_columns()
+        return Graph(
+            _no_edges(self.n),
+            x,
+            torch.from_numpy(y) if classes else None,
+            class_names=classes,
+            name=self.table.name,
+            node_names=self._node_names(),
+            columns=(*columns, *(Column(name) for name in names[len(columns) :])),
+            time=torch.from_numpy(time),
+            notes=tuple(f"transactions: {note}" for note in self.notes),
+            where=self.table.where,
+        )
+
+    def _check(self) -> None:
+        """Raises a FaultsError with every fault of the cells."""
+        table, faults = self.table, list[str]()
+        for name, kinds in (("source", self.kinds), ("history", self.before)):
+            where = table.where if name == "source" else "history"
+            need = [table.time, *table.entities, *([self.amount] if self.amount else [])]
+            absent = [each for each in need if each not in kinds] if kinds else []
+            faults += [f"{where}: there is no column {each!r}: write the same columns as before" for each in absent]
+            if self.amount is None or not kinds or self.amount in absent:
+                continue
+            cell = quoted(self.amount)
+            if not NUMBER.fullmatch(kinds[self.amount]):
+                faults.append(
+                    f"{where}: amounts must be numbers, but column {self.amount!r} holds {kinds[self.amount].lower()}: "
+                    "write numbers with a point, or name another column (--amount)"
+                )
+                continue
+            wrong, first = self.engine.execute(
+                f"SELECT count(*), min(rowid) FROM {name} WHERE {cell} IS NULL OR NOT isfinite(CAST({cell} AS DOUBLE)) "
+                f"OR {cell} < 0"
+            ).fetchone()
+            if wrong:
+                faults.append(
+                    f"{where}: amounts must be numbers >= 0, but {counted(wrong, 'row')} of column {self.amount!r} "
+                    f"holds none, the first is row {first}. Fix the cells, or read it as another number (--amount none)"
+                )
+        if faults:
+            raise FaultsError(faults)
+
+    def _labels(self) -> tuple[tuple[str, ...], dict[str, int]]:
+        """Returns the names of both classes, the rare one last, and the class of each cell of labels."""
+        if self.label is None:
+            return (), {}
+        import pandas as pd
+
+        tables = ["source", *(["history"] if self.label in self.before else [])]
+        cells = " UNION ALL ".join(f"SELECT CAST({quoted(self.label)} AS VARCHAR) AS cell FROM {each}" for each in tables)
+        found = self.engine.execute(
+            f"SELECT cell, count(*) FROM ({cells}) GROUP BY cell ORDER BY count(*) DESC, cell LIMIT {MOST_LABELS + 1}"
+        ).fetchall()
+        table = Table(pd.DataFrame({self.label: [cell for cell, _ in found]}, dtype=object), self.table.where)
+        read = labels_of(table, self.label, tuple(self.table.unknown), of="transaction")
+        table.check()
+        assert read.y is not None
+        if len(read.names) != 2:
+            raise FaultsError(
+                [
+                    f"{self.table.where}: labels must have two values, but column {self.label!r} has "
+                    f"{'more than ' if len(found) > MOST_LABELS else ''}{len(read.names)}: "
+                    f"{listed(read.names[:5])}. Name the values that mean no label (--unknown), or another column "
+                    "(--label)"
+                ]
+            )
+        sizes = [sum(size for (_, size), k in zip(found, read.y.tolist(), strict=True) if k == of) for of in (0, 1)]
+        rare = 1 if read.names == ("0", "1") or sizes[1] <= sizes[0] else 0
+        if self.table.rare_class is not None:
+            named = find_name(self.table.rare_class, read.names)
+            if named is None:
+                raise FaultsError([f"{self.table.where}: there is no class {self.table.rare_class!r} of column "
+                                   f"{self.label!r}, the classes are {listed(read.names)} (--rare-class)"])
+            rare = named
+        self.notes += [note for note in read.notes()]
+        classes = (read.names[1 - rare], read.names[rare])
+        of_cell = {cell: int(k == rare) for (cell, _), k in zip(found, read.y.tolist(), strict=True) if k >= 0}
+        return classes, of_cell
+
+    def _events(self, values: dict[str, int]) -> Layout:
+        """Makes the table of events of both tables; returns what its columns are made of."""
+        table, clock, parties = self.table, self.clock, range(len(self.table.entities))
+        run = self.engine.execute
+        assert table.batch is not None
+        assert table.label_delay is not None
+        groups = [[name] for name in table.entities if name not in table.shared]
+        groups += [list(table.shared)] if table.shared != (NONE,) else []
+        group_of = {name: g for g, group in enumerate(groups) for name in group}
+        selects = []
+        for name, kinds in (("history", self.before), ("source", self.kinds)):
+            if kinds:
+                selects.append(self._cells(name, kinds, values))
+        run(f"CREATE TABLE cells AS {' UNION ALL '.join(selects)}")
+        for g, group in enumerate(groups):
+            names = " UNION ".join(f"SELECT DISTINCT name{table.entities.index(each)} AS name FROM cells" for each in group)
+            run(f"CREATE TABLE names{g} AS SELECT name, row_number() OVER () AS code FROM ({names}) WHERE name IS NOT NULL")
+        batch, delay = clock.ticks(table.batch, "batch"), max(clock.ticks(table.label_delay, "label_delay"), 0)
+        if table.known_at == "batch":
+            first = f"tick - ((tick % {batch}) + {batch}) % {batch}"
+            end, cutoff = f"{first} + {batch}", f"least({first} + {batch - delay}, {first} - 1)"
+        else:
+            first, end, cutoff = "tick", "tick", f"tick - {max(delay, 1)}"
+        codes = [f"coalesce(n{i}.code, -1 - row) AS {party_column(i)}" for i in parties]
+        joins = [f"LEFT JOIN names{group_of[table.entities[i]]} n{i} ON n{i}.name = cells.name{i}" for i in parties]
+        new = [
+            f"CAST(row_number() OVER (PARTITION BY {party_column(i)}, {party_column(j)} ORDER BY tick, row) = 1 AS BIGINT) "
+            f"AS {new_column(i, j)}"
+            for i, j in combinations(parties, 2)
+        ]
+        numbers = [number_column(k) for k in range(len(self.numbers))]
+        run(
+            f"CREATE TABLE events AS SELECT *, {', '.join(new)} FROM (SELECT row, tick, {first} AS first_tick, "
+            f"{end} AS end_tick, {cutoff} AS cutoff, {', '.join([*codes, 'amount', 'label', *numbers])} "
+            f"FROM cells {' '.join(joins)})"
+        )
+        run("DROP TABLE cells")
+        return Layout(
+            tuple(table.entities),
+            () if table.shared == (NONE,) else ((table.shared[0], table.shared[1]),),
+            self.amount,
+            table.label,
+            self.numbers,
+            tuple(clock.ticks(each, "windows") for each in table.windows),
+            clock,
+            batch if table.known_at == "batch" else None,
+        )
+
+    def _cells(self, name: str, kinds: dict[str, str], values: dict[str, int]) -> str:
+        """Returns the SQL of a table's cells under common names, and rows numbered from the first one of the history."""
+        table, start = self.table, self.n_before if name == "source" else 0
+        assert table.time is not None
+        cells = [f"rowid + {start} AS row", f"{tick_sql(self.clock, table.time, kinds)} AS tick"]
+        cells += [f"{name_sql(each, kinds[each])} AS name{i}" for i, each in enumerate(table.entities)]
+        amount = "NULL" if self.amount is None else quoted(self.amount)
+        label = "NULL"
+        if self.label in kinds and values:
+            cell = f"CAST({quoted(str(self.label))} AS VARCHAR)"
+            whens = " ".join(f"WHEN {_text(cell_of)} THEN {k}" for cell_of, k in values.items())
+            label = f"CASE {cell} {whens} END"
+        cells += [f"CAST({amount} AS DOUBLE) AS amount", f"CAST({label} AS DOUBLE) AS label"]
+        for k, number in enumerate(self.numbers):
+            known = number in kinds and NUMBER.fullmatch(kinds[number])
+            cells.append(f"CAST({quoted(number) if known else 'NULL'} AS DOUBLE) AS {number_column(k)}")
+        return f"SELECT {', '.join(cells)} FROM {name}"
+
+    def _raw_columns(self) -> tuple[Column, ...]:
+        """Returns the columns of the table itself, and the hour and day of dates."""
+        names = [*([self.amount] if self.amount else []), *self.numbers]
+        found = [Column(name) for name in names] + [Column(name, "date") for name in self.dates]
+        found += [Column(name, "categorical", self._categories(name)) for name in self.texts]
+        return (*found, *([Column("hour of the day"), Column("day of the week")] if self.clock.dated else []))
+
+    def _categories(self, name: str) -> tuple[str, ...]:
+        """Returns the names of a category, in their order."""
+        text = name_sql(name, self.kinds[name])
+        rows = self.engine.execute(f"SELECT DISTINCT {text} AS cell FROM source WHERE {text} IS NOT NULL ORDER BY cell")
+        return tuple(cell for (cell,) in rows.fetchall())
+
+    def _fill_raw(self, out: NumpyArray) -> None:
+        """Writes the columns of the table itself."""
+        cells = [quoted(name) for name in (*([self.amount] if self.amount else []), *self.numbers)]
+        cells += [
+            f"epoch_us(TRY_CAST({quoted(name)} AS TIMESTAMPTZ)) / {DAY} - {DAYS_TO_2000}" for name in self.dates
+        ]
+        joins = ""
+        for k, name in enumerate(self.texts):
+            text = name_sql(name, self.kinds[name])
+            joins += (
+                f" LEFT JOIN (SELECT cell, row_number() OVER (ORDER BY cell) - 1 AS code FROM (SELECT DISTINCT {text} AS "
+                f"cell FROM source WHERE {text} IS NOT NULL)) t{k} ON t{k}.cell = {text}"
+            )
+            cells.append(f"t{k}.code")
+        if self.clock.dated:
+            assert self.table.time is not None
+            tick = tick_sql(self.clock, self.table.time, self.kinds)
+            cells += [f"({tick} % {DAY}) / {DAY // 24}", f"({tick} // {DAY} + 3) % 7"]
+        if not cells:
+            return
+        numbers = ", ".join(f"CAST({cell} AS FLOAT) AS c{k}" for k, cell in enumerate(cells))
+        for rows, *values in self._fetch(f"SELECT source.rowid AS row, {numbers} FROM source{joins}"):
+            out[rows, : len(values)] = np.stack(values, 1)
+
+    def _names(self, layout: Layout) -> tuple[list[str], list[tuple[str, int, int]]]:
+        """Returns the names of all columns, and for each query its SQL and the columns it fills."""
+        names, blocks = [column.name for column in self._raw_columns()], []
+        for query in queries(layout):
+            first = len(names)
+            names += [name for name in query.columns if name != "row"]
+            sql = ibis.to_sql(query, dialect="duckdb")
+            places = ", ".join(quoted(name) for name in names[first:])
+            blocks.append(
+                (f"SELECT row - {self.n_before}, {places} FROM ({sql}) WHERE row >= {self.n_before}", first, len(names))
+            )
+        return names, blocks
+
+    def _fetch(self, sql: str) -> Iterator[list[NumpyArray]]:
+        """Yields blocks of rows, a list of columns each; an empty cell is NaN."""
+        rows = self.engine.sql(sql)
+        reader = rows.to_arrow_reader(ROWS) if hasattr(rows, "to_arrow_reader") else rows.fetch_arrow_reader(ROWS)
+        for batch in reader:
+            yield [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+
+    def _node_names(self) -> NumpyArray | None:
+        """Returns the names of the transactions; None: they are numbered."""
+        if self.table.id == NONE or self.table.id not in self.kinds:
+            return None
+        text = name_sql(self.table.id, self.kinds[self.table.id])
+        cells = self.engine.execute(f"SELECT {text} FROM source ORDER BY rowid").fetchnumpy()
+        return np.asarray(next(iter(cells.values()))).astype(str)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _no_edges(n: int) -> Csr:
+    nothing = torch.zeros(n + 1, dtype=torch.int64)
+    return Csr(nothing, torch.empty(0, dtype=torch.int32), torch.empty(0), n)
+
+

@@ -1,0 +1,174 @@
+"""Which columns of a table of transactions are parties, time, amount, label and number of the transaction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from calirare._util.amounts import listed
+from calirare.transactions.opening import quoted
+
+TIMES = ("time", "timestamp", "datetime", "date", "when", "ts", "step", "created_at", "trans_date_trans_time", "dt")
+LABELS = ("label", "labels", "is_fraud", "isfraud", "fraud", "fraud_flag", "tx_fraud", "class", "target", "y", "is_laundering")
+AMOUNTS = ("amount", "amt", "tx_amount", "transaction_amount", "transactionamt", "value", "price", "total", "sum", "amount_paid")
+IDS = ("id", "transaction_id", "transactionid", "tx_id", "trans_id", "trans_num", "payment_id", "uid", "index")
+PARTY_WORDS = (
+    *("card", "customer", "client", "user", "account", "acct", "merchant", "terminal", "shop", "store", "device", "ip"),
+    *("source", "target", "src", "dst", "from", "to", "sender", "receiver", "payer", "payee", "orig", "dest", "nameorig"),
+    *("namedest", "originator", "beneficiary", "rater", "ratee", "buyer", "seller", "borrower", "email", "phone", "bene"),
+)
+FEWEST_NAMES, REPEATED = 20, 1.5  # different names of a party that no word tells, and rows of each in the mean
+MOST_PARTIES = 4  # that are found; more can be named
+SHARED = 0.2  # of the names of the party with fewer, from which two parties are the same accounts
+TEXT = re.compile(r"VARCHAR|ENUM|UUID|BLOB")
+WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?")
+NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")
+DATE = re.compile(r"DATE|TIMESTAMP.*")
+NONE = "none"  # the word for "there is no such column"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what.
+
+    Attributes:
+        time: column of the times; None: there is none, as a fault says.
+        label: column of the labels, or None.
+        parties: columns of the parties.
+        amount: column of the amounts, or None.
+        id: column that names the transactions, or None.
+        notes: what was found without being named.
+        faults: what is wrong, a sentence each.
+    """
+
+    time: str | None
+    label: str | None
+    parties: tuple[str, ...]
+    amount: str | None
+    id: str | None
+    notes: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+class Finder:
+    """Finds the columns of a table by their names and cells.
+
+    Args:
+        engine: database with the table.
+        table: name of the table.
+        kinds: DuckDB types by the names of the columns.
+        where: what a message calls the table.
+    """
+
+    def __init__(self, engine: Any, table: str, kinds: dict[str, str], where: str) -> None:
+        self.kinds, self.where = kinds, where
+        self.notes, self.faults = list[str](), list[str]()
+        counted = ", ".join(f"approx_count_distinct({quoted(name)})" for name in kinds)
+        self.rows, *different = engine.execute(f"SELECT count(*), {counted} FROM {table}").fetchone()
+        self.different = dict(zip(kinds, different, strict=True))
+
+    def named(self, name: str | None, option: str) -> str | None:
+        """Returns a column that the user names, None where it is not there."""
+        if name is None or name == NONE or name in self.kinds:
+            return None if name == NONE else name
+        self.faults.append(
+            f"{self.where}: there is no column {name!r}; the columns are {listed(self.kinds)}: name another ({option})"
+        )
+        return None
+
+    def usual(self, names: Sequence[str], kind: re.Pattern[str], taken: Iterable[str | None]) -> str | None:
+        """Returns the first column with a usual name and the right kind of cells."""
+        free = {name.lower(): name for name in reversed(self.kinds) if name not in set(taken)}
+        return next((free[name] for name in names if name in free and kind.fullmatch(self.kinds[free[name]])), None)
+
+    def parties(self, taken: set[str | None]) -> tuple[str, ...]:
+        """Returns columns whose names say that they are parties, else whose names repeat, in the order of the table."""
+        free = [name for name, kind in self.kinds.items() if name not in taken and _may_name(kind)]
+        told = [name for name in free if _words(name) & set(PARTY_WORDS) and self.different[name] > 1]
+        wide = [
+            name
+            for name in free
+            if name not in told and self.different[name] >= FEWEST_NAMES and self.rows >= REPEATED * self.different[name]
+        ]
+        wide.sort(key=lambda name: -self.different[name])
+        found = told[:MOST_PARTIES] if len(told) > 1 else [*told, *wide[: 2 - len(told)]]
+        return tuple(name for name in self.kinds if name in found)
+
+
+def _may_name(kind: str) -> bool:
+    return bool(TEXT.match(kind) or WHOLE.fullmatch(kind))
+
+
+def _words(name: str) -> set[str]:
+    """Returns the words of a name: card_id, CardID and card1 have the word card."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return {part.lower() for part in parts} | {name.lower()}
+
+
+def shared_parties(engine: Any, table: str, parties: Sequence[str]) -> tuple[str, ...]:
+    """Returns two parties that name the same accounts, such as sender and receiver; none where no two do."""
+    for one, other in combinations(parties, 2):
+        names = [f"SELECT DISTINCT CAST({quoted(each)} AS VARCHAR) AS name FROM {table}" for each in (one, other)]
+        both, fewer = engine.execute(
+            f"SELECT (SELECT count(*) FROM ({names[0]} INTERSECT {names[1]})), "
+            f"least((SELECT count(*) FROM ({names[0]})), (SELECT count(*) FROM ({names[1]})))"
+        ).fetchone()
+        if both > SHARED * fewer and both > 1:
+            return one, other
+    return ()
+
+
+def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
+    """Returns which column is what: as named, else by usual names, kinds of cells, and for parties repetition.
+
+    Args:
+        finder: of the table.
+        wanted: with what the user names: time, label, entities, amount, id.
+        need_label: a table without labels is a fault.
+    """
+    entities = [finder.named(name, "--entities") for name in wanted.entities]
+    time, label = finder.named(wanted.time, "--time"), None
+    if wanted.label is not None and (need_label or wanted.label in finder.kinds):
+        label = finder.named(wanted.label, "--label")
+    amount, number = finder.named(wanted.amount, "--amount"), finder.named(wanted.id, "--id")
+    taken = {time, label, amount, number, *entities, *wanted.leave_out}
+    anything = re.compile(".*")
+    if wanted.time is None:
+        dates = [name for name, kind in finder.kinds.items() if DATE.match(kind) and name not in taken]
+        time = dates[0] if len(dates) == 1 else finder.usual(TIMES, anything, taken)
+        finder.notes += [f"the time is column {time!r} (--time)"] if time else []
+        if time is None:
+            finder.faults.append(
+                f"{finder.where}: no column is known to hold times; the columns are {listed(finder.kinds)}: name it "
+                "(--time COLUMN)"
+            )
+    if wanted.label is None:
+        label = finder.usual(LABELS, anything, taken | {time})
+        finder.notes += [f"labels are column {label!r} (--label)"] if label else []
+        if label is None and need_label:
+            finder.faults.append(
+                f"{finder.where}: no column is known to hold labels; the columns are {listed(finder.kinds)}: name it "
+                "(--label COLUMN)"
+            )
+    taken |= {time, label}
+    if wanted.amount is None:
+        amount = finder.usual(AMOUNTS, NUMBER, taken)
+        finder.notes += [f"amounts are column {amount!r} (--amount; none: there are none)"] if amount else []
+    if wanted.id is None:
+        found = finder.usual(IDS, anything, taken | {amount})
+        number = found if found and finder.different[found] > 0.9 * finder.rows else None
+        finder.notes += [f"transactions are named by column {number!r} (--id)"] if number else []
+    parties = tuple(name for name in entities if name)
+    if not wanted.entities:
+        parties = finder.parties(taken | {amount, number})
+        finder.notes += [f"parties are {' and '.join(map(repr, parties))} (--entities)"] if len(parties) > 1 else []
+    if len(parties) < 2 and None not in entities:
+        finder.faults.append(
+            f"{finder.where}: a transaction needs two or more parties, such as card and merchant, "
+            f"{'named' if wanted.entities else 'found'}: {listed(parties) or 'none'}; the columns are "
+            f"{listed(finder.kinds)}: name them (--entities A,B)"
+        )
+    return Roles(time, label, parties, amount, number, tuple(finder.notes), tuple(finder.faults))

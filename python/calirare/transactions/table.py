@@ -1,0 +1,168 @@
+"""A table of transactions and how it is read: one node per transaction, with columns that know only the past."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from calirare._util.errors import FaultsError, InputError
+from calirare.graph import Graph
+from calirare.graph.spelling import words_of
+from calirare.graph.tables import stem_of
+from calirare.transactions.opening import database, load, source_name
+from calirare.transactions.roles import NONE, Finder, find_roles, shared_parties
+
+KnownAt = Literal["batch", "transaction"]
+KNOWN_AT: tuple[KnownAt, ...] = get_args(KnownAt)
+
+
+@dataclass(frozen=True, eq=False)
+class Transactions:
+    """A table with one transaction per row, between two or more parties.
+
+    Attributes:
+        source: path of a CSV or Parquet file or of a folder of Parquet files, FILE.duckdb::TABLE, or a table of pandas,
+            polars or Arrow.
+        time: column of the times: numbers, dates, or timestamps (without a zone: UTC); None: found by name.
+        label: column of the labels, of two values; None: found by name.
+        entities: columns of the parties, such as card and merchant; none: found by name and repetition.
+        amount: column of the amounts, >= 0; None: found by name; "none": there are none.
+        id: column that names each transaction; None: found by name, "none": rows are numbered.
+        rare_class: the rare value of the labels; None: 1 of 0 and 1, else the rarer one.
+        unknown: further values that stand for no label, next to an empty cell and -1.
+        leave_out: columns that are not read.
+        known_at: "batch": a transaction is scored at the end of its batch, and sees all rows up to there;
+            "transaction": at its time, and sees strictly earlier rows.
+        batch: length of a batch, such as 1d, or a number in units of numeric times; None: chosen by the span.
+        label_delay: how long after a transaction its label is known, likewise; None: one batch.
+        windows: lengths of the windows of the columns, ascending; none: three, by the span.
+        shared: two parties that name the same accounts, such as sender and receiver; none: found; "none": there are
+            none.
+        history: earlier transactions, of the same form as `source`; they get no node.
+        notes: what was chosen without being named, a sentence each.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({
+        ...     "card": ["a", "b", "a", "b"], "shop": ["x", "x", "y", "x"], "amount": [5.0, 7.0, 90.0, 8.0],
+        ...     "when": pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-09"]), "is_fraud": [0, 0, 1, 0],
+        ... })
+        >>> graph = Transactions(frame, time="when", label="is_fraud").graph()
+        >>> graph.n_nodes, graph.n_edges, graph.feature_names[0]
+        (4, 0, 'amount')
+    """
+
+    source: Any
+    time: str | None = None
+    label: str | None = None
+    entities: Sequence[str] = ()
+    amount: str | None = None
+    id: str | None = field(default=None, kw_only=True)
+    rare_class: int | str | None = field(default=None, kw_only=True)
+    unknown: Sequence[str] = field(default=(), kw_only=True)
+    leave_out: Sequence[str] = field(default=(), kw_only=True)
+    known_at: KnownAt = field(default="batch", kw_only=True)
+    batch: str | None = field(default=None, kw_only=True)
+    label_delay: str | None = field(default=None, kw_only=True)
+    windows: Sequence[str] = field(default=(), kw_only=True)
+    shared: Sequence[str] = field(default=(), kw_only=True)
+    history: Any = field(default=None, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Makes tuples of what may be one name, and checks the words."""
+        for name in ("entities", "unknown", "leave_out", "windows", "shared"):
+            object.__setattr__(self, name, words_of(getattr(self, name)))
+        for name in ("batch", "label_delay"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else str(value))
+        if self.known_at not in KNOWN_AT:
+            raise InputError(f"transactions: known_at must be one of {', '.join(KNOWN_AT)}, got {self.known_at!r}")
+
+    @property
+    def name(self) -> str:
+        """What the graph is called."""
+        return stem_of(self.source) if isinstance(self.source, str) or hasattr(self.source, "parts") else "transactions"
+
+    @property
+    def where(self) -> str:
+        """What a message calls the table."""
+        return source_name(self.source)
+
+    def chosen(self) -> dict[str, Any]:
+        """Returns everything but the tables and the notes by name: what the next batch is read with."""
+        left_out = ("source", "history", "notes")
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
+
+    def resolved(self, *, need_label: bool = True) -> Self:
+        """Returns the same with what was left open: columns, windows, batch and delay; see `read`."""
+        with database() as engine:
+            return self._resolved(engine, load(engine, self.source, "source"), need_label=need_label)
+
+    def graph(self, *, need_label: bool = True) -> Graph:
+        """Returns the graph; see `read`."""
+        return self.read(need_label=need_label)[0]
+
+    def read(self, *, need_label: bool = True) -> tuple[Graph, Self]:
+        """Returns one node per row of `source`, without edges, and the description with what was left open.
+
+        Features are the columns of the table and those of the past; see `calirare.transactions.columns`.
+
+        Args:
+            need_label: a table without labels is a fault; else its rows have none.
+
+        Raises:
+            InputError: a table cannot be read, or columns do not fit; all faults are named.
+        """
+        from calirare.transactions.reading import Reading  # late: it needs ibis
+
+        with database() as engine:
+            kinds = load(engine, self.source, "source")
+            found = self._resolved(engine, kinds, need_label=need_label)
+            before = {} if self.history is None else load(engine, self.history, "history")
+            return Reading(engine, found, kinds, before).graph(), found
+
+    def _resolved(self, engine: Any, kinds: dict[str, str], *, need_label: bool) -> Self:
+        """Returns the description with what was left open, by the loaded table."""
+        from calirare.transactions.reading import clock_of
+
+        finder = Finder(engine, "source", kinds, self.where)
+        roles = find_roles(finder, self, need_label=need_label)
+        faults, notes = list(roles.faults), list(roles.notes)
+        for name in self.leave_out:
+            if need_label and name not in kinds:
+                faults.append(f"{self.where}: there is no column {name!r} to leave out: name another")
+        if faults:
+            raise FaultsError(faults)
+        assert roles.time is not None
+        clock, span, least = clock_of(engine, roles.time, kinds, self.where)
+        length = clock.usual_batch(span, least) if self.batch is None else clock.ticks(self.batch, "batch")
+        if length < 1:
+            raise InputError(f"transactions: batch must be longer than 0, got {self.batch!r}")
+        delay = length if self.label_delay is None else clock.ticks(self.label_delay, "label_delay")
+        lengths = sorted({clock.ticks(each, "windows") for each in self.windows}) or clock.usual_windows(span, least)
+        shared = self.shared or shared_parties(engine, "source", roles.parties) or (NONE,)
+        words = clock.span_words
+        if self.batch is None and self.known_at == "batch":
+            notes.append(f"transactions are scored at the end of each batch of {words(length)} (--batch, --known-at)")
+        if self.label_delay is None:
+            notes.append(f"a label counts as known {words(delay)} after its transaction (--label-delay)")
+        if not self.windows:
+            notes.append(f"columns look back {', '.join(map(words, lengths))} (--windows)")
+        if not self.shared and shared != (NONE,):
+            notes.append(f"{shared[0]} and {shared[1]} name the same accounts (--shared none: they do not)")
+        return dataclasses.replace(
+            self,
+            time=roles.time,
+            label=roles.label or self.label,
+            entities=roles.parties,
+            amount=roles.amount or NONE,
+            id=roles.id or NONE,
+            batch=clock.text(length),
+            label_delay=clock.text(delay),
+            windows=tuple(map(clock.text, lengths)),
+            shared=shared,
+            notes=tuple(notes),
+        )
