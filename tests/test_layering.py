@@ -99,7 +99,7 @@ FLOORS = {
     "calirare": (
         {"_util"},
         {"graph", "curvature", "metrics", "calibration"},
-        {"datasets", "plots", "features"},
+        {"datasets", "plots", "features", "transactions"},
         {"models", "drift"},
         {"leave_one_out"},
         {"explain"},

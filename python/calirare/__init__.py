@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from calirare import models as models
     from calirare import plots as plots
     from calirare import run as run
+    from calirare import transactions as transactions
     from calirare._util.errors import InputError as InputError
     from calirare._util.errors import NotConvergedError as NotConvergedError
     from calirare.datasets import load_dataset as load_dataset
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from calirare.run import Settings as Settings
     from calirare.run import load as load
     from calirare.run import train as train
+    from calirare.transactions import Transactions as Transactions
     from calirare_ext import __version__ as __version__
 
 # Where each public name is made: imported when it is first asked for, so that a command line starts at once.
@@ -59,6 +61,7 @@ _HOMES = {
     ),
     "models": ("GCN", "fit", "fit_of"),
     "run": ("Outcome", "Scorer", "Settings", "load", "train"),
+    "transactions": ("Transactions",),
 }
 _CALLED = {"Scorer": "NodeScorer"}  # in its own room, where there is a scorer of whole graphs
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
@@ -75,6 +78,7 @@ _PACKAGES = (
     "models",
     "plots",
     "run",
+    "transactions",
 )
 
 __all__ = [*_HOME, *_PACKAGES, "Scorer"]

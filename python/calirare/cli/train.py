@@ -51,7 +51,7 @@ def run(
     base = Settings() if config is None else _settings_of(config)
     chosen = base.but("command line", **settings)
     chosen = chosen.but("--set", **typed(chosen, assignments, "--set"))
-    if chosen.data.dataset is None:
+    if chosen.data.dataset is None and chosen.data.transactions is None:
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
         raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")
@@ -107,7 +107,11 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
         return held[0]
 
     with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
-        graph = settings.data.load(settings.seed)
+        if settings.data.transactions is None:
+            graph = settings.data.load(settings.seed)
+        else:
+            graph, data = settings.data.read_transactions()
+            settings = dataclasses.replace(settings, data=data)
         reporter.say(str(graph))
         outcome = train(graph, settings, report=reporter, streaming=streaming)
         notes = outcome.metrics["notes"]

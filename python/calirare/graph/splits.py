@@ -224,7 +224,14 @@ def newest_first(time: Tensor) -> Tensor:
     return torch.from_numpy(np.lexsort((ties, -time.cpu().numpy())))
 
 
-def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
+def time_split(
+    y: Tensor,
+    time: Tensor,
+    *,
+    n_train: int = N_TRAIN,
+    test_share: float = TEST_SHARE,
+    test_from: float | None = None,
+) -> Split:
     """Returns a split by time: the newest labels test, the newest of the others calibrate, the older ones train.
 
     What labels of the past show of scores of the future: models are compared, calibrated and tested on what is later
@@ -235,9 +242,14 @@ def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
         y: int64 [n], classes of the task, -1 for a node without a label.
         time: of each node, float64 [n].
         n_train: the most labels that train and calibrate; the newest are taken.
+        test_share: proportion of the labels that tests, in [0, 1).
+        test_from: labels from this time on test, instead of a proportion.
 
     Returns:
         The split, on the CPU.
+
+    Raises:
+        InputError: no label is older than `test_from`.
     """
     labels = y.cpu().numpy()
     known = np.flatnonzero(labels >= 0)
@@ -247,14 +259,22 @@ def time_split(y: Tensor, time: Tensor, *, n_train: int = N_TRAIN) -> Split:
         counts = np.bincount(labels[nodes], minlength=2)
         return int(counts.min() if len(counts) == 2 else counts.mean())
 
-    n_test = int(len(order) * TEST_SHARE)
+    n_test = int(len(order) * test_share)
     n_test = n_test if fewest(order[len(order) - n_test :]) >= FEWEST_TESTED else 0
+    name = f"time(test={test_share if n_test else 0:g})"
+    if test_from is not None:
+        n_test = int((time.cpu().numpy()[order] >= test_from).sum())
+        name = f"time(test from {test_from:g})"
+        if n_test == len(order):
+            raise InputError(
+                f"split: no label is older than {test_from:g}, from where on labels test: take a later time"
+            )
     rest, test = order[: len(order) - n_test][-n_train:], order[len(order) - n_test :]
     cut = len(rest) - len(rest) // 5
     while cut > len(rest) // 2 and fewest(rest[cut:]) < FEWEST_TESTED:
         cut -= 1
     train, val, last = (torch.from_numpy(part) for part in (rest[:cut], rest[cut:], test))
-    return Split(train, val, last, f"time(test={TEST_SHARE if n_test else 0:g})")
+    return Split(train, val, last, name)
 
 
 def split_note(split: Split, n_rare: int) -> str:

@@ -153,7 +153,7 @@ class HopColumns:
 
         Args:
             graph: the graph.
-            hops: K.
+            hops: K; without edges 0.
             seed: of the maps, and of the sample.
             labelled: the nodes that a model learns from, int64 [m]; None: not known.
             like: columns of another reach, fitted on the same graph: words are reduced to the same directions.
@@ -162,6 +162,7 @@ class HopColumns:
             InputError: the features cannot be mapped.
         """
         ready, own = normalize_features(graph), None
+        hops = hops if graph.n_edges else 0
         if isinstance(ready.x, Csr) and ready.n_features > DIRECTIONS:
             own = FeatureMap.fit(ready, "svd", seed=seed) if like is None else like.own
             assert own is not None

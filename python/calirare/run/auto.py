@@ -103,14 +103,16 @@ def fit_auto(data: TrainingData, settings: Settings, report: Report) -> Trained:
 
     task = Task(graph, data.nodes, weights, settings.seed, say, tree_weights(data, settings))
     with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
-    alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
-    without = dict(tabular(task, alone))
-    fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
+    without = dict[str, FoldFitted]()
+    if graph.n_edges:
+        alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
+        without = dict(tabular(task, alone))
+    fits = dict(candidates(task, with_graph)) | ({NO_EDGES: without["linear"]} if without else {})
     mixture = mixture_of(fits, weights)
     if mixture.weight_of(SPREADING) < FAINT and fits.pop(SPREADING, None) is not None:
         mixture = mixture_of(fits, weights)
     report("train", N_CANDIDATES, N_CANDIDATES)
-    return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights), task))
+    return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights) if without else None, task))
 
 
 def tree_weights(data: TrainingData, settings: Settings) -> Tensor | None:
@@ -123,10 +125,12 @@ def tree_weights(data: TrainingData, settings: Settings) -> Tensor | None:
 
 
 def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
-    """Yields every candidate that reads the graph by its name."""
+    """Yields every candidate that reads the graph by its name; without edges those that read columns."""
     yield from tabular(task, columns)
     task.say("hops")
     yield "hops", perceptron(task, columns)
+    if not task.graph.n_edges:
+        return
     task.say("gcn")
     yield "gcn", convolution(task)
     spread = LabelPropagation(task.n_folds, task.seed)
@@ -232,13 +236,21 @@ def mean_loss(own_logits: Tensor, task: Task) -> float:
     return float(label_losses(own_logits, task).mean().nan_to_num(nan=torch.inf))
 
 
-def choice_of(mixture: Mixture, without: Mixture, task: Task) -> Choice:
-    """Returns what was chosen and why: each member's loss without each label, and the paired effect of the graph."""
+def choice_of(mixture: Mixture, without: Mixture | None, task: Task) -> Choice:
+    """Returns what was chosen and why: each member's loss without each label, and the paired effect of the graph.
+
+    Args:
+        mixture: the detectors.
+        without: the same on a node's own features only; None: the graph has no edges.
+        task: what they were trained on.
+    """
     rows = list[Row]()
     for m in mixture.members:  # logits of each label without it, 0 where the member has nothing to say
         own = m.calibrator.calibrated_logits(m.fitted.own_logits.double().nan_to_num(nan=0.0))
         rows.append(Row(m.name, m.weight, float(label_losses(own, task).mean())))
     together = label_losses(mixture.own_logits, task)
+    if without is None:
+        return Choice(tuple(rows), float(together.mean()))
     effect = label_losses(without.own_logits, task) - together
     error = float(effect.std() / max(effect.numel(), 1) ** 0.5)
     return Choice(tuple(rows), float(together.mean()), float(effect.mean()), error)

@@ -28,18 +28,21 @@ class Choice:
     Attributes:
         rows: the detectors.
         loss: of their average, as theirs.
-        graph_gain: how much lower the loss is than that of the same detectors on a node's own features alone.
+        graph_gain: how much lower the loss is than that of the same detectors on a node's own features only; None: the
+            graph has no edges.
         graph_error: standard error of that, from the labels' paired differences.
     """
 
     rows: tuple[Row, ...]
     loss: float
-    graph_gain: float
-    graph_error: float
+    graph_gain: float | None = None
+    graph_error: float = 0.0
 
     @property
     def graph_sentence(self) -> str:
-        """Whether the graph helps, with a 95 % interval."""
+        """Whether the graph helps, with a 95 % interval; "" without edges."""
+        if self.graph_gain is None:
+            return ""
         low, high = self.graph_gain - 1.96 * self.graph_error, self.graph_gain + 1.96 * self.graph_error
         says = "helps" if low > 0 else "hurts" if high < 0 else "makes no sure difference"
         size = f"{abs(self.graph_gain):.3f} {'lower' if self.graph_gain >= 0 else 'higher'} with it"
@@ -51,7 +54,8 @@ class Choice:
         head = f"{'detector':<{wide}} {'weight':>7} {'out-of-fold log loss':>24}"
         rows = sorted(self.rows, key=lambda row: -row.weight)
         lines = [f"{row.name:<{wide}} {row.weight:>7.2f} {row.loss:>24.4f}" for row in rows]
-        return [head, *lines, f"{'ensemble':<{wide}} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
+        every = [head, *lines, f"{'ensemble':<{wide}} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
+        return [line for line in every if line]
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,20 @@ from calirare.datasets import CATALOGUE, TABLE_OPTIONS, Task, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import PARTS, Graph, find_name, names_in_words
+from calirare.graph import PARTS, Graph, check_trainable, find_name, names_in_words, time_split
 from calirare.graph.labelled import NO_PART, relabelled
 from calirare.graph.spelling import as_option, words_of
 from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits
+from calirare.graph.tables.files import times_of
 from calirare.run.schema import check_words
+from calirare.transactions import KnownAt, Transactions
 
-OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
+# Settings of transactions only, and those that these share with other tables.
+OF_TRANSACTIONS = ("entities", "amount", "known_at", "batch", "label_delay", "windows", "shared", "test_from")
+ALSO_THEIRS = ("time", "label", "id", "rare_class", "unknown", "drop_columns")
+# Which are no keywords of `load_dataset`.
+OWN = ("dataset", "root", "relabel", "transactions", *OF_TRANSACTIONS)
+TEST_SHARE = 0.2  # of the transactions with a label, the newest
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Data:
     """Which graph is trained on, as `calirare.load_dataset` takes it.
 
     Attributes:
+        transactions: table with one transaction per row, each of which is scored: CSV, Parquet, DuckDB table.
         dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
             command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
@@ -47,7 +56,7 @@ class Data:
             of your own graph time where nodes have a time, else share, or all where fewer than ten rare nodes would
             test.
         nodes: node table that belongs to an edge table.
-        label: column of the labels in the node table.
+        label: column of the labels in the node table, or of the transactions; none: found by name.
         labels_file: table of labels with columns node (or id) and label. Its labels replace those of the data.
         weight: column of the weights in the edge table; none: a column called weight, if there is one.
         unweighted: edges have no weights: a column of the edge table called weight is not read.
@@ -57,8 +66,17 @@ class Data:
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
         relation: column of the edge table with the types of the edges, each a relation of its own.
         directed: also use the directions of the edges, in addition to the undirected graph.
-        time: column of the edge table (when an edge came to be; a node is as old as its first edge) or the node table
-            (when a node did), numbers or dates; labels are then split by time.
+        time: column of the edge table (when an edge came to be; a node is as old as its first edge), the node table (when
+            a node did) or the transactions, numbers or dates; labels are then split by time.
+        entities: columns of the parties of transactions, such as card,merchant; none: found by name and repetition.
+        amount: column of the amounts of transactions; none: found by name. The word none: there are no amounts.
+        known_at: "batch": a transaction is scored at the end of its batch and sees all rows up to there, or
+            "transaction": at its time, and it sees strictly earlier rows.
+        batch: length of a batch of transactions, such as 1d, or a number in units of numeric times; none: by the span.
+        label_delay: how long after a transaction its label is known, such as 7d or a number; none: one batch.
+        windows: lengths of time that columns of transactions look back, such as 1d,7d,30d; none: by the span.
+        shared: two parties that name the same accounts, such as sender,receiver; none: found. The word none: no two do.
+        test_from: transactions from this time on test, a date or a number; none: the last 20 %.
         as_of: edges after this time are left out; a date without a time means the end of that day.
         edge_columns: columns of the edge table, numbers or times, that become features of the nodes: of a number mean,
             sum, min and max over the edges of a node, of a time its first and last in days before the newest edge.
@@ -84,6 +102,7 @@ class Data:
         download: fetch a named data set that is not there.
     """
 
+    transactions: str | None = None
     dataset: str | None = None
     root: str | None = None
     task: Task = "rare"
@@ -102,6 +121,14 @@ class Data:
     relation: str | None = None
     directed: bool = False
     time: str | None = None
+    entities: tuple[str, ...] = ()
+    amount: str | None = None
+    known_at: KnownAt = "batch"
+    batch: str | None = None
+    label_delay: str | None = None
+    windows: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    test_from: str | None = None
     as_of: str | None = None
     edge_columns: tuple[str, ...] = ()
     relabel: str | None = None
@@ -131,6 +158,23 @@ class Data:
             )
         if self.task == "classes" and self.rare_class is not None:
             raise InputError(f"setting rare_class must be left out with task classes, got {self.rare_class!r}")
+        self._check_transactions()
+
+    def _check_transactions(self) -> None:
+        """Checks that settings of transactions and of other data are not mixed."""
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        given = [name for name, default in defaults.items() if getattr(self, name) != default]
+        if self.transactions is None:
+            return
+        others = [name for name in given if name in ("dataset", *TABLE_OPTIONS) and name not in ALSO_THEIRS]
+        others += [name for name in given if name in ("task", "positive_only", "label_rate", "labels_file")]
+        others += ["split"] if self.split not in (None, "time") else []
+        others = [name for name in others if name not in ("one_hot", "impute")]
+        if others:
+            raise InputError(
+                f"setting {others[0]} must be left out with transactions, got {getattr(self, others[0])!r}: their "
+                "split is by time (test_from), and each row is a node"
+            )
 
     def options(self) -> dict[str, Any]:
         """Returns the settings that were given, without the data set and the root, as keywords."""
@@ -152,6 +196,7 @@ class Data:
         """Returns the same with absolute paths: what they name does not hang on the working folder."""
         return dataclasses.replace(
             self,
+            transactions=_absolute(self.transactions),
             dataset=self.dataset if self.dataset in CATALOGUE else _absolute(self.dataset),
             root=_absolute(self.root),
             nodes=_absolute(self.nodes),
@@ -161,6 +206,8 @@ class Data:
 
     def moved(self, dataset: str, nodes: str | None) -> Self:
         """Returns the same of a data set that lies elsewhere now, without how a table is read where it is none now."""
+        if self.transactions is not None:
+            return dataclasses.replace(self, transactions=dataset)
         if is_table(dataset):
             return dataclasses.replace(self, dataset=dataset, nodes=nodes)
         fields: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.name in TABLE_OPTIONS}
@@ -173,14 +220,52 @@ class Data:
             seed: of the split.
             kinds: what a run knows the columns of a table to hold; None: there is no run yet.
         """
+        if self.transactions is not None:
+            return self.read_transactions()[0]
         if self.dataset is None:
             raise InputError("setting dataset must name the data to load, got none")
         options = self.options() | ({"kinds": kinds} if kinds and is_table(self.dataset) else {})
         return self.relabelled(load_dataset(self.dataset, self.root, seed=seed, **options))
 
+    def transactions_of(self, source: Any, history: Any = None) -> Transactions:
+        """Returns how a table of transactions is read with these settings.
+
+        Args:
+            source: as `calirare.Transactions` takes it.
+            history: earlier transactions, likewise.
+        """
+        names = (*OF_TRANSACTIONS[:-1], *ALSO_THEIRS)
+        return Transactions(source, history=history, **{name: getattr(self, name) for name in names})
+
+    def read_transactions(self, table: Transactions | None = None) -> tuple[Graph, Self]:
+        """Returns the graph of the transactions, split by time, and the settings with what was left open.
+
+        Args:
+            table: instead of the one that the settings name.
+        """
+        given = self.transactions_of(self.transactions) if table is None else table
+        graph, found = given.read()
+        assert graph.y is not None
+        assert graph.time is not None
+        start = None if self.test_from is None else time_of(self.test_from)
+        split = time_split(graph.y, graph.time, test_share=TEST_SHARE, test_from=start)
+        graph = graph.rare(graph.class_names[1]).with_split(split)
+        check_trainable(graph)
+        path = str(given.source) if isinstance(given.source, str | Path) else None
+        settings = dataclasses.replace(self, transactions=path, **found.chosen())
+        return self.relabelled(graph), settings
+
     def relabelled(self, graph: Graph) -> Graph:
         """Returns a graph with the labels of the table in the place of its own; without a table as it is."""
         return graph if self.relabel is None else Labels.read(self.relabel, graph, self.unknown).of(graph)
+
+
+def time_of(text: str) -> float:
+    """Returns a number, or a date as days since the start of the year 2000."""
+    found = float(times_of(pd.Series([text]))[0])
+    if not math.isfinite(found):
+        raise InputError(f"setting test_from must be a number or a date such as 2026-01-31, got {text!r}")
+    return found
 
 
 def _absolute(path: str | None) -> str | None:

@@ -33,6 +33,7 @@ from calirare.run.report import judge
 from calirare.run.result import RareView
 from calirare.run.settings import Settings
 from calirare.run.unused import ignored_settings
+from calirare.transactions import Transactions
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
 T = TypeVar("T")
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 @plain_torch()
 def train(
-    graph: Graph | None = None,
+    graph: Graph | Transactions | None = None,
     settings: Settings | None = None,
     *,
     report: Report | None = None,
@@ -54,7 +55,7 @@ def train(
 
     Args:
         graph: a graph with labels (`load_dataset`, `Graph.from_data`, ...), one without a split gets one as
-            `load_dataset` draws it; None: the settings' data.
+            `load_dataset` draws it; or `Transactions`, split by time; None: the settings' data.
         settings: how; None: the defaults.
         report: called as stages proceed: name, steps done, steps in all.
         streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
@@ -84,7 +85,10 @@ def train(
             raise TypeError(f"train: given must be calirare.models.Given, got {got}: take models.Given(logits)")
         changes["model"] = "given"
     settings = (settings or Settings()).but("train", **changes)
-    if graph is None and settings.data.dataset is not None:
+    if isinstance(graph, Transactions) or (settings.data.transactions is not None and graph is None):
+        graph, read = settings.data.read_transactions(graph)
+        settings = replace(settings, data=read)
+    elif graph is None and settings.data.dataset is not None:
         graph = settings.data.load(settings.seed)
     check_graph("train", graph)
     assert isinstance(graph, Graph)

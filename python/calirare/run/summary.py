@@ -68,7 +68,7 @@ def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float
     else:
         blocks = [_calibration(metrics, judged), _detection(judged), _alerts(metrics["decision"])]
     if metrics["choice"] is not None:
-        blocks.append(_graph(metrics["choice"]))
+        blocks += [block for block in [_graph(metrics["choice"])] if block]
     lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
     lines += _notes(metrics["notes"], LINES - SAVED_LINES - len(lines))
     return "\n".join(lines) + "\n" + (f"\n{_tables(metrics)}" if verbose else "")
@@ -200,7 +200,9 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
 
 
 def _graph(choice: dict[str, Any]) -> list[str]:
-    """Returns whether the edges lower the log loss."""
+    """Returns whether the edges lower the log loss; nothing without edges."""
+    if choice["graph_gain"] is None:
+        return []
     gain, error = choice["graph_gain"], 1.96 * choice["graph_error"]
     low, high = gain - error, gain + error
     if high < 0:

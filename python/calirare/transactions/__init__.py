@@ -1,3 +1,3 @@
 """Tables of transactions: their parties, and for each transaction columns that know only the past."""
 
-from calirare.transactions.table import KNOWN_AT, Transactions
+from calirare.transactions.table import KnownAt, Transactions

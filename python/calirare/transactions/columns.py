@@ -119,7 +119,7 @@ class Frames:
 
 
 def queries(layout: Layout) -> Iterator[Any]:
-    """Yields tables with the column `row` and some of the columns of every transaction, each of one sort of the rows."""
+    """Yields tables with the column `row` and some of the columns of every transaction."""
     parties = range(len(layout.parties))
     for i in parties:
         yield _selected(*_of_party(layout, i))
@@ -146,7 +146,9 @@ def _of_party(layout: Layout, i: int) -> tuple[Any, Named]:
     for span in layout.windows:
         columns[f"transactions in the last {words(span)}"] = _count(events, frames.earlier(span))
     columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything))
-    columns[f"{clock.units} since the last transaction"] = clock.length(events.tick - events.tick.max().over(everything))
+    columns[f"{clock.units} since the last transaction"] = clock.length(
+        events.tick - events.tick.max().over(everything)
+    )
     since = clock.length(ibis.least(events.tick - events.tick.min().over(everything), 4 * longest))
     columns[f"{clock.units} since the first transaction (at most {words(4 * longest)})"] = since
     for number in RECENT:
@@ -207,8 +209,7 @@ def _labels(layout: Layout, events: Any, frames: Frames) -> Named:
         f"known labels of {what} (at most {MOST})": _at_most(labels),
         f"known cases of {what} (at most {MOST})": _at_most(cases),
         f"known rate of {what}": cases / (labels + KNOWN_LABELS),
-        f"{layout.clock.units} since the last known case of {what} "
-        f"(at most {layout.clock.span_words(longest)})": since,
+        f"{layout.clock.units} since the last known case of {what} (at most {layout.clock.span_words(longest)})": since,
     }
 
 

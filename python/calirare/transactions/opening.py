@@ -37,7 +37,11 @@ def database() -> Iterator[Any]:
         ) from error
     with tempfile.TemporaryDirectory(prefix="calirare_") as folder:
         memory = int(MEMORY_SHARE * free_bytes(torch.device("cpu")) / 1e6)
-        config = {"threads": torch.get_num_threads(), "memory_limit": f"{memory}MB", "temp_directory": folder}
+        config: dict[str, Any] = {
+            "threads": torch.get_num_threads(),
+            "memory_limit": f"{memory}MB",
+            "temp_directory": folder,
+        }
         with duckdb.connect(str(Path(folder) / "transactions.duckdb"), config=config) as engine:
             engine.execute("SET TimeZone = 'UTC'")
             engine.execute("SET enable_progress_bar = false")
@@ -72,6 +76,7 @@ def load(engine: Any, source: Any, name: str) -> dict[str, str]:
         elif isinstance(found, TableInMemory):
             rows = engine.from_df(found.table)
         else:
+            assert isinstance(found, Path)
             mend = unnamed_table(found) or f"a table must end in {', '.join(TABLE_SUFFIXES)}, or be FILE.duckdb::TABLE"
             raise InputError(f"{where}: {mend}")
         rows.create(name)

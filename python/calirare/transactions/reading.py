@@ -56,7 +56,7 @@ def clock_of(engine: Any, time: str, kinds: dict[str, str], where: str) -> tuple
         raise FaultsError(
             [
                 f"{where}: every transaction needs a time, a number or a date such as 2026-01-31 10:00, but "
-                f"{counted(wrong, 'row')} of column {time!r} has none, the first is row {first}: {cell!r}. Fix the cells"
+                f"{counted(wrong, 'row')} of column {time!r} has none, the first is row {first}: {cell!r}. Fix them"
             ]
         )
     return clock, int(high - low), 1 if fractions or clock.dated else clock.per_unit
@@ -109,7 +109,7 @@ class Reading:
 
     def _roles(self) -> set[str | None]:
         table = self.table
-        return {table.time, table.label, table.amount, table.id, *table.entities, *table.leave_out}
+        return {table.time, table.label, table.amount, table.id, *table.entities, *table.drop_columns}
 
     def _count(self, table: str) -> int:
         return int(self.engine.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
@@ -192,7 +192,9 @@ class Reading:
         import pandas as pd
 
         tables = ["source", *(["history"] if self.label in self.before else [])]
-        cells = " UNION ALL ".join(f"SELECT CAST({quoted(self.label)} AS VARCHAR) AS cell FROM {each}" for each in tables)
+        cells = " UNION ALL ".join(
+            f"SELECT CAST({quoted(self.label)} AS VARCHAR) AS cell FROM {each}" for each in tables
+        )
         found = self.engine.execute(
             f"SELECT cell, count(*) FROM ({cells}) GROUP BY cell ORDER BY count(*) DESC, cell LIMIT {MOST_LABELS + 1}"
         ).fetchall()
@@ -214,10 +216,14 @@ class Reading:
         if self.table.rare_class is not None:
             named = find_name(self.table.rare_class, read.names)
             if named is None:
-                raise FaultsError([f"{self.table.where}: there is no class {self.table.rare_class!r} of column "
-                                   f"{self.label!r}, the classes are {listed(read.names)} (--rare-class)"])
+                raise FaultsError(
+                    [
+                        f"{self.table.where}: there is no class {self.table.rare_class!r} of column "
+                        f"{self.label!r}, the classes are {listed(read.names)} (--rare-class)"
+                    ]
+                )
             rare = named
-        self.notes += [note for note in read.notes()]
+        self.notes += list(read.notes())
         classes = (read.names[1 - rare], read.names[rare])
         of_cell = {cell: int(k == rare) for (cell, _), k in zip(found, read.y.tolist(), strict=True) if k >= 0}
         return classes, of_cell
@@ -237,8 +243,13 @@ class Reading:
                 selects.append(self._cells(name, kinds, values))
         run(f"CREATE TABLE cells AS {' UNION ALL '.join(selects)}")
         for g, group in enumerate(groups):
-            names = " UNION ".join(f"SELECT DISTINCT name{table.entities.index(each)} AS name FROM cells" for each in group)
-            run(f"CREATE TABLE names{g} AS SELECT name, row_number() OVER () AS code FROM ({names}) WHERE name IS NOT NULL")
+            names = " UNION ".join(
+                f"SELECT DISTINCT name{table.entities.index(each)} AS name FROM cells" for each in group
+            )
+            run(
+                f"CREATE TABLE names{g} AS SELECT name, row_number() OVER () AS code FROM ({names}) "
+                "WHERE name IS NOT NULL"
+            )
         batch, delay = clock.ticks(table.batch, "batch"), max(clock.ticks(table.label_delay, "label_delay"), 0)
         if table.known_at == "batch":
             first = f"tick - ((tick % {batch}) + {batch}) % {batch}"
@@ -248,8 +259,8 @@ class Reading:
         codes = [f"coalesce(n{i}.code, -1 - row) AS {party_column(i)}" for i in parties]
         joins = [f"LEFT JOIN names{group_of[table.entities[i]]} n{i} ON n{i}.name = cells.name{i}" for i in parties]
         new = [
-            f"CAST(row_number() OVER (PARTITION BY {party_column(i)}, {party_column(j)} ORDER BY tick, row) = 1 AS BIGINT) "
-            f"AS {new_column(i, j)}"
+            f"CAST(row_number() OVER (PARTITION BY {party_column(i)}, {party_column(j)} ORDER BY tick, row) = 1 "
+            f"AS BIGINT) AS {new_column(i, j)}"
             for i, j in combinations(parties, 2)
         ]
         numbers = [number_column(k) for k in range(len(self.numbers))]
@@ -271,7 +282,7 @@ class Reading:
         )
 
     def _cells(self, name: str, kinds: dict[str, str], values: dict[str, int]) -> str:
-        """Returns the SQL of a table's cells under common names, and rows numbered from the first one of the history."""
+        """Returns the SQL of a table's cells under common names; rows are numbered from the first of the history."""
         table, start = self.table, self.n_before if name == "source" else 0
         assert table.time is not None
         cells = [f"rowid + {start} AS row", f"{tick_sql(self.clock, table.time, kinds)} AS tick"]
@@ -304,15 +315,13 @@ class Reading:
     def _fill_raw(self, out: NumpyArray) -> None:
         """Writes the columns of the table itself."""
         cells = [quoted(name) for name in (*([self.amount] if self.amount else []), *self.numbers)]
-        cells += [
-            f"epoch_us(TRY_CAST({quoted(name)} AS TIMESTAMPTZ)) / {DAY} - {DAYS_TO_2000}" for name in self.dates
-        ]
+        cells += [f"epoch_us(TRY_CAST({quoted(name)} AS TIMESTAMPTZ)) / {DAY} - {DAYS_TO_2000}" for name in self.dates]
         joins = ""
         for k, name in enumerate(self.texts):
             text = name_sql(name, self.kinds[name])
             joins += (
-                f" LEFT JOIN (SELECT cell, row_number() OVER (ORDER BY cell) - 1 AS code FROM (SELECT DISTINCT {text} AS "
-                f"cell FROM source WHERE {text} IS NOT NULL)) t{k} ON t{k}.cell = {text}"
+                f" LEFT JOIN (SELECT cell, row_number() OVER (ORDER BY cell) - 1 AS code FROM (SELECT DISTINCT {text} "
+                f"AS cell FROM source WHERE {text} IS NOT NULL)) t{k} ON t{k}.cell = {text}"
             )
             cells.append(f"t{k}.code")
         if self.clock.dated:
@@ -361,5 +370,3 @@ def _text(value: str) -> str:
 def _no_edges(n: int) -> Csr:
     nothing = torch.zeros(n + 1, dtype=torch.int64)
     return Csr(nothing, torch.empty(0, dtype=torch.int32), torch.empty(0), n)
-
-

@@ -12,13 +12,73 @@ from calirare._util.amounts import listed
 from calirare.transactions.opening import quoted
 
 TIMES = ("time", "timestamp", "datetime", "date", "when", "ts", "step", "created_at", "trans_date_trans_time", "dt")
-LABELS = ("label", "labels", "is_fraud", "isfraud", "fraud", "fraud_flag", "tx_fraud", "class", "target", "y", "is_laundering")
-AMOUNTS = ("amount", "amt", "tx_amount", "transaction_amount", "transactionamt", "value", "price", "total", "sum", "amount_paid")
-IDS = ("id", "transaction_id", "transactionid", "tx_id", "trans_id", "trans_num", "payment_id", "uid", "index")
+LABELS = (
+    "label",
+    "labels",
+    "is_fraud",
+    "isfraud",
+    "fraud",
+    "fraud_flag",
+    "tx_fraud",
+    "class",
+    "target",
+    "y",
+    "is_laundering",
+)
+AMOUNTS = (
+    "amount",
+    "amt",
+    "tx_amount",
+    "transaction_amount",
+    "transactionamt",
+    "value",
+    "price",
+    "total",
+    "sum",
+    "amount_paid",
+)
+IDS = (
+    "id",
+    "transaction",
+    "transaction_id",
+    "transactionid",
+    "tx_id",
+    "trans_id",
+    "trans_num",
+    "payment_id",
+    "uid",
+    "index",
+)
 PARTY_WORDS = (
     *("card", "customer", "client", "user", "account", "acct", "merchant", "terminal", "shop", "store", "device", "ip"),
-    *("source", "target", "src", "dst", "from", "to", "sender", "receiver", "payer", "payee", "orig", "dest", "nameorig"),
-    *("namedest", "originator", "beneficiary", "rater", "ratee", "buyer", "seller", "borrower", "email", "phone", "bene"),
+    *(
+        "source",
+        "target",
+        "src",
+        "dst",
+        "from",
+        "to",
+        "sender",
+        "receiver",
+        "payer",
+        "payee",
+        "orig",
+        "dest",
+        "nameorig",
+    ),
+    *(
+        "namedest",
+        "originator",
+        "beneficiary",
+        "rater",
+        "ratee",
+        "buyer",
+        "seller",
+        "borrower",
+        "email",
+        "phone",
+        "bene",
+    ),
 )
 FEWEST_NAMES, REPEATED = 20, 1.5  # different names of a party that no word tells, and rows of each in the mean
 MOST_PARTIES = 4  # that are found; more can be named
@@ -91,7 +151,9 @@ class Finder:
         wide = [
             name
             for name in free
-            if name not in told and self.different[name] >= FEWEST_NAMES and self.rows >= REPEATED * self.different[name]
+            if name not in told
+            and self.different[name] >= FEWEST_NAMES
+            and self.rows >= REPEATED * self.different[name]
         ]
         wide.sort(key=lambda name: -self.different[name])
         found = told[:MOST_PARTIES] if len(told) > 1 else [*told, *wide[: 2 - len(told)]]
@@ -134,7 +196,7 @@ def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
     if wanted.label is not None and (need_label or wanted.label in finder.kinds):
         label = finder.named(wanted.label, "--label")
     amount, number = finder.named(wanted.amount, "--amount"), finder.named(wanted.id, "--id")
-    taken = {time, label, amount, number, *entities, *wanted.leave_out}
+    taken = {time, label, amount, number, *entities, *wanted.drop_columns}
     anything = re.compile(".*")
     if wanted.time is None:
         dates = [name for name, kind in finder.kinds.items() if DATE.match(kind) and name not in taken]

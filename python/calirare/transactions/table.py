@@ -15,7 +15,6 @@ from calirare.transactions.opening import database, load, source_name
 from calirare.transactions.roles import NONE, Finder, find_roles, shared_parties
 
 KnownAt = Literal["batch", "transaction"]
-KNOWN_AT: tuple[KnownAt, ...] = get_args(KnownAt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class Transactions:
         id: column that names each transaction; None: found by name, "none": rows are numbered.
         rare_class: the rare value of the labels; None: 1 of 0 and 1, else the rarer one.
         unknown: further values that stand for no label, next to an empty cell and -1.
-        leave_out: columns that are not read.
+        drop_columns: columns that are not read.
         known_at: "batch": a transaction is scored at the end of its batch, and sees all rows up to there;
             "transaction": at its time, and sees strictly earlier rows.
         batch: length of a batch, such as 1d, or a number in units of numeric times; None: chosen by the span.
@@ -45,10 +44,9 @@ class Transactions:
 
     Example:
         >>> import pandas as pd
-        >>> frame = pd.DataFrame({
-        ...     "card": ["a", "b", "a", "b"], "shop": ["x", "x", "y", "x"], "amount": [5.0, 7.0, 90.0, 8.0],
-        ...     "when": pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-09"]), "is_fraud": [0, 0, 1, 0],
-        ... })
+        >>> frame = pd.DataFrame({"card": ["a", "b", "a", "b"], "shop": ["x", "x", "y", "x"], "is_fraud": [0, 0, 1, 0]})
+        >>> frame["when"] = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-09"])
+        >>> frame["amount"] = [5.0, 7.0, 90.0, 8.0]
         >>> graph = Transactions(frame, time="when", label="is_fraud").graph()
         >>> graph.n_nodes, graph.n_edges, graph.feature_names[0]
         (4, 0, 'amount')
@@ -62,7 +60,7 @@ class Transactions:
     id: str | None = field(default=None, kw_only=True)
     rare_class: int | str | None = field(default=None, kw_only=True)
     unknown: Sequence[str] = field(default=(), kw_only=True)
-    leave_out: Sequence[str] = field(default=(), kw_only=True)
+    drop_columns: Sequence[str] = field(default=(), kw_only=True)
     known_at: KnownAt = field(default="batch", kw_only=True)
     batch: str | None = field(default=None, kw_only=True)
     label_delay: str | None = field(default=None, kw_only=True)
@@ -73,13 +71,14 @@ class Transactions:
 
     def __post_init__(self) -> None:
         """Makes tuples of what may be one name, and checks the words."""
-        for name in ("entities", "unknown", "leave_out", "windows", "shared"):
+        for name in ("entities", "unknown", "drop_columns", "windows", "shared"):
             object.__setattr__(self, name, words_of(getattr(self, name)))
         for name in ("batch", "label_delay"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else str(value))
-        if self.known_at not in KNOWN_AT:
-            raise InputError(f"transactions: known_at must be one of {', '.join(KNOWN_AT)}, got {self.known_at!r}")
+        if self.known_at not in get_args(KnownAt):
+            words = " or ".join(get_args(KnownAt))
+            raise InputError(f"transactions: known_at must be {words}, got {self.known_at!r}")
 
     @property
     def name(self) -> str:
@@ -131,7 +130,7 @@ class Transactions:
         finder = Finder(engine, "source", kinds, self.where)
         roles = find_roles(finder, self, need_label=need_label)
         faults, notes = list(roles.faults), list(roles.notes)
-        for name in self.leave_out:
+        for name in self.drop_columns:
             if need_label and name not in kinds:
                 faults.append(f"{self.where}: there is no column {name!r} to leave out: name another")
         if faults:

@@ -53,7 +53,7 @@ class Clock:
         except ValueError:
             number = math.nan
         unit = found[2] if found else None
-        if not math.isfinite(number) or (unit is not None) != self.dated and number != 0:
+        if not math.isfinite(number) or ((unit is not None) != self.dated and number != 0):
             kind = "12h, 1d, 7d (s, min, h, d, w)" if self.dated else f"a number in units of column {self.name!r}"
             raise InputError(f"transactions: {setting} must be a length of time, {kind}, got {text!r}")
         return round(number * (SECONDS[unit or "s"] * SECOND if self.dated else self.per_unit))
