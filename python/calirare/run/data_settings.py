@@ -66,8 +66,8 @@ class Data:
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
         relation: column of the edge table with the types of the edges, each a relation of its own.
         directed: also use the directions of the edges, in addition to the undirected graph.
-        time: column of the edge table (when an edge came to be; a node is as old as its first edge), the node table (when
-            a node did) or the transactions, numbers or dates; labels are then split by time.
+        time: column of the edge table (when an edge came to be; a node is as old as its first edge), the node table
+            (when a node did) or the transactions, numbers or dates; labels are then split by time.
         entities: columns of the parties of transactions, such as card,merchant; none: found by name and repetition.
         amount: column of the amounts of transactions; none: found by name. The word none: there are no amounts.
         known_at: "batch": a transaction is scored at the end of its batch and sees all rows up to there, or
