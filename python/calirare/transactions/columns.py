@@ -8,13 +8,12 @@ whose label is known when the transaction is scored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
 
 import ibis
 
-from calirare.transactions.time import Clock
+from calirare.transactions.layout import Layout, new_column, number_column, party_column
 
 RECENT = (5, 20)  # numbers of earlier transactions of a party that columns look back
 MOST = 100  # where counts of everything before stop: later months then have no counts that training never saw
@@ -22,56 +21,17 @@ KNOWN_LABELS = 5.0  # labels of the common class that a rate of known labels sta
 LEAST_SPREAD = 0.01  # of the mean: a party that always pays the same has no infinite scores
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What the columns are made of.
-
-    Attributes:
-        parties: names of the columns of parties, two or more.
-        shared: pairs of these whose names are the same accounts, such as sender and receiver.
-        amount: name of the column of amounts; None: there is none.
-        label: name of the column of labels; None: there are none.
-        numbers: names of other columns of numbers.
-        windows: lengths in ticks of the clock, ascending.
-        clock: of the table.
-        batch: length of a batch in ticks; None: what is known is what is strictly earlier.
-    """
-
-    parties: tuple[str, ...]
-    shared: tuple[tuple[str, str], ...]
-    amount: str | None
-    label: str | None
-    numbers: tuple[str, ...]
-    windows: tuple[int, ...]
-    clock: Clock
-    batch: int | None
-
-    def table(self) -> Any:
-        """Returns the table of events as ibis knows it: one row per transaction, in files of DuckDB called `events`."""
-        whole = ["row", "tick", "first_tick", "end_tick", "cutoff"]
-        whole += [party_column(i) for i in range(len(self.parties))]
-        whole += [new_column(i, j) for i, j in combinations(range(len(self.parties)), 2)]
-        real = ["amount", "label", *(number_column(i) for i in range(len(self.numbers)))]
-        return ibis.table(dict.fromkeys(whole, "int64") | dict.fromkeys(real, "float64"), name="events")
-
-
-def party_column(i: int) -> str:
-    """Returns the column of events that holds the number of a party."""
-    return f"party{i}"
-
-
-def new_column(i: int, j: int) -> str:
-    """Returns the column of events that is 1 at the first transaction of two parties."""
-    return f"new{min(i, j)}_{max(i, j)}"
-
-
-def number_column(i: int) -> str:
-    """Returns the column of events that holds a number of the table."""
-    return f"number{i}"
-
-
 Named = dict[str, Any]  # ibis expressions by the names of the columns
 before, after = ibis.preceding, ibis.following
+
+
+def events_of(layout: Layout) -> Any:
+    """Returns the table of events as ibis knows it: one row per transaction, in files of DuckDB called `events`."""
+    whole = ["row", "tick", "first_tick", "end_tick", "cutoff"]
+    whole += [party_column(i) for i in range(len(layout.parties))]
+    whole += [new_column(i, j) for i, j in combinations(range(len(layout.parties)), 2)]
+    real = ["amount", "label", *(number_column(i) for i in range(len(layout.numbers)))]
+    return ibis.table(dict.fromkeys(whole, "int64") | dict.fromkeys(real, "float64"), name="events")
 
 
 class Frames:
@@ -139,7 +99,7 @@ def _selected(events: Any, columns: Named) -> Any:
 def _of_party(layout: Layout, i: int) -> tuple[Any, Named]:
     """Returns what a party did before."""
     name, by = layout.parties[i], [party_column(i)]
-    events = Frames(layout.table(), by, layout.batch).with_ties()
+    events = Frames(events_of(layout), by, layout.batch).with_ties()
     frames = Frames(events, by, layout.batch)
     words, clock, columns = layout.clock.span_words, layout.clock, Named()
     everything, longest = frames.earlier(), layout.windows[-1]
@@ -235,7 +195,7 @@ def _of_batch(layout: Layout, events: Any, frames: Frames) -> Named:
 def _of_pair(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     """Returns what two parties did together before."""
     pair = f"{layout.parties[i]} and {layout.parties[j]}"
-    events, clock, columns = layout.table(), layout.clock, Named()
+    events, clock, columns = events_of(layout), layout.clock, Named()
     frames = Frames(events, [party_column(i), party_column(j)], layout.batch)
     everything = frames.earlier()
     columns["transactions together before (at most 100)"] = _at_most(_count(events, everything))
@@ -255,7 +215,7 @@ def _of_pair(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
 def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     """Returns means over a party's recent transactions of what was then known of its counterparties."""
     name, other = layout.parties[i], layout.parties[j]
-    events, span = layout.table(), layout.windows[-1]
+    events, span = events_of(layout), layout.windows[-1]
     theirs = Frames(events, [party_column(j)], layout.batch)
     facts = Named()
     middle = layout.windows[len(layout.windows) // 2]
@@ -286,7 +246,7 @@ def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
 
 def _in_other_role(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     """Returns what a party did before in the other of two roles that share their names."""
-    table = layout.table()
+    table = events_of(layout)
     own = table.mutate(party=table[party_column(i)], other=ibis.literal(0, "int8"))
     swapped = table.mutate(party=table[party_column(j)], other=ibis.literal(1, "int8"))
     events = own.union(swapped)

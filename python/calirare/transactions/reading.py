@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import ibis
 import numpy as np
 import torch
 
@@ -17,14 +16,12 @@ from calirare._util.array_files import NumpyArray, scratch
 from calirare._util.errors import FaultsError
 from calirare.graph import Column, Graph, find_name
 from calirare.graph.tables import Table, labels_of
-from calirare.transactions.columns import Layout, new_column, number_column, party_column, queries
+from calirare.transactions.description import Description
+from calirare.transactions.layout import Layout, new_column, number_column, party_column
 from calirare.transactions.opening import quoted
 from calirare.transactions.roles import DATE, NONE, NUMBER, TEXT
 from calirare.transactions.time import FINE, SECOND, SECONDS, Clock
 from calirare_ext import Csr
-
-if TYPE_CHECKING:
-    from calirare.transactions.table import Transactions
 
 ROWS = 1 << 17  # rows fetched together
 DAY = SECONDS["d"] * SECOND
@@ -90,7 +87,7 @@ class Reading:
         before: likewise of `history`; empty: there is none.
     """
 
-    def __init__(self, engine: Any, table: Transactions, kinds: dict[str, str], before: dict[str, str]) -> None:
+    def __init__(self, engine: Any, table: Description, kinds: dict[str, str], before: dict[str, str]) -> None:
         self.engine, self.table, self.kinds, self.before = engine, table, kinds, before
         assert table.time is not None
         self.clock = clock_of(engine, table.time, kinds, table.where)[0]
@@ -336,6 +333,10 @@ class Reading:
 
     def _names(self, layout: Layout) -> tuple[list[str], list[tuple[str, int, int]]]:
         """Returns the names of all columns, and for each query its SQL and the columns it fills."""
+        import ibis  # late: only tables of transactions need it
+
+        from calirare.transactions.columns import queries
+
         names, blocks = [column.name for column in self._raw_columns()], []
         for query in queries(layout):
             first = len(names)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass
+from typing import Any, Self
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph import Graph
-from calirare.graph.spelling import words_of
-from calirare.graph.tables import stem_of
-from calirare.transactions.opening import database, load, source_name
+from calirare.transactions.description import Description
+from calirare.transactions.opening import database, load
+from calirare.transactions.reading import Reading, clock_of
 from calirare.transactions.roles import NONE, Finder, find_roles, shared_parties
-
-KnownAt = Literal["batch", "transaction"]
 
 
 @dataclass(frozen=True, eq=False)
-class Transactions:
+class Transactions(Description):
     """A table with one transaction per row, between two or more parties.
 
     Attributes:
@@ -52,49 +49,6 @@ class Transactions:
         (4, 0, 'amount')
     """
 
-    source: Any
-    time: str | None = None
-    label: str | None = None
-    entities: Sequence[str] = ()
-    amount: str | None = None
-    id: str | None = field(default=None, kw_only=True)
-    rare_class: int | str | None = field(default=None, kw_only=True)
-    unknown: Sequence[str] = field(default=(), kw_only=True)
-    drop_columns: Sequence[str] = field(default=(), kw_only=True)
-    known_at: KnownAt = field(default="batch", kw_only=True)
-    batch: str | None = field(default=None, kw_only=True)
-    label_delay: str | None = field(default=None, kw_only=True)
-    windows: Sequence[str] = field(default=(), kw_only=True)
-    shared: Sequence[str] = field(default=(), kw_only=True)
-    history: Any = field(default=None, kw_only=True)
-    notes: tuple[str, ...] = field(default=(), kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Makes tuples of what may be one name, and checks the words."""
-        for name in ("entities", "unknown", "drop_columns", "windows", "shared"):
-            object.__setattr__(self, name, words_of(getattr(self, name)))
-        for name in ("batch", "label_delay"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else str(value))
-        if self.known_at not in get_args(KnownAt):
-            words = " or ".join(get_args(KnownAt))
-            raise InputError(f"transactions: known_at must be {words}, got {self.known_at!r}")
-
-    @property
-    def name(self) -> str:
-        """What the graph is called."""
-        return stem_of(self.source) if isinstance(self.source, str) or hasattr(self.source, "parts") else "transactions"
-
-    @property
-    def where(self) -> str:
-        """What a message calls the table."""
-        return source_name(self.source)
-
-    def chosen(self) -> dict[str, Any]:
-        """Returns everything but the tables and the notes by name: what the next batch is read with."""
-        left_out = ("source", "history", "notes")
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
-
     def resolved(self, *, need_label: bool = True) -> Self:
         """Returns the same with what was left open: columns, windows, batch and delay; see `read`."""
         with database() as engine:
@@ -115,8 +69,6 @@ class Transactions:
         Raises:
             InputError: a table cannot be read, or columns do not fit; all faults are named.
         """
-        from calirare.transactions.reading import Reading  # late: it needs ibis
-
         with database() as engine:
             kinds = load(engine, self.source, "source")
             found = self._resolved(engine, kinds, need_label=need_label)
@@ -125,8 +77,6 @@ class Transactions:
 
     def _resolved(self, engine: Any, kinds: dict[str, str], *, need_label: bool) -> Self:
         """Returns the description with what was left open, by the loaded table."""
-        from calirare.transactions.reading import clock_of
-
         finder = Finder(engine, "source", kinds, self.where)
         roles = find_roles(finder, self, need_label=need_label)
         faults, notes = list(roles.faults), list(roles.notes)
