@@ -8,6 +8,7 @@ whose label is known when the transaction is scored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations, permutations
 from typing import Any
 
@@ -30,7 +31,7 @@ def events_of(layout: Layout) -> Any:
     whole = ["row", "tick", "first_tick", "end_tick", "cutoff"]
     whole += [party_column(i) for i in range(len(layout.parties))]
     whole += [new_column(i, j) for i, j in combinations(range(len(layout.parties)), 2)]
-    real = ["amount", "label", *(number_column(i) for i in range(len(layout.numbers)))]
+    real = ["amount", "squared", "label", *(number_column(i) for i in range(len(layout.numbers)))]
     return ibis.table(dict.fromkeys(whole, "int64") | dict.fromkeys(real, "float64"), name="events")
 
 
@@ -78,6 +79,12 @@ class Frames:
         )
 
 
+@lru_cache(maxsize=8)
+def statements(layout: Layout) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Returns the names of columns, `row` first, and the SQL of DuckDB that makes them, for each of `queries`."""
+    return tuple((tuple(query.columns), ibis.to_sql(query, dialect="duckdb")) for query in queries(layout))
+
+
 def queries(layout: Layout) -> Iterator[Any]:
     """Yields tables with the column `row` and some of the columns of every transaction."""
     parties = range(len(layout.parties))
@@ -106,11 +113,11 @@ def _of_party(layout: Layout, i: int) -> tuple[Any, Named]:
     for span in layout.windows:
         columns[f"transactions in the last {words(span)}"] = _count(events, frames.earlier(span))
     columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything))
-    columns[f"{clock.units} since the last transaction"] = clock.length(
-        events.tick - events.tick.max().over(everything)
-    )
-    since = clock.length(ibis.least(events.tick - events.tick.min().over(everything), 4 * longest))
-    columns[f"{clock.units} since the first transaction (at most {words(4 * longest)})"] = since
+    most, times = 4 * longest, events.tick
+    since = clock.length(_capped(times - times.max().over(everything), most, nothing=most))
+    columns[f"{clock.units} since the last transaction (at most {words(most)})"] = since
+    since = clock.length(_capped(times - times.min().over(everything), most, nothing=0))
+    columns[f"{clock.units} since the first transaction (at most {words(most)})"] = since
     for number in RECENT:
         past = events.tick - events.tick.min().over(frames.last(number))
         columns[f"{clock.units} since the start of the last {number} transactions"] = clock.length(past)
@@ -139,7 +146,8 @@ def _amounts(layout: Layout, events: Any, frames: Frames) -> Named:
         columns[f"mean {what} in the last {words(span)}"] = amount.mean().over(window)
     columns[f"highest {what} in the last {words(layout.windows[-1])}"] = amount.max().over(window)
     mean, highest = amount.mean().over(everything), amount.max().over(everything)
-    spread = amount.std(how="pop").over(everything)
+    variance = events.squared.mean().over(everything) - mean * mean
+    spread = ibis.ifelse(variance > 0, variance, 0 * variance).sqrt()
     columns |= {
         f"mean {what} before": mean,
         f"spread of {what} before": spread,
@@ -164,7 +172,7 @@ def _labels(layout: Layout, events: Any, frames: Frames) -> Named:
     labels = events.label.count().over(known)
     newest = ibis.ifelse(events.label > 0, events.tick, ibis.null("int64")).max().over(known)
     longest = 4 * layout.windows[-1]
-    since = layout.clock.length(ibis.least(events.tick - newest, longest))
+    since = layout.clock.length(_capped(events.tick - newest, longest, nothing=longest))
     return {
         f"known labels of {what} (at most {MOST})": _at_most(labels),
         f"known cases of {what} (at most {MOST})": _at_most(cases),
@@ -200,7 +208,9 @@ def _of_pair(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     everything = frames.earlier()
     columns["transactions together before (at most 100)"] = _at_most(_count(events, everything))
     columns["first transaction together"] = (_count(events, everything) < 1).cast("int8")
-    columns[f"{clock.units} since the last together"] = clock.length(events.tick - events.tick.max().over(everything))
+    most = 4 * layout.windows[-1]
+    since = clock.length(_capped(events.tick - events.tick.max().over(everything), most, nothing=most))
+    columns[f"{clock.units} since the last together (at most {clock.span_words(most)})"] = since
     if layout.amount is not None:
         mean = events.amount.mean().over(everything)
         columns[f"mean {layout.amount} together before"] = mean
@@ -220,9 +230,9 @@ def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     facts = Named()
     middle = layout.windows[len(layout.windows) // 2]
     window = f"in the last {layout.clock.span_words(middle)}"
-    facts[f"transactions of its {other}s {window}"] = _count(events, theirs.earlier(middle)).cast("float64")
+    facts[f"transactions of its {other}s {window}"] = _count(events, theirs.earlier(middle))
     new = events[new_column(i, j)].sum().over(theirs.earlier(middle)).fill_null(0)
-    facts[f"new {name}s of its {other}s {window}"] = new.cast("float64")
+    facts[f"new {name}s of its {other}s {window}"] = new
     if layout.amount is not None:
         facts[f"mean {layout.amount} of its {other}s before"] = events.amount.mean().over(theirs.earlier())
     if layout.label is not None:
@@ -231,8 +241,10 @@ def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
         rate = cases / (events.label.count().over(known) + KNOWN_LABELS)
         facts[f"known rate of {layout.label} of its {other}s"] = rate
     if layout.batch is not None:
-        facts[f"transactions of its {other}s in the batch"] = _count(events, theirs.batch()).cast("float64")
-    events = events.mutate(**{f"fact{k}": value for k, value in enumerate(facts.values())})
+        facts[f"transactions of its {other}s in the batch"] = _count(events, theirs.batch())
+    events = events.mutate(
+        **{f"fact{k}": value.cast("float32").cast("float64") for k, value in enumerate(facts.values())}
+    )
     frames = Frames(events, [party_column(i)], layout.batch)
     columns, until = Named(), f"{layout.clock.span_words(span)}"
     for k, fact in enumerate(facts):
@@ -256,7 +268,9 @@ def _in_other_role(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
         columns[f"transactions in the last {clock.span_words(span)}"] = _count(events, frames.earlier(span), theirs)
     columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything, theirs))
     last = events.tick.max(where=theirs).over(everything)
-    columns[f"{clock.units} since the last transaction"] = clock.length(events.tick - last)
+    most = 4 * layout.windows[-1]
+    since = clock.length(_capped(events.tick - last, most, nothing=most))
+    columns[f"{clock.units} since the last transaction (at most {clock.span_words(most)})"] = since
     new = events[new_column(i, j)].sum(where=theirs).over(everything).fill_null(0)
     columns[f"different {layout.parties[i]}s before (at most {MOST})"] = _at_most(new)
     if layout.amount is not None:
@@ -285,6 +299,11 @@ def _count(events: Any, window: Any, where: Any = None) -> Any:
 
 def _at_most(count: Any) -> Any:
     return ibis.least(count, MOST)
+
+
+def _capped(ticks: Any, most: int, *, nothing: int) -> Any:
+    """Returns a length of time, at most `most`, and `nothing` where there is none."""
+    return ibis.least(ticks.fill_null(nothing), most)
 
 
 def _mean_of_others(value: Any, window: Any) -> Any:

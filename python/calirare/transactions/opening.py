@@ -82,7 +82,7 @@ def load(engine: Any, source: Any, name: str) -> dict[str, str]:
         rows.create(name)
     except duckdb.Error as error:
         raise InputError(f"{where}: the table cannot be read ({str(error).splitlines()[0]}): repair it") from error
-    if not engine.execute(f"SELECT count(*) FROM {name}").fetchone()[0]:
+    if not engine.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]:
         raise InputError(f"{where}: the table of transactions has no rows: write one row per transaction")
     return {column: kind for column, kind, *_ in engine.execute(f"DESCRIBE {name}").fetchall()}
 

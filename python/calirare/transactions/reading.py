@@ -38,7 +38,7 @@ def clock_of(engine: Any, time: str, kinds: dict[str, str], where: str) -> tuple
     """
     number, column = bool(NUMBER.fullmatch(kinds[time])), quoted(time)
     if number:
-        low, high = engine.execute(f"SELECT min({column}), max({column}) FROM source").fetchone()
+        low, high = engine.execute(f"SELECT min({column}), max({column}) FROM source").fetchall()[0]
         large = max(abs(low or 0), abs(high or 0)) >= FINE
         clock = Clock(False, 1 if large else SECOND, time)
     else:
@@ -47,9 +47,9 @@ def clock_of(engine: Any, time: str, kinds: dict[str, str], where: str) -> tuple
     wrong, first, low, high, fractions = engine.execute(
         f"SELECT count(*) FILTER (t IS NULL), min(rowid) FILTER (t IS NULL), min(t), max(t), "
         f"count(*) FILTER (t % {clock.per_unit} <> 0) FROM (SELECT rowid, {tick} AS t FROM source)"
-    ).fetchone()
+    ).fetchall()[0]
     if wrong:
-        cell = engine.execute(f"SELECT CAST({column} AS VARCHAR) FROM source WHERE rowid = {first}").fetchone()[0]
+        cell = engine.execute(f"SELECT CAST({column} AS VARCHAR) FROM source WHERE rowid = {first}").fetchall()[0][0]
         raise FaultsError(
             [
                 f"{where}: every transaction needs a time, a number or a date such as 2026-01-31 10:00, but "
@@ -109,11 +109,11 @@ class Reading:
         return {table.time, table.label, table.amount, table.id, *table.entities, *table.drop_columns}
 
     def _count(self, table: str) -> int:
-        return int(self.engine.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+        return int(self.engine.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
 
     def _names_rows(self, name: str) -> bool:
         """Returns whether almost every row has another text in a column."""
-        different = self.engine.execute(f"SELECT approx_count_distinct({quoted(name)}) FROM source").fetchone()[0]
+        different = self.engine.execute(f"SELECT approx_count_distinct({quoted(name)}) FROM source").fetchall()[0][0]
         return bool(different > max(self.n / NAMES_EACH, 2 * NAMES_EACH))
 
     def graph(self) -> Graph:
@@ -173,7 +173,7 @@ class Reading:
             wrong, first = self.engine.execute(
                 f"SELECT count(*), min(rowid) FROM {name} WHERE {cell} IS NULL OR NOT isfinite(CAST({cell} AS DOUBLE)) "
                 f"OR {cell} < 0"
-            ).fetchone()
+            ).fetchall()[0]
             if wrong:
                 faults.append(
                     f"{where}: amounts must be numbers >= 0, but {counted(wrong, 'row')} of column {self.amount!r} "
@@ -263,7 +263,8 @@ class Reading:
         numbers = [number_column(k) for k in range(len(self.numbers))]
         run(
             f"CREATE TABLE events AS SELECT *, {', '.join(new)} FROM (SELECT row, tick, {first} AS first_tick, "
-            f"{end} AS end_tick, {cutoff} AS cutoff, {', '.join([*codes, 'amount', 'label', *numbers])} "
+            f"{end} AS end_tick, {cutoff} AS cutoff, {', '.join([*codes, 'amount', 'label', *numbers])}, "
+            f"CAST(CAST(amount * amount AS FLOAT) AS DOUBLE) AS squared "
             f"FROM cells {' '.join(joins)})"
         )
         run("DROP TABLE cells")
@@ -290,10 +291,10 @@ class Reading:
             cell = f"CAST({quoted(str(self.label))} AS VARCHAR)"
             whens = " ".join(f"WHEN {_text(cell_of)} THEN {k}" for cell_of, k in values.items())
             label = f"CASE {cell} {whens} END"
-        cells += [f"CAST({amount} AS DOUBLE) AS amount", f"CAST({label} AS DOUBLE) AS label"]
+        cells += [f"{_exact_sql(amount)} AS amount", f"CAST({label} AS DOUBLE) AS label"]
         for k, number in enumerate(self.numbers):
             known = number in kinds and NUMBER.fullmatch(kinds[number])
-            cells.append(f"CAST({quoted(number) if known else 'NULL'} AS DOUBLE) AS {number_column(k)}")
+            cells.append(f"{_exact_sql(quoted(number) if known else 'NULL')} AS {number_column(k)}")
         return f"SELECT {', '.join(cells)} FROM {name}"
 
     def _raw_columns(self) -> tuple[Column, ...]:
@@ -333,15 +334,12 @@ class Reading:
 
     def _names(self, layout: Layout) -> tuple[list[str], list[tuple[str, int, int]]]:
         """Returns the names of all columns, and for each query its SQL and the columns it fills."""
-        import ibis  # late: only tables of transactions need it
-
-        from calirare.transactions.columns import queries
+        from calirare.transactions.columns import statements  # late: it imports ibis
 
         names, blocks = [column.name for column in self._raw_columns()], []
-        for query in queries(layout):
+        for made, sql in statements(layout):
             first = len(names)
-            names += [name for name in query.columns if name != "row"]
-            sql = ibis.to_sql(query, dialect="duckdb")
+            names += made[1:]
             places = ", ".join(quoted(name) for name in names[first:])
             blocks.append(
                 (f"SELECT row - {self.n_before}, {places} FROM ({sql}) WHERE row >= {self.n_before}", first, len(names))
@@ -362,6 +360,11 @@ class Reading:
         text = name_sql(self.table.id, self.kinds[self.table.id])
         cells = self.engine.execute(f"SELECT {text} FROM source ORDER BY rowid").fetchnumpy()
         return np.asarray(next(iter(cells.values()))).astype(str)
+
+
+def _exact_sql(cell: str) -> str:
+    """Returns the SQL of a number with 24 bits: sums of many in float64 are exact, thus the same in every order."""
+    return f"CAST(CAST({cell} AS FLOAT) AS DOUBLE)"
 
 
 def _text(value: str) -> str:

@@ -9,22 +9,10 @@ from itertools import combinations
 from typing import Any
 
 from calirare._util.amounts import listed
+from calirare.graph.tables.sources import LABELS
 from calirare.transactions.opening import quoted
 
 TIMES = ("time", "timestamp", "datetime", "date", "when", "ts", "step", "created_at", "trans_date_trans_time", "dt")
-LABELS = (
-    "label",
-    "labels",
-    "is_fraud",
-    "isfraud",
-    "fraud",
-    "fraud_flag",
-    "tx_fraud",
-    "class",
-    "target",
-    "y",
-    "is_laundering",
-)
 AMOUNTS = (
     "amount",
     "amt",
@@ -127,7 +115,7 @@ class Finder:
         self.kinds, self.where = kinds, where
         self.notes, self.faults = list[str](), list[str]()
         counted = ", ".join(f"approx_count_distinct({quoted(name)})" for name in kinds)
-        self.rows, *different = engine.execute(f"SELECT count(*), {counted} FROM {table}").fetchone()
+        self.rows, *different = engine.execute(f"SELECT count(*), {counted} FROM {table}").fetchall()[0]
         self.different = dict(zip(kinds, different, strict=True))
 
     def named(self, name: str | None, option: str) -> str | None:
@@ -177,7 +165,7 @@ def shared_parties(engine: Any, table: str, parties: Sequence[str]) -> tuple[str
         both, fewer = engine.execute(
             f"SELECT (SELECT count(*) FROM ({names[0]} INTERSECT {names[1]})), "
             f"least((SELECT count(*) FROM ({names[0]})), (SELECT count(*) FROM ({names[1]})))"
-        ).fetchone()
+        ).fetchall()[0]
         if both > SHARED * fewer and both > 1:
             return one, other
     return ()

@@ -55,7 +55,7 @@ from calirare.graph.tables.scored import (
     scored_rows,
     with_edge_only_nodes,
 )
-from calirare.graph.tables.sources import Source, node_table_of, source_of
+from calirare.graph.tables.sources import Source, node_table_of, rows_with_labels, source_exists, source_of
 
 NUMERIC = "numeric"
 NO_LABELS = ReadLabels(None, ())
@@ -79,7 +79,11 @@ def read_tables(
         InputError: a table is missing or damaged, or cells do not fit: every kind of fault of both tables is named.
     """
     edges = source_of(edges)
-    of_nodes = node_table_of(edges) if nodes is None else source_of(nodes)
+    try:
+        of_nodes = node_table_of(edges) if nodes is None else source_of(nodes)
+    except InputError as error:
+        hint = rows_with_labels(edges, column_names(edges)) if source_exists(str(edges)) else ""
+        raise InputError(f"{error}; {hint}" if hint else error) from None
     faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
     if faults or _numbers_are_ambiguous(parts):
@@ -91,7 +95,8 @@ def read_tables(
         faults = []
         parts = _read_both(edges, of_nodes, rules, replace(options, unknown_ends="add"), faults)
     if faults:
-        raise FaultsError(faults)
+        hint = rows_with_labels(edges, column_names(edges))
+        raise FaultsError([*faults, f"{edges}: {hint}"] if hint else faults)
     if not set(parts["feature_names"]) - {LISTED}:
         parts = with_neighbours(parts)
     elif set(options.kinds or ()) - {LISTED} == {NEIGHBOURS} and NEIGHBOURS not in parts["feature_names"]:
@@ -265,6 +270,7 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
         notes.append(f"weights are those of column {weight!r} (--unweighted does not read them)")
     if unread := [name for name in names if name not in (*columns, *others)]:
         which = names_in_words(unread, quote=repr)
+        notes += [hint] if (hint := rows_with_labels(path, unread)) else []
         notes.append(f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)")
     timed: Parts = {}
     if options.time is not None and nodes.parts["time"] is None:

@@ -25,6 +25,20 @@ TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 DUCK = re.compile(r"(?P<file>.+?\.duckdb)::(?P<table>.+)", re.DOTALL | re.IGNORECASE)
 ROWS = 1 << 18  # rows that are read together where a table is not held
 BUFFER = 1 << 20  # bytes
+# Usual names of columns of labels, where each row has one.
+LABELS = (
+    "label",
+    "labels",
+    "is_fraud",
+    "isfraud",
+    "fraud",
+    "fraud_flag",
+    "tx_fraud",
+    "class",
+    "target",
+    "y",
+    "is_laundering",
+)
 FEW = 3  # columns: the ends of edges and a weight
 CACHED = "192MB"  # of a database's blocks, each of which is read once; DuckDB would keep as much as there is memory
 NO_READING: dict[str, str | bool | int | float | list[str]] = {
@@ -206,6 +220,12 @@ def node_table_of(edges: Source) -> Source:
         f"{edges}: an edge table needs a table of nodes with their features: pass nodes=PATH (command line: "
         "--nodes PATH), or name the two files alike with 'edges' and 'nodes'"
     )
+
+
+def rows_with_labels(path: object, names: Sequence[str]) -> str:
+    """Returns what to do with a table whose rows seem to have labels, which edges do not have; "" of any other."""
+    found = [name for name in names if name.lower() in LABELS and name.lower() != "target"]  # which is an end
+    return f"column {found[0]!r} seems to label rows: train on them with --transactions {path}" if found else ""
 
 
 def is_table(name: str | Path) -> bool:

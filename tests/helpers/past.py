@@ -1,0 +1,217 @@
+"""Columns of transactions by naive loops in float64: the reference of `calirare.transactions.columns`."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, permutations
+
+import numpy as np
+
+NAN = math.nan
+
+
+def mean(values):
+    return sum(values) / len(values) if values else NAN
+
+
+class Past:
+    """All columns of a table, `rows` a list of dicts, with times t in whole numbers and labels y of 1, 0 or None."""
+
+    def __init__(self, rows, parties, shared, windows, numbers, delay, batch):
+        self.rows, self.parties, self.shared, self.windows = rows, parties, shared, windows
+        self.numbers, self.delay, self.batch = numbers, delay, batch
+        self.n, self.out = len(rows), {}
+
+    def end(self, i):
+        return self.start(i) + self.batch
+
+    def start(self, i):
+        return self.rows[i]["t"] // self.batch * self.batch
+
+    def since(self, i, some):
+        """Time since the newest of some rows, at most four of the longest windows, which no row counts as."""
+        t, most = self.rows[i]["t"], 4 * self.windows[-1]
+        return min([most, *(t - self.rows[j]["t"] for j in some)])
+
+    def earlier(self, i, span=math.inf):
+        t = self.rows[i]["t"]
+        return [j for j in range(self.n) if t - span <= self.rows[j]["t"] < t]
+
+    def with_labels(self, i):
+        t = self.rows[i]["t"]
+        seen, until = (self.start(i), self.end(i)) if self.batch else (t, t)
+        return [
+            j
+            for j, row in enumerate(self.rows)
+            if row["t"] < seen and row["t"] + self.delay <= until and row["y"] is not None
+        ]
+
+    def in_batch(self, i, span=0):
+        start = self.start(i) if span <= self.batch else self.end(i) - span
+        return [j for j in range(self.n) if start <= self.rows[j]["t"] < self.end(i) and j != i]
+
+    def of(self, i, keys, among):
+        """Those of some rows with the same parties as row i; an empty cell is nobody."""
+        return [
+            j for j in among if all(self.rows[i][k] is not None and self.rows[j][k] == self.rows[i][k] for k in keys)
+        ]
+
+    def add(self, name, i, value):
+        self.out.setdefault(name, np.full(self.n, NAN))[i] = NAN if value is None else value
+
+    def first_together(self, j, one, other):
+        """Whether no row before j, in the order of time and then of the table, has both its parties."""
+        row = self.rows[j]
+        if row[one] is None or row[other] is None:
+            return True
+        before = [k for k in range(self.n) if (self.rows[k]["t"], k) < (row["t"], j)]
+        return not self.of(j, (one, other), before)
+
+    def amounts(self, some):
+        return [self.rows[j]["amount"] for j in some]
+
+    def labels(self, name, i, known):
+        """Columns of labels of rows `known`."""
+        cases = [j for j in known if self.rows[j]["y"] == 1]
+        longest = 4 * self.windows[-1]
+        self.add(f"{name}: known labels of y (at most 100)", i, min(len(known), 100))
+        self.add(f"{name}: known cases of y (at most 100)", i, min(len(cases), 100))
+        self.add(f"{name}: known rate of y", i, len(cases) / (len(known) + 5))
+        self.add(f"{name}: t since the last known case of y (at most {longest} of t)", i, self.since(i, cases))
+
+    def party(self, name, others, i):
+        t, words, longest = self.rows[i]["t"], [f"in the last {w} of t" for w in self.windows], self.windows[-1]
+        every = self.of(i, (name,), self.earlier(i))
+        times = [self.rows[j]["t"] for j in every]
+        recent = sorted(every, key=lambda j: (self.rows[j]["t"], j))
+        for w, span in zip(self.windows, words, strict=True):
+            some = self.of(i, (name,), self.earlier(i, w))
+            self.add(f"{name}: transactions {span}", i, len(some))
+            self.add(f"{name}: total amount {span}", i, sum(self.amounts(some)))
+            self.add(f"{name}: mean amount {span}", i, mean(self.amounts(some)))
+        self.add(f"{name}: highest amount {words[-1]}", i, max(self.amounts(some), default=NAN))
+        self.add(f"{name}: transactions before (at most 100)", i, min(len(every), 100))
+        self.add(f"{name}: t since the last transaction (at most {4 * longest} of t)", i, self.since(i, every))
+        first = min(t - min(times), 4 * longest) if times else 0
+        self.add(f"{name}: t since the first transaction (at most {4 * longest} of t)", i, first)
+        for number in (5, 20):
+            last = recent[-number:]
+            self.add(
+                f"{name}: t since the start of the last {number} transactions",
+                i,
+                t - self.rows[last[0]]["t"] if last else NAN,
+            )
+            self.add(f"{name}: mean amount of the last {number} transactions", i, mean(self.amounts(last)))
+        self.add(f"{name}: amount of the last transaction", i, mean(self.amounts(recent[-1:])))
+        for other in others:
+            new = [j for j in every if self.first_together(j, name, other)]
+            self.add(f"{name}: different {other}s before (at most 100)", i, min(len(new), 100))
+            for w, span in list(zip(self.windows, words, strict=True))[1:]:
+                self.add(f"{name}: new {other}s {span}", i, sum(t - w <= self.rows[j]["t"] for j in new))
+        amounts, own = self.amounts(every), self.rows[i]["amount"]
+        middle, spread = mean(amounts), float(np.std(amounts)) if amounts else NAN
+        highest = max(amounts, default=NAN)
+        self.add(f"{name}: mean amount before", i, middle)
+        self.add(f"{name}: spread of amount before", i, spread)
+        self.add(f"{name}: lowest amount before", i, min(amounts, default=NAN))
+        self.add(f"{name}: highest amount before", i, highest)
+        width = max(spread, 0.01 * abs(middle))
+        self.add(f"{name}: amount above its mean before, in spreads", i, (own - middle) / width if width else NAN)
+        self.add(f"{name}: amount over its mean before", i, own / middle if middle else NAN)
+        self.add(f"{name}: amount over its highest before", i, own / highest if highest else NAN)
+        self.labels(name, i, self.of(i, (name,), self.with_labels(i)))
+        if self.batch:
+            self.party_in_batch(name, i)
+
+    def party_in_batch(self, name, i):
+        t, longest = self.rows[i]["t"], max(self.windows[-1], self.batch)
+        near, wide = (self.of(i, (name,), self.in_batch(i, span)) for span in (0, longest))
+        to_end = f"others in {longest} of t to the end of the batch"
+        self.add(f"{name}: other transactions in the batch", i, len(near))
+        self.add(f"{name}: other transactions in {longest} of t to the end of the batch", i, len(wide))
+        later = [self.rows[j]["t"] for j in near if self.rows[j]["t"] > t]
+        self.add(f"{name}: t to the next transaction in the batch", i, min(later) - t if later else NAN)
+        for number in ("amount", *self.numbers):
+            for some, words in ((near, "others in the batch"), (wide, to_end)):
+                values = [self.rows[j][number] for j in some if self.rows[j][number] is not None]
+                self.add(f"{name}: mean {number} of {words}", i, mean(values))
+
+    def pair(self, one, other, i):
+        name, own = f"{one} and {other}", self.rows[i]["amount"]
+        every = self.of(i, (one, other), self.earlier(i))
+        self.add(f"{name}: transactions together before (at most 100)", i, min(len(every), 100))
+        self.add(f"{name}: first transaction together", i, float(not every))
+        most = f"(at most {4 * self.windows[-1]} of t)"
+        self.add(f"{name}: t since the last together {most}", i, self.since(i, every))
+        middle = mean(self.amounts(every))
+        self.add(f"{name}: mean amount together before", i, middle)
+        self.add(f"{name}: amount over its mean together", i, own / middle if middle else NAN)
+        self.labels(name, i, self.of(i, (one, other), self.with_labels(i)))
+        if self.batch:
+            self.add(f"{name}: others together in the batch", i, len(self.of(i, (one, other), self.in_batch(i))))
+
+    def facts(self, name, other, j):
+        """What was known at row j of its party `other`."""
+        middle = self.windows[len(self.windows) // 2]
+        span, known = f"in the last {middle} of t", self.of(j, (other,), self.with_labels(j))
+        some = self.of(j, (other,), self.earlier(j, middle))
+        found = {
+            f"transactions of its {other}s {span}": len(some),
+            f"new {name}s of its {other}s {span}": sum(self.first_together(k, name, other) for k in some),
+            f"mean amount of its {other}s before": mean(self.amounts(self.of(j, (other,), self.earlier(j)))),
+            f"known rate of y of its {other}s": sum(self.rows[k]["y"] for k in known) / (len(known) + 5),
+        }
+        if self.batch:
+            found[f"transactions of its {other}s in the batch"] = len(self.of(j, (other,), self.in_batch(j))) + 1
+        return found
+
+    def counterparties(self, name, other, i, facts):
+        longest = self.windows[-1]
+        among = self.in_batch(i, max(longest, self.batch)) if self.batch else self.earlier(i, longest)
+        some = self.of(i, (name,), among)
+        for fact in facts[i]:
+            values = [facts[j][fact] for j in some if not math.isnan(facts[j][fact])]
+            self.add(f"{name}: {fact}, mean of the last {longest} of t", i, mean(values))
+
+    def other_role(self, name, other, i):
+        """What the party `name` of row i did in the role `other`."""
+        who = f"{name} as {other}"
+
+        def theirs(among):
+            return [j for j in among if self.rows[i][name] is not None and self.rows[j][other] == self.rows[i][name]]
+
+        every, known = theirs(self.earlier(i)), theirs(self.with_labels(i))
+        for k, w in enumerate(self.windows):
+            some = theirs(self.earlier(i, w))
+            self.add(f"{who}: transactions in the last {w} of t", i, len(some))
+            if k:
+                self.add(f"{who}: mean amount in the last {w} of t", i, mean(self.amounts(some)))
+        self.add(f"{who}: transactions before (at most 100)", i, min(len(every), 100))
+        most = f"(at most {4 * self.windows[-1]} of t)"
+        self.add(f"{who}: t since the last transaction {most}", i, self.since(i, every))
+        new = sum(self.first_together(j, name, other) for j in every)
+        self.add(f"{who}: different {name}s before (at most 100)", i, min(new, 100))
+        self.add(f"{who}: mean amount before", i, mean(self.amounts(every)))
+        cases = sum(self.rows[j]["y"] for j in known)
+        self.add(f"{who}: known cases of y (at most 100)", i, min(cases, 100))
+        self.add(f"{who}: known labels of y (at most 100)", i, min(len(known), 100))
+        self.add(f"{who}: known rate of y", i, cases / (len(known) + 5))
+        if self.batch:
+            among = [*self.in_batch(i), i]
+            self.add(f"{who}: transactions in the batch", i, len(theirs(among)))
+
+    def columns(self):
+        """Returns every column by its name."""
+        for one, other in combinations(self.parties, 2):
+            for i in range(self.n):
+                self.pair(one, other, i)
+        for name in self.parties:
+            for i in range(self.n):
+                self.party(name, [each for each in self.parties if each != name], i)
+        for name, other in permutations(self.parties, 2):
+            facts = [self.facts(name, other, j) for j in range(self.n)]
+            for i in range(self.n):
+                self.counterparties(name, other, i, facts)
+                if {name, other} == set(self.shared):
+                    self.other_role(name, other, i)
+        return self.out
