@@ -181,7 +181,7 @@ def test_edges_of_unknown_nodes_are_left_out_on_request_but_not_all_of_them(writ
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path, write):
-    with pytest.raises(InputError, match=r"lonely.csv: an edge table needs a table of nodes .* pass features=PATH"):
+    with pytest.raises(InputError, match=r"lonely.csv: an edge table needs a table of nodes .* pass nodes=PATH"):
         load_dataset(tmp_path / "lonely.csv")
     path = write()
     with pytest.raises(InputError, match=r"none.csv: there is no such file"):
