@@ -210,8 +210,9 @@ def alo_steps(
     `alo` foresees a label's own logits; on the way its network leaves the pattern of ReLUs it was linearised in, and
     other nodes' logits are foreseen worse. The steps go on from there on the true loss
     sum_{j != i} w_j l_j / m + mu / 2 |theta|^2, one label after the other, preconditioned by the Gauss-Newton inverse
-    of each start. A start whose loss is half again that of the full fit is moved back towards it. What a label moves is
-    measured from the network moved by as many steps with every label.
+    of each start, or of the full fit where there is no closed form and each would cost m (k - 1) backward passes. A
+    start whose loss is half again that of the full fit is moved back towards it. What a label moves is measured from
+    the network moved by as many steps with every label.
 
     Args:
         fitted: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.

@@ -16,7 +16,7 @@ from torch import Tensor
 from calirare._util.memory import BLOCK_BYTES
 from calirare._util.store import Store, key_of
 from calirare._util.torch_state import workers
-from calirare.curvature import logit_differences
+from calirare.curvature import GgnInverse, closed_form, logit_differences
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_positions
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.models import FittedNetwork, minimise
@@ -121,7 +121,7 @@ def retrain(
         max_steps: L-BFGS steps per node.
         progress: called with the number of nodes done after each.
         starts: where each label's retraining starts, as coefficients u of J^T u, [m, m, k - 1]; None: at the full fit.
-            Not with a folder.
+            Not with a folder. The inverse that preconditions the steps is then shared where it has no closed form.
 
     Returns:
         Changes with s models; own changes of labels that were not chosen are NaN.
@@ -187,9 +187,23 @@ def _retrained(
     if starts is not None and left_out != NONE_LEFT_OUT:
         direction = fitted.linearisation.vjp(starts[left_out][None])[0]
         without.move_to(near_start(without, direction))
-    end = minimise(without, tolerance=tolerance, max_steps=max_steps, warm=True)
+    inverse = None if starts is None else _inverse_at_fit(fitted)
+    end = minimise(without, tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
     logits = (without.logits_at(field), without.logits_at_labels()[own])
     return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
+
+
+def _inverse_at_fit(fitted: FittedNetwork) -> GgnInverse | None:
+    """Returns the Gauss-Newton inverse at the full fit, made once in a process; None where that of a start is cheap.
+
+    A label less changes it by a matrix of rank k - 1. Without a closed form each costs m (k - 1) backward passes.
+    """
+    linearised = fitted.linearisation
+    if closed_form(linearised):
+        return None
+    if "_inverse" not in vars(linearised):
+        vars(linearised)["_inverse"] = GgnInverse(linearised, fitted.weight_decay)
+    return vars(linearised)["_inverse"]
 
 
 def near_start(fitted: FittedNetwork, direction: Tensor) -> Tensor:

@@ -20,7 +20,12 @@ FittedT = TypeVar("FittedT", bound=FittedNetwork)
 
 
 def minimise(
-    fitted: FittedNetwork, *, tolerance: float = 1e-6, max_steps: int = 3000, warm: bool = False
+    fitted: FittedNetwork,
+    *,
+    tolerance: float = 1e-6,
+    max_steps: int = 3000,
+    warm: bool = False,
+    first_inverse: GgnInverse | None = None,
 ) -> Convergence:
     """Moves a network's parameters, in place, to a stationary point of loss + weight_decay / 2 |theta|^2.
 
@@ -36,13 +41,19 @@ def minimise(
         tolerance: on the gradient's norm, > 0. Below 1e-5 it wants float64.
         max_steps: L-BFGS steps in all.
         warm: the start is near the minimum already, as after one label was left out.
+        first_inverse: Gauss-Newton inverse from close by, which serves the first steps; None: that of the start.
 
     Returns:
         How it ended.
     """
     fitted.model.eval()
 
+    known = [] if first_inverse is None else [first_inverse]
+
     def preconditioner(theta: Tensor) -> Product:
+        if known:
+            near = known.pop()
+            return lambda v: near(v[None])[0]
         here = fitted.linearised_at(theta)
         if is_one_layer(here):
             return OneLayerPreconditioner(here, fitted.weight_decay)

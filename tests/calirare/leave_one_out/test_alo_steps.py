@@ -7,12 +7,14 @@ import dataclasses
 import pytest
 import torch
 
+from calirare.curvature import GgnInverse
 from calirare.graph import Propagation, propagation
 from calirare.leave_one_out import ALO, alo_change, jackknife, leave_one_out, left_out, messages, pre_activation
 from calirare.leave_one_out.eice import joint_change, joint_field
 from calirare.leave_one_out.retrain import near_start
 from calirare_ext import Csr, propagate
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
+from tests.calirare.leave_one_out.test_modules import both
 
 
 def test_starts_whose_loss_is_far_above_the_fits_are_moved_back() -> None:
@@ -44,6 +46,20 @@ def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
     assert found.diagnostics is not None
     assert (found.diagnostics.method, found.diagnostics.form) == ("alo", "30 steps")
     assert torch.allclose(found.leverage, plain.leverage)
+
+
+@pytest.mark.slow
+def test_steps_of_a_module_share_one_inverse_and_come_nearer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, module = both(2, 2)
+    made = list[object]()
+    for name in ("calirare.leave_one_out.retrain", "calirare.models.convergence"):
+        monkeypatch.setattr(f"{name}.GgnInverse", lambda *how: made.append(how) or GgnInverse(*how))
+    plain, found = leave_one_out(module), leave_one_out(module, method=ALO(steps=10), chosen=SOME)
+    assert len(made) == 1, "a label's own would cost a Jacobian"
+    truth = retrained(2, 2)
+    before, after = (agreement(x, truth.change) for x in (plain.change[:, :, SOME], found.change))
+    assert after[0] > max(0.999, before[0])
+    assert after[1] < 0.5 * before[1]
 
 
 @pytest.mark.slow
