@@ -91,7 +91,7 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     assert graph.split is not None
     started = time.perf_counter()
     torch.manual_seed(seed)
-    start = fit_of(TwoLayers(kind, graph.n_features, graph.n_classes), graph)
+    start = fit_of(TwoLayers(kind, graph.n_features, graph.n_classes), graph, class_weight="balanced")
     trained, end = converge(start, tolerance=1e-6, max_steps=600)
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)

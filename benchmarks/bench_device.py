@@ -63,7 +63,7 @@ def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
 def on(device: torch.device, graph: Graph, trained: GcnFit) -> GcnFit:
     """Returns the network on another device, with a copy of the graph there."""
     model = copy.deepcopy(trained.model).to(device)
-    return fit_of(model, graph, trained.nodes.to(device), weight_decay=trained.weight_decay)
+    return fit_of(model, graph, trained.nodes.to(device), class_weight="balanced", weight_decay=trained.weight_decay)
 
 
 def compare(name: str, epochs: int, repeats: int) -> dict[str, Any]:

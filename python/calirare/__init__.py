@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from calirare.leave_one_out import Newton as Newton
     from calirare.leave_one_out import Retrain as Retrain
     from calirare.leave_one_out import Tangent as Tangent
+    from calirare.leave_one_out import influence as influence
     from calirare.leave_one_out import jackknife as jackknife
     from calirare.leave_one_out import quality as quality
     from calirare.models import GCN as GCN
@@ -56,6 +57,7 @@ _HOMES = {
         "Newton",
         "Retrain",
         "Tangent",
+        "influence",
         "jackknife",
         "quality",
     ),

@@ -68,7 +68,9 @@ def on(device: torch.device, graph: Graph, trained: GcnFit) -> tuple[Graph, GcnF
     """Returns the graph and the network on another device."""
     there = graph.to(device)
     model = copy.deepcopy(trained.model).to(device)
-    return there, fit_of(model, there, trained.nodes.to(device), weight_decay=trained.weight_decay)
+    return there, fit_of(
+        model, there, trained.nodes.to(device), class_weight="balanced", weight_decay=trained.weight_decay
+    )
 
 
 def assert_agree(there: JackknifeResult, here: JackknifeResult, device: torch.device) -> None:

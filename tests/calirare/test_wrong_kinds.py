@@ -22,14 +22,16 @@ class Module(torch.nn.Module):
         return self.layer(x)
 
 
-@pytest.mark.parametrize(
-    ("function", "before"),
-    [("jackknife", (Module(),)), ("fit_of", (Module(),)), ("train", ()), ("fit", ())],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_graph_of_pytorch_geometric_is_named(function, before):
+@pytest.mark.parametrize("function", ["train", "fit"])
+def test_a_graph_of_pytorch_geometric_is_named(function):
     with pytest.raises(TypeError, match=f"{function}: graph must be a calirare.Graph, got Data: take Graph.from_data"):
-        getattr(calirare, function)(*before, rare_task().to_data())
+        getattr(calirare, function)(rare_task().to_data())
+
+
+@pytest.mark.parametrize("function", ["jackknife", "fit_of"])
+def test_what_is_no_graph_of_either_kind_is_named(function):
+    with pytest.raises(TypeError, match=f"{function}: data must be a Data of PyTorch Geometric or a calirare.Graph"):
+        getattr(calirare, function)(Module(), [1, 2])
 
 
 def test_a_few_bytes_of_a_pickle_do_not_take_gigabytes(tmp_path):

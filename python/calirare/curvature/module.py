@@ -19,6 +19,7 @@ from calirare.curvature.linearisation import Linearisation, logit_differences
 
 _ABSENT: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}  # parameters the outputs do not depend on
 PASS = 8_000_000  # numbers of a layer's gradients that are held at once
+ROWS_OF_A_PASS = 10  # rows of J around a node that take the time of one pass through the whole graph
 LABELS, HOPS = 4, 5  # nodes whose surroundings are evaluated together, and the most hops these have
 
 
@@ -84,17 +85,29 @@ class ModuleLinearisation(Linearisation):
             self._write_rows(rows, nodes)
         return out
 
-    def _write_rows(self, out: Tensor, nodes: Tensor) -> None:
-        """Writes J at a few nodes, [b (k - 1), p]."""
+    def surroundings(self, nodes: Tensor) -> tuple[tuple[Any, ...], Tensor]:
+        """Returns inputs on which the module has the same logits at some nodes, and where these are.
+
+        The nodes and edges around them where that is enough, else the whole graph.
+        """
+        found = self._around(nodes)
+        return (self.inputs, nodes) if found is None else found[:2]
+
+    def _around(self, nodes: Tensor) -> tuple[tuple[Any, ...], Tensor, Tensor, list[_DenseCall]] | None:
         wanted = self._every.detach()[nodes]
         while self._hops <= HOPS and (part := around(self.inputs, nodes, self._hops)) is not None:
-            inputs, places = part
-            every, dense = _evaluated(self.module, inputs)
-            if torch.allclose(every[places], wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max())):
-                return _write_gradients(out, every, dense, places, self._parameters)
+            every, dense = _evaluated(self.module, part[0])
+            if torch.allclose(every[part[1]], wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max())):
+                return *part, every, dense
             self._hops += 1
         self._hops = HOPS + 1
-        return _write_gradients(out, self._every, self._dense, nodes, self._parameters)
+        return None
+
+    def _write_rows(self, out: Tensor, nodes: Tensor) -> None:
+        """Writes J at a few nodes, [b (k - 1), p]."""
+        found = self._around(nodes)
+        _, places, every, dense = (None, nodes, self._every, self._dense) if found is None else found
+        _write_gradients(out, every, dense, places, self._parameters)
 
     def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
         """See `Linearisation.hvp`; one backward pass for each vector."""
@@ -107,7 +120,14 @@ class ModuleLinearisation(Linearisation):
         return out.add_(vectors, alpha=damping) if damping else out
 
     def change_along(self, field: NodeField, directions: Tensor) -> Tensor:
-        """See `Linearisation.change_along`; J v as the derivative of <J^T u, v> by u, one pass for each direction."""
+        """See `Linearisation.change_along`; J v as the derivative of <J^T u, v> by u, one pass for each direction.
+
+        At few nodes with their rows of J, which read only what is around them.
+        """
+        width = self._every.shape[1] - 1
+        if field.nodes.numel() * width <= ROWS_OF_A_PASS * len(directions):
+            moved = self.jacobian_at(field) @ directions.T.to(self._every)
+            return moved.view(-1, width, len(directions))
         with torch.enable_grad():
             z = logit_differences(self._every[field.nodes])
             u = torch.zeros_like(z, requires_grad=True)
@@ -170,8 +190,9 @@ def _evaluated(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor, list
     calls, hooks = list[_DenseCall](), []
     for part in module.modules():
         weight = getattr(part, "weight", None)
-        dense = type(part).__name__ == "Linear" and isinstance(weight, nn.Parameter) and weight.requires_grad
-        if dense and owners.count(id(weight)) == 1 and set(part._parameters) <= {"weight", "bias"}:
+        if not isinstance(weight, nn.Parameter) or type(part).__name__ != "Linear" or not weight.requires_grad:
+            continue
+        if owners.count(id(weight)) == 1 and set(part._parameters) <= {"weight", "bias"}:
             calls.append(_DenseCall(weight))
             hooks.append(part.register_forward_hook(calls[-1]))
     try:

@@ -2,6 +2,7 @@
 
 from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
 from calirare.graph.columns import Column, default_names, names_in_words, number_columns
+from calirare.graph.convert import split_of_masks
 from calirare.graph.convolution import ORDERS, LazyPropagation, Order, Propagation, propagated_features, propagation
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph, Normalisation

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import Literal, get_args
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,20 @@ from calirare._util.torch_state import plain_modes, threads_for
 from calirare.calibration import Calibrator, JackknifeCalibrator
 from calirare.graph import Graph, check_graph
 from calirare.leave_one_out.alo import ALO
+from calirare.leave_one_out.choice import Choice, choose_method
 from calirare.leave_one_out.ends import IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
-from calirare.leave_one_out.held_out import Retraining, retrained_logits, validation_of
+from calirare.leave_one_out.folds import FOLDS
+from calirare.leave_one_out.held_out import HeldOut, Retraining, validation_of
 from calirare.leave_one_out.interval_result import JackknifeResult
 from calirare.leave_one_out.method import LeaveOneOutMethod, check_one_of
 from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.streaming import Streaming
 from calirare.leave_one_out.trust import Quality, gradient_ratio, quality_of
-from calirare.metrics import PopulationCheck, population_check
-from calirare.models import Fitted, FittedNetwork, evaluating, fit_of
+from calirare.metrics import population_check
+from calirare.models import GCN, ClassWeight, Fitted, FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 UncertaintyName = Literal["auto", "map", "midpoint"]
 UNCERTAINTIES = get_args(UncertaintyName)
@@ -67,52 +72,50 @@ def assess(
     return right, confidence, estimate, note
 
 
-def account_of(
-    fitted: Fitted, graph: Graph | None, ends: IntervalEnds, estimate: Tensor | None, retrain: Retraining | None
-) -> Quality | None:
-    """Returns the account; None of our own detectors, whose run says it, unless retraining was given.
+def account_of(fitted: Fitted, ends: IntervalEnds, choice: Choice, validation: HeldOut | None) -> Quality:
+    """Returns how far the leave-one-out models of a network that was trained elsewhere can be trusted."""
+    finite = bool(torch.isfinite(ends.lower).all() and torch.isfinite(ends.upper).all())
+    return quality_of(
+        fitted,
+        ends.own,
+        ends.leverage,
+        ends.facts,
+        finite=finite,
+        held_out_logits=None if choice.networks is None else choice.networks.logits,
+        validation=validation,
+        likeness=choice.likeness,
+    )
+
+
+def calibration_of(own_logits: Tensor, targets: Tensor, validation: HeldOut | None) -> tuple[str, str] | None:
+    """Returns the verdict on a network's own probabilities on average, and the sentence; None with too few labels.
+
+    With two classes the predicted rate of class 1 and the observed one, with more the confidence and the proportion of
+    predictions that are right.
 
     Args:
-        fitted: the detector with its labels.
-        graph: with validation labels, where there are some.
-        ends: of the intervals.
-        estimate: P(y | v) by the map on leave-one-out logits, of the nodes of `ends`, [n, k]; None: there is no map.
-        retrain: see `calirare.quality`.
-
-    Raises:
-        InputError: retraining does not fit.
+        own_logits: of the labels without themselves, [m, k].
+        targets: their classes, int64 [m].
+        validation: labels that the network was not trained on, which then judge.
     """
-    network = fitted.closed_form
-    if network is None or (retrain is None and not fitted.needs_check):
+    known = torch.isfinite(own_logits).all(1)
+    logits, y, what = own_logits[known], targets[known], "training labels left out"
+    if validation is not None and validation.nodes.numel() > 1:
+        logits, y, what = validation.logits, validation.targets, "validation labels"
+    if len(y) < 2:
         return None
-    held = validation_of(fitted, graph)
-    cross = None if retrain is None or held is not None else retrained_logits(network, retrain, graph)
-    finite = bool(torch.isfinite(ends.lower).all() and torch.isfinite(ends.upper).all())
-    account = quality_of(
-        fitted, ends.own, ends.leverage, ends.facts, finite=finite, held_out_logits=cross, validation=held
-    )
-    if held is None or estimate is None or account.verdict == "do not trust":
-        return account
-    check = _on_the_whole(ends.nodes, estimate, held.nodes, held.targets)
-    if check is None or check.trusted or not check.wrong:
-        return account
-    what = "P(class 1)" if estimate.shape[1] == 2 else "P(prediction is right)"
-    reason = f"{check.sentence.replace('P(rare)', what)}, by {len(held.nodes):,} validation labels"
-    return replace(account, verdict="do not trust", reason=reason)
-
-
-def _on_the_whole(nodes: Tensor, estimate: Tensor, held: Tensor, targets: Tensor) -> PopulationCheck | None:
-    """Returns mean P over the observed share: of class 1, with more than two classes that the prediction is right."""
-    place = torch.full((int(torch.cat([nodes, held]).max()) + 1,), -1, dtype=torch.int64, device=nodes.device)
-    place[nodes] = torch.arange(len(nodes), device=nodes.device)
-    there = place[held] >= 0
-    if int(there.sum()) < 2:
-        return None
-    p, y = estimate[place[held[there]]], targets[there]
+    p = torch.softmax(logits.double(), 1)
     if p.shape[1] == 2:
-        return population_check((y == 1).long(), p[:, 1])
-    sure, predicted = p.max(1)
-    return population_check((predicted == y).long(), sure)
+        check, of = population_check((y == 1).long(), p[:, 1]), "of class 1"
+    else:
+        confidence, predicted = p.max(1)
+        check, of = population_check((predicted == y).long(), confidence), "of being right"
+    side = "" if check.trusted and not check.wrong else ", too high" if check.factor > 1 else ", too low"
+    verdict = "do not trust" if check.wrong else check.verdict
+    return verdict, (
+        f"mean P {of} {check.mean:.3f}, observed {check.share:.3f} on {len(y):,} {what} (ratio {check.factor:.2f}, "
+        f"95 % interval {check.low:.2f} to {check.high:.2f}{side})"
+    )
 
 
 Score = Literal["auto", "rare", "predicted"]
@@ -121,9 +124,13 @@ Score = Literal["auto", "rare", "predicted"]
 @plain_modes()
 def jackknife(
     fitted: Fitted | nn.Module,
-    graph: Graph | None = None,
+    data: Graph | Data | None = None,
     method: LeaveOneOutMethod | None = None,
     *,
+    labels: Tensor | None = None,
+    class_weight: ClassWeight = None,
+    weight_decay: float | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
     coverage: float = 0.9,
     calibrator: LogitMap | None = None,
     nodes: Tensor | None = None,
@@ -135,6 +142,8 @@ def jackknife(
     population_map: Calibrator | None = None,
     known: Known | None = None,
     retrain: Retraining | None = None,
+    folds: int = FOLDS,
+    seed: int = 0,
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
@@ -147,12 +156,18 @@ def jackknife(
 
     Args:
         fitted: the detector with the labels it was trained on (`calirare.fit`, `fit_of`, or `Outcome.fit`); a bare
-            network, our `GCN` or any torch module with model(x, edge_index) -> logits, stands for one trained on the
-            split's training nodes with the default weight decay. What is not a GCN goes through reverse-mode
-            derivatives: the same answers, slower; what was trained on folds (`FoldFitted`) answers by their models.
-        graph: the graph it was trained on; None is enough for a `ModuleFit`.
-        method: of the leave-one-out; None: `ALO()`. With `Influence(convention="paper")` the quantiles are taken as
-            printed too, Q_alpha below and Q_(1 - alpha) above, alpha the coverage: intervals are far too narrow.
+            network, our `GCN` or any torch module with model(x, edge_index[, edge_weight]) -> logits, goes through
+            `fit_of` first. What is not a GCN goes through reverse-mode derivatives: the same answers, slower; what was
+            trained on folds (`FoldFitted`) answers by their models.
+        data: the graph it was trained on, for a bare network also a `Data` of PyTorch Geometric; None is enough for a
+            `ModuleFit`.
+        labels: of a bare network: the nodes it was trained on, see `fit_of`; as are the next three.
+        class_weight: of its training loss; None: none.
+        weight_decay: of its training; None: the optimiser's, or 5e-4.
+        optimizer: the Adam that trained it.
+        method: of the leave-one-out; None: `ALO()`, of a torch module the one that `choose_method` takes. With
+            `Influence(convention="paper")` the quantiles are taken as printed too, Q_alpha below and Q_(1 - alpha)
+            above, alpha the coverage: intervals are far too narrow.
         coverage: the paper's alpha, in (0, 1): the interval runs from quantile (1 - coverage) / 2 to its mirror image.
         calibrator: a map put on every leave-one-out logit before f is taken, fitted on leave-one-out logits itself;
             None: the network's own probabilities.
@@ -170,25 +185,48 @@ def jackknife(
             graph a `Streaming` in memory.
         population_map: of the uncertainty "map": a fitted map for the population; None: one is fitted.
         known: every node's logits, where the ends of some nodes alone are wanted; everything else is of every node.
-        retrain: of a network of the user's own on a graph without validation labels: trains one like it on the labelled
-            nodes it is given and returns it; five times, for the result's `account`.
+        retrain: of a torch module: trains one like it on the labelled nodes it is given and returns it; None: the
+            library trains networks by itself, see `fold_networks`.
+        folds: of a torch module: networks trained without a fold of the labels, which choose the method and judge it;
+            0: none.
+        seed: of these networks.
 
     Returns:
         Everything Algorithm 1 computes on the way.
+
+    Warns:
+        UserWarning: the leave-one-out of a torch module cannot be relied on.
 
     Raises:
         TypeError: the graph or what was fitted is none.
         ValueError: the coverage or the damping is out of range, a word is unknown, or the score does not fit.
     """
     started = time.perf_counter()
-    _check_request(fitted, graph, method, coverage, nodes if known is None else known.nodes)
+    bare: dict[str, Any] = {
+        "labels": labels,
+        "class_weight": class_weight,
+        "weight_decay": weight_decay,
+        "optimizer": optimizer,
+    }
+    _check_request(fitted, data, method, coverage, nodes if known is None else known.nodes)
+    graph = data if data is None or isinstance(data, Graph) else None
+    bare_network = isinstance(fitted, nn.Module)
     with evaluating(fitted if isinstance(fitted, nn.Module) else getattr(fitted, "model", None)):
-        bare = isinstance(fitted, nn.Module)
         if isinstance(fitted, nn.Module):
-            assert graph is not None
-            fitted = fit_of(fitted, graph)
+            assert data is not None
+            graph = Graph.from_data(data) if isinstance(fitted, GCN) and graph is None else graph
+            fitted = fit_of(fitted, graph or data, **bare)
+        elif given := [name for name, value in bare.items() if value is not None]:
+            raise ValueError(f"jackknife: {given[0]} is of a bare network, got a fitted one, which knows its own")
         rare = _watches_rare(score, fitted.n_classes)
         _check_labels(fitted, calibration_nodes)
+        choice, validation = None, None
+        labels_known = isinstance(fitted, ModuleFit) or not bare_network
+        if isinstance(fitted, ModuleFit) and result is None:
+            validation = validation_of(fitted, data)
+            options: dict[str, Any] = {"validation": validation, "retrain": retrain, "folds": folds, "seed": seed}
+            choice = choose_method(fitted, method, **options)
+            method = choice.method
         method, note_of_models = method or ALO(), ""
         at = nodes if known is None else known.nodes
         if result is None and fitted.folded is None:  # whose folds are few and answer for all labels
@@ -208,10 +246,13 @@ def jackknife(
             )
             ice = (right - confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
-        account = account_of(fitted, graph, ends, estimate, retrain)
-        doubt = _doubt(fitted.closed_form, diagnostics["gradient_norm"]) if bare and fitted.closed_form else ""
+        account = None if choice is None else account_of(fitted, ends, choice, validation)
+        calibrated = None if choice is None else calibration_of(ends.own, fitted.targets, validation)
+        network = fitted.closed_form
+        doubt = "" if network is None or labels_known else _doubt(network, diagnostics["gradient_norm"])
     diagnostics["seconds"] = time.perf_counter() - started
-    distrust = f"{account.verdict}: {account.reason}" if account is not None and account.verdict != "trust" else ""
+    if account is not None and account.verdict == "do not trust":
+        warnings.warn(f"jackknife: leave-one-out cannot be relied on: {account.reason}", stacklevel=2)
     return JackknifeResult(
         nodes=ends.nodes,
         lower=ends.lower,
@@ -225,32 +266,36 @@ def jackknife(
         coverage=coverage,
         diagnostics=diagnostics,
         estimate=estimate,
-        note="; ".join(part for part in (note, note_of_models, doubt, distrust) if part),
+        note="; ".join(part for part in (note, note_of_models, doubt) if part),
         leverage=ends.leverage,
         facts=ends.facts,
         ends_of=None if known is None else known.nodes,
         account=account,
+        calibration=calibrated,
+        choice=choice,
     )
 
 
 def _check_request(
     fitted: object,
-    graph: Graph | None,
+    data: Graph | Data | None,
     method: LeaveOneOutMethod | None,
     coverage: float,
     nodes: Tensor | None,
 ) -> None:
     """Refuses what needs no derivative to be refused."""
-    if graph is not None:
-        check_graph("jackknife", graph)
+    if data is not None:
+        node_labels("jackknife", data)
+        if not isinstance(fitted, nn.Module | ModuleFit):
+            check_graph("jackknife", data)
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
     if isinstance(nodes, Tensor) and nodes.numel() == 0:
         raise ValueError("jackknife: nodes must name at least one node, got none")
     if not isinstance(fitted, Fitted | nn.Module):
         raise TypeError(f"jackknife: fitted must be a fitted network or a torch module, got {type(fitted).__name__}")
-    if graph is None and (isinstance(fitted, nn.Module) or fitted.needs_graph):
-        raise ValueError("jackknife: graph must be given, got None: only a ModuleFit knows its inputs without")
+    if data is None and (isinstance(fitted, nn.Module) or fitted.needs_graph):
+        raise ValueError("jackknife: data must be given, got None: only a ModuleFit knows its inputs without")
     if method is not None and not isinstance(method, LeaveOneOutMethod):
         raise TypeError(f"jackknife: method must be one such as ALO() or Retrain(), got {method!r}")
 
@@ -303,7 +348,6 @@ def _doubt(fitted: FittedNetwork, gradient_norm: float) -> str:
     if ratio <= 1:
         return ""
     return (
-        "the network is no minimum of the loss that is assumed of a bare one (the split's training nodes, class "
-        f"weights, weight decay {fitted.weight_decay:g}): its gradient is {ratio:.1f} times the weight decay's; if it "
-        "was trained otherwise, say how with fit_of or ModuleFit"
+        f"the gradient of the loss is {ratio:.1f} times the weight decay's ({fitted.weight_decay:g}): if the network "
+        "was trained on other labels or with class weights, say so with labels= and class_weight="
     )

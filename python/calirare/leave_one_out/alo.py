@@ -37,6 +37,9 @@ class ALO(LeaveOneOutMethod):
     """One damped Gauss-Newton step with leverage correction from the full fit (`alo`), and steps from there on.
 
     Attributes:
+        damping: mu, added to the curvature; None: the weight decay; "auto", of torch modules: where leave-one-out loss
+            agrees with that of networks trained without folds of the labels, or of validation labels
+            (`choose_method`), which `calirare.jackknife` and `influence` also take by default.
         form: "gram" (a GCN of up to two layers; nothing of the size of the parameters is made), "jacobian"
             (m (k - 1) x p), "primal" (a p x p system, for more labels than parameters) or "auto": the cheapest.
         steps: quasi-Newton steps on the loss without each label from where the formula leads, and the network evaluated
@@ -48,6 +51,7 @@ class ALO(LeaveOneOutMethod):
 
     name: ClassVar[str] = "alo"
 
+    damping: float | Literal["auto"] | None = None  # type: ignore[assignment]
     form: Form = "auto"
     steps: int = 0
     n_models: int | None = None
@@ -55,7 +59,8 @@ class ALO(LeaveOneOutMethod):
 
     def __post_init__(self) -> None:
         """Checks the options."""
-        super().__post_init__()
+        if self.damping != "auto":
+            super().__post_init__()
         check_one_of("alo", "form", self.form, FORMS)
         check_at_least("alo", "steps", self.steps, 0)
         check_at_least("alo", "n_models", self.n_models, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.models import Fitted, FittedNetwork, evaluating, fit_of, fold_of
+from calirare.models import Fitted, FittedNetwork, evaluating, fit_of, fold_of, node_labels
 
 Retraining = Callable[[Tensor], nn.Module]
 VALIDATION, FOLDED = "validation labels", "labels by networks trained without their fold"
@@ -77,22 +78,27 @@ class Compared:
         return ("do not trust" if low < FAR * high else "caution"), reason
 
 
-def validation_of(fitted: Fitted, graph: Graph | None) -> HeldOut | None:
-    """Returns the graph's validation nodes that have a label and did not train; None where there is none.
+def validation_of(fitted: Fitted, data: Any) -> HeldOut | None:
+    """Returns the labelled validation nodes that did not train, of the network's own or else of the graph; or None.
 
     Args:
         fitted: the detector with its labels.
-        graph: the graph, or None.
+        data: the graph, a `Data` of PyTorch Geometric, or None.
     """
-    if graph is None or graph.split is None or graph.y is None or graph.n_classes != fitted.n_classes:
-        return None
-    val = graph.split.val.to(fitted.nodes.device)
-    nodes = val[(graph.y[val] >= 0) & ~torch.isin(val, fitted.nodes)]
-    if not nodes.numel():
+    unseen = getattr(fitted, "unseen", None)
+    if unseen is None:
+        known = None if data is None else node_labels("validation", data)
+        if known is None or known.y is None or known.val is None:
+            return None
+        val, y = known.val.to(fitted.nodes.device), known.y.to(fitted.nodes.device)
+        nodes = val[(y[val] >= 0) & ~torch.isin(val, fitted.nodes)]
+        unseen = nodes, y[nodes]
+    nodes, targets = unseen
+    if not nodes.numel() or int(targets.max()) >= fitted.n_classes:
         return None
     with torch.no_grad():
-        logits = fitted.logits_of(graph, nodes)
-    return HeldOut(nodes, logits, graph.y[nodes])
+        logits = fitted.logits_of(data if fitted.needs_graph else None, nodes)
+    return HeldOut(nodes, logits, targets)
 
 
 def compared(own_logits: Tensor, targets: Tensor, held: HeldOut) -> Compared | None:
@@ -119,12 +125,14 @@ def compared(own_logits: Tensor, targets: Tensor, held: HeldOut) -> Compared | N
     return Compared(float(loo.mean()), mean, float(spread.sqrt()), int(theirs.sum()), held.what)
 
 
-def retrained_modules(fitted: FittedNetwork, retrain: Retraining, folds: int) -> Iterator[tuple[Tensor, nn.Module]]:
+def retrained_modules(
+    fitted: FittedNetwork, retrain: Retraining, folds: int, seed: int = 0
+) -> Iterator[tuple[Tensor, nn.Module]]:
     """Yields which labels a fold holds out, bool [m], and the network trained without them; see `retrained_logits`."""
     m = fitted.nodes.numel()
     if not 2 <= folds <= m:
         raise InputError(f"retrain: folds must be from 2 to {m}, the number of labels, got {folds}")
-    fold = fold_of(fitted.targets, folds, 0)
+    fold = fold_of(fitted.targets, folds, seed)
     for number in range(folds):
         held = fold == number
         module = retrain(fitted.nodes[~held])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import brief
 from calirare.leave_one_out.result import Diagnostics
 from calirare.leave_one_out.trust import Quality
+
+if TYPE_CHECKING:
+    from calirare.leave_one_out.choice import Choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,9 @@ class JackknifeResult:
         facts: how the labels were left out.
         account: how far the leave-one-out models can be trusted, of a network that was trained elsewhere (a bare
             module, `fit_of`, `ModuleFit`); None of our own detectors, whose run says it.
+        calibration: whether the network's own probabilities are right on average, and on which labels that was seen;
+            None where `account` is.
+        choice: the method of `account`'s network and why; None where it is.
         ends_of: places of the nodes whose interval ends were made, int64; NaN are those of others; None: all were.
     """
 
@@ -62,8 +67,27 @@ class JackknifeResult:
     facts: Diagnostics
     ends_of: Tensor | None = None
     account: Quality | None = None
+    calibration: tuple[str, str] | None = None
+    choice: Choice | None = None
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        """Whether leave-one-out can be relied on, whether the network is calibrated, and what there is."""
+        lines = []
+        if self.account is not None:
+            words = {"trust": "can be relied on", "caution": "can be relied on in part"}
+            lines.append(
+                f"Leave-one-out {words.get(self.account.verdict, 'cannot be relied on')}: {self.account.reason}."
+            )
+        if self.calibration is not None:
+            words = {"trust": "is calibrated on average", "do not trust": "is not calibrated"}
+            lines.append(f"The network {words.get(self.calibration[0], 'may be calibrated')}: {self.calibration[1]}.")
+        if self.choice is not None:
+            lines.append(f"Method: {self.choice.reason}.")
+        lines.append(
+            f"{len(self.nodes):,} nodes, {len(self.own_loo_logits):,} labels; EICE {self.eice:.3g}; intervals of "
+            f"coverage {self.coverage:g}: lower, upper; uncertainty, confidence, ice, estimate, own_loo_logits."
+        )
+        return "\n".join(lines + ([f"Note: {self.note}."] if self.note else []))
 
     def cpu(self) -> JackknifeResult:
         """Returns the same on the CPU."""

@@ -104,6 +104,8 @@ class LeaveOneOutMethod(abc.ABC):
         Raises:
             ValueError: there is neither.
         """
+        if self.damping == "auto":
+            raise ValueError("leave_one_out: damping 'auto' is for torch modules: give a number or None")
         if self.damping is not None:
             return self.damping, AS_ASKED
         if fitted.weight_decay == 0:

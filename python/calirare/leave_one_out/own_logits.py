@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -136,7 +136,14 @@ class Agreement:
 
 
 def choose_damping(
-    own_logits: OwnLogits, weight_decay: float, held_out_logits: Tensor, calibration_nodes: Tensor, weights: Tensor
+    own_logits: Callable[[float], Tensor],
+    weight_decay: float,
+    held_out_logits: Tensor,
+    calibration_nodes: Tensor,
+    weights: Tensor,
+    *,
+    targets: Tensor | None = None,
+    closely: bool = False,
 ) -> Agreement:
     """Returns the smallest damping >= weight decay at which leave-one-out loss agrees with held-out loss.
 
@@ -149,11 +156,16 @@ def choose_damping(
         held_out_logits: cross-validated logits of the labelled nodes [m, k].
         calibration_nodes: bool [m], the nodes whose loss is compared (those that represent the population).
         weights: weight of each labelled node in the mean, [m].
+        targets: classes of the labelled nodes, int64 [m]; None: those of `OwnLogits`.
+        closely: take the damping, smaller ones too, at which the losses are equal, and allow no noise.
 
     Returns:
         The damping and how well it agrees.
     """
-    targets, w = own_logits.linearised.targets[calibration_nodes], weights[calibration_nodes].double()
+    if targets is None:
+        assert isinstance(own_logits, OwnLogits)
+        targets = own_logits.linearised.targets
+    targets, w = targets[calibration_nodes], weights[calibration_nodes].double()
 
     def losses(logits: Tensor) -> Tensor:
         return w * F.cross_entropy(logits.double(), targets, reduction="none") / w.mean()
@@ -165,9 +177,11 @@ def choose_damping(
 
     found = at_one = gap(1.0)
     mean, multiple = float(held.mean()), 1.0
-    slack = max(min(2 * _error(at_one), NOISE_SLACK * mean), RELATIVE_SLACK * mean)
-    if float(at_one.mean()) > slack:
-        multiple = _bisect(lambda x: float(gap(x).mean()))
+    slack = RELATIVE_SLACK * mean
+    if not closely:
+        slack = max(min(2 * _error(at_one), NOISE_SLACK * mean), slack)
+    if closely or float(at_one.mean()) > slack:
+        multiple = bisect(lambda x: float(gap(x).mean()), 1 / MAX_MULTIPLE if closely else 1.0)
         found = gap(multiple)
     difference, error = float(found.mean()), _error(found)
     verdict, reason = _judge(multiple, difference, slack, error)
@@ -181,17 +195,16 @@ def _error(gaps: Tensor) -> float:
     return float(gaps.std() / gaps.numel() ** 0.5) if gaps.numel() > 1 else float("inf")
 
 
-def _bisect(gap: object) -> float:
-    """Returns the multiple in [1, MAX_MULTIPLE] where the gap, falling in it, crosses 0."""
-    assert callable(gap)
-    low, high = 0.0, float(torch.log(torch.tensor(MAX_MULTIPLE)))
+def bisect(gap: Callable[[float], float], least: float = 1 / MAX_MULTIPLE) -> float:
+    """Returns the multiple from `least` to MAX_MULTIPLE where the gap, falling in it, crosses 0."""
+    low, high = (math.log(each) for each in (least, MAX_MULTIPLE))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if gap(float(torch.tensor(middle).exp())) > 0:
+        if gap(math.exp(middle)) > 0:
             low = middle
         else:
             high = middle
-    return float(torch.tensor(high).exp())
+    return math.exp(high)
 
 
 def _judge(multiple: float, difference: float, slack: float, error: float) -> tuple[str, str]:

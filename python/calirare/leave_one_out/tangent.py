@@ -23,12 +23,13 @@ from torch.nn import functional as F
 
 from calirare._util.torch_state import threads_for
 from calirare.curvature import Linearisation, dual_system, gauss_newton, with_class_zero
-from calirare.leave_one_out.alo import alo_change
+from calirare.leave_one_out.alo import alo_change, grouped
+from calirare.leave_one_out.folds import FoldNetworks, fold_networks
 from calirare.leave_one_out.formula import choose_form
-from calirare.leave_one_out.held_out import Retraining, retrained_modules
+from calirare.leave_one_out.held_out import Retraining
 from calirare.leave_one_out.method import AS_ASKED, LeaveOneOutMethod, Problem
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
-from calirare.models import FittedNetwork, ModuleFit, evaluating
+from calirare.models import FittedNetwork, ModuleFit
 
 EPSILON = 1e-8  # Adam's own
 DAMPING = 1e-3  # within .01 of the best correlation with training of 50 and of 200 epochs on simulated words
@@ -45,7 +46,8 @@ class Tangent(LeaveOneOutMethod):
         damping: mu > 0, the penalty of the tangent; None: 1e-3. `Tangent.chosen` finds it by networks that are trained
             without folds of the labels.
         second_moments: v >= 0 of the gradient, like the parameters: tensors in their order, as `adam_moments` returns
-            them, or by their names; None: the mean square over the labels of the gradient of each one's loss.
+            them, or by their names; None: those of the network (`fit_of(optimizer=..)`), or else the mean square over
+            the labels of the gradient of each one's loss.
         factor: > 0, that all changes are multiplied by.
     """
 
@@ -71,9 +73,8 @@ class Tangent(LeaveOneOutMethod):
     ) -> Tangent:
         """Returns the tangent that moves as networks do that are trained without each fold of the labels.
 
-        The labels that are left weigh as much together as all did, as in a mean loss. The penalty has the largest
-        cosine of the changes of logits, the mean of that of left-out labels and of that of all nodes; the factor gives
-        the changes their size by least squares.
+        The penalty has the largest correlation of the changes of logits, the mean of that of left-out labels and of
+        that of other nodes; the factor gives the changes their size by least squares.
 
         Args:
             fitted: the network with its labels.
@@ -86,25 +87,32 @@ class Tangent(LeaveOneOutMethod):
             ValueError: no tangent moves as the networks do.
             InputError: there are too few labels, or what is returned is no such network.
         """
-        held, theirs = list[Tensor](), list[Tensor]()
-        for gone, module in retrained_modules(fitted, retrain, folds):
-            with evaluating(module), torch.no_grad():
-                theirs.append(module(*fitted.inputs) - fitted.logits())
-            held.append(gone)
-        wanted, without, at = torch.stack(theirs), torch.stack(held), fitted.evaluation_field()
-        own, model = (without.T.nonzero()[:, 1], fitted.nodes), cls(second_moments=second_moments).model_of(fitted)
-        left = model.sample_weights * ~without
-        left *= model.sample_weights.sum() / left.sum(1, keepdim=True)
-        best = (0.0, DAMPING, 0.0)
+        networks = fold_networks(fitted, retrain, folds)
+        assert networks is not None
+        found = cls(second_moments=second_moments).likeliest(fitted, networks)
+        if found is None:
+            raise ValueError("tangent: it moves against the networks without folds at every damping: take Retrain()")
+        return found[0]
+
+    def likeliest(self, fitted: FittedNetwork, networks: FoldNetworks) -> tuple[Tangent, tuple[float, float]] | None:
+        """Returns the tangent with the penalty and factor of `chosen`, and its correlations at labels and elsewhere.
+
+        Args:
+            fitted: the network with its labels.
+            networks: trained without each fold of them.
+
+        Returns:
+            None where it moves against the networks at every damping.
+        """
+        model, best = self.model_of(fitted), (-math.inf, DAMPING, 0.0, (0.0, 0.0))
+        at, wanted = fitted.evaluation_field(None, networks.nodes), networks.own.flatten().double()
         for damping in DAMPINGS:
             model = model.minimum(damping)
-            ours = torch.stack([model.change_with(weights, damping, at) for weights in left])
-            found = [_beside(ours[own], wanted[own]), _beside(ours, wanted)]
-            cosine, factor = (sum(each[i] for each in found) / len(found) for i in (0, 1))
-            best = max(best, (cosine, damping, factor))
-        if not best[2] > 0:
-            raise ValueError("tangent: it moves against the networks without folds at every damping: take Retrain()")
-        return cls(second_moments=second_moments, damping=best[1], factor=best[2])
+            moved = grouped(model, at, damping, networks.fold)
+            like, ours = networks.likeness(moved.own, moved.change), moved.own.flatten().double()
+            factor = float(ours @ wanted / (ours @ ours).clamp(min=torch.finfo(torch.float64).tiny))
+            best = max(best, (sum(like) / 2, damping, factor, like))
+        return (replace(self, damping=best[1], factor=best[2]), best[3]) if best[2] > 0 else None
 
     def model_of(self, fitted: FittedNetwork) -> TangentModel:
         """Returns the tangent of a network before it knows a label."""
@@ -125,7 +133,8 @@ class Tangent(LeaveOneOutMethod):
         model = self.model_of(problem.fitted).minimum(problem.damping)
         out = alo_change(model, problem.field, problem.damping)
         facts = Diagnostics(self.name, choose_form(model), problem.damping)
-        return replace(out, change=out.change * self.factor, own=out.own * self.factor, diagnostics=facts)
+        change, own = ((self.factor * each).to(problem.linearised.logits) for each in (out.change, out.own))
+        return replace(out, change=change, own=own, diagnostics=facts)
 
     def paces(self, fitted: FittedNetwork) -> Tensor:
         """Returns P of each parameter, [p].
@@ -133,7 +142,8 @@ class Tangent(LeaveOneOutMethod):
         Raises:
             ValueError: the second moments do not fit the parameters.
         """
-        base, moments = fitted.linearisation, self.second_moments
+        base = fitted.linearisation
+        moments = fitted.second_moments if self.second_moments is None else self.second_moments
         if moments is None:
             rows = base.jacobian.view(base.n_nodes, -1, base.n_parameters)
             v = (rows * base.loss_terms[1][:, :, None].to(rows)).sum(1).mul_(base.n_nodes).square().mean(0)
@@ -147,17 +157,6 @@ class Tangent(LeaveOneOutMethod):
                 f"parameters, got {v.numel():,} from {float(v.min()):g} to {float(v.max()):g}"
             )
         return 1 / (v.sqrt() + EPSILON)
-
-
-def adam_moments(optimiser: torch.optim.Optimizer) -> list[Tensor]:
-    """Returns v of each parameter as `torch.optim.Adam` (or AdamW) holds it, without its bias towards 0."""
-    out = list[Tensor]()
-    for group in optimiser.param_groups:
-        for p in group["params"]:
-            held = optimiser.state.get(p, {})
-            decayed = 1 - group["betas"][1] ** float(held.get("step", 1))
-            out.append(held["exp_avg_sq"] / decayed if held else torch.zeros_like(p))
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,11 +256,6 @@ class TangentModel(Linearisation):
             here, loss = there, lower
         return here
 
-    def change_with(self, sample_weights: Tensor, damping: float, at: Any) -> Tensor:
-        """Returns how a field's logits change from here to the minimum with other weights of labels [m]; [n, k]."""
-        left = TangentModel(self.features, self.coordinates, sample_weights).minimum(damping)
-        return with_class_zero(self.change_along(at, (left.u - self.u)[None])[:, :, 0])
-
     def _lower(self, to: Tensor, damping: float, loss: float) -> tuple[TangentModel, float]:
         """Returns the first point on the way to coordinates where the loss is lower, and the loss there."""
         way = to - self.coordinates
@@ -284,10 +278,3 @@ class TangentModel(Linearisation):
             hessian.diagonal().add_(damping)
             right = self.jacobian.double().T @ pull
             return torch.cholesky_solve(right[:, None], torch.linalg.cholesky(hessian))[:, 0]
-
-
-def _beside(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
-    """Returns the cosine of changes of logits [.., k], and the least-squares factor from ours to theirs, or zeros."""
-    a, b = ((each - each.mean(-1, keepdim=True)).flatten().double() for each in (ours, theirs))
-    both, own, other = (float(x @ y) for x, y in ((a, b), (a, a), (b, b)))
-    return (both / math.sqrt(own * other), both / own) if own > 0 and other > 0 else (0.0, 0.0)

@@ -33,6 +33,7 @@ UNCHECKED = (
     "no label that the network has not seen bears it out: put some into the split's validation part (quality with "
     "graph=..), or say how the network is trained (retrain=..)"
 )
+WEAK, GOOD = 0.5, 0.8  # correlation with networks trained without folds that is refused below, and trusted from
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the quantiles of leverages
 HIGH_LEVERAGE = 0.95  # 1 / (1 - h) = 20: one Gauss-Newton step no longer carries that far
 
@@ -53,6 +54,8 @@ class Quality:
         validation_nll: mean loss of the graph's validation labels, each class weighted as among the labels; None
             without such labels.
         n_validation: how many these are.
+        likeness: correlation of the changes with those of networks trained without folds, at the labels and at other
+            nodes; None without such networks.
     """
 
     verdict: str
@@ -65,6 +68,7 @@ class Quality:
     above_leverage: float
     validation_nll: float | None = None
     n_validation: int = 0
+    likeness: tuple[float, float] | None = None
 
 
 @plain_modes()
@@ -113,6 +117,7 @@ def quality_of(
     finite: bool = True,
     held_out_logits: Tensor | None = None,
     validation: HeldOut | None = None,
+    likeness: tuple[float, float] | None = None,
 ) -> Quality:
     """Returns the same account where no `LooResult` was kept.
 
@@ -124,6 +129,7 @@ def quality_of(
         finite: whether every change at other nodes is finite.
         held_out_logits: see `quality`.
         validation: labels that the network was not trained on, or None.
+        likeness: see `Quality`.
     """
     has_model = torch.isfinite(own_logits).all(1)
     # All three over the same labels: those that have a model may be a few drawn at random.
@@ -142,8 +148,9 @@ def quality_of(
         validation = HeldOut(fitted.nodes[has_model], held_out_logits[has_model], targets, FOLDED)
     unseen = None if validation is None else compared(own_logits[has_model], targets, validation)
     seen = (None, 0) if unseen is None or unseen.what == FOLDED else (unseen.held_out_nll, unseen.labels)
-    found = Quality("", "", stationarity, in_sample, loo, held, spread, above, *seen)
-    verdict, reason = _verdict(found, facts, unseen, finite=finite, unchecked=own and unseen is None)
+    found = replace(Quality("", "", stationarity, in_sample, loo, held, spread, above, *seen), likeness=likeness)
+    unchecked = own and unseen is None and likeness is None
+    verdict, reason = _verdict(found, facts, unseen, finite=finite, unchecked=unchecked)
     return replace(found, verdict=verdict, reason=reason)
 
 
@@ -179,8 +186,15 @@ def _verdict(
         return "do not trust", f"the loss without a node's label, {loo:.3f}, is below the one with it, {in_sample:.3f}"
     if held is not None and not 0.5 * held <= loo <= 2 * held:
         return "do not trust", f"leave-one-out loss {loo:.3f} is not within a factor of two of held-out loss {held:.3f}"
+    if found.likeness is not None and min(found.likeness[0], 1.0) < WEAK:
+        return "do not trust", f"{_likeness(found)}: it does not describe how this network is trained"
     if unseen is not None and unseen.verdict is not None:
         return unseen.verdict
+    if found.likeness is not None:
+        losses = f"loss {loo:.3f} without each label, {held or 0.0:.3f} by networks trained without its fold"
+        if found.likeness[0] < GOOD or found.likeness[1] < GOOD:
+            return "caution", f"{_likeness(found)} ({losses}): rely on what it says of the labels, less of other nodes"
+        return "trust", f"{losses}; {_likeness(found)}"
     if not found.stationarity <= 1:
         return "caution", (
             f"the gradient is {found.stationarity:.1f} times the weight decay's: the network was stopped far from a "
@@ -198,6 +212,11 @@ def _verdict(
     if unchecked:
         return "caution", UNCHECKED
     return "trust", f"gradient {found.stationarity:.2f} of the weight decay's, leverages below {HIGH_LEVERAGE}"
+
+
+def _likeness(found: Quality) -> str:
+    own, other = found.likeness or (0.0, 0.0)
+    return f"its changes correlate {own:.2f} at the labels and {other:.2f} at other nodes with retraining without folds"
 
 
 def _saddle(curvature: float) -> str:

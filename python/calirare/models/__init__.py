@@ -42,7 +42,7 @@ from calirare.models.mixture import (
     stacking_weights,
 )
 from calirare.models.mlp import MlpFit, MlpTraining, perceptron
-from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
+from calirare.models.module_fit import ClassWeight, ModuleFit, NodeLabels, adam_moments, fit_of, node_labels, pyg_inputs
 from calirare.models.neighbours import (
     NeighbourPool,
     aggregate_neighbours,

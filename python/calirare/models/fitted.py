@@ -272,6 +272,8 @@ class FittedNetwork(Fitted):
 
     model: nn.Module
     weight_decay: float
+    unseen: Any = None  # labelled nodes that it was not trained on and their classes, where it knows some
+    second_moments: Any = None  # of the gradient, where its optimiser's state was kept
 
     @property
     def closed_form(self) -> Self:

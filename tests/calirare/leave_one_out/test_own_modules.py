@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import calirare
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, Split
-from calirare.leave_one_out import leave_one_out, quality, retrained_logits
+from calirare.leave_one_out import ALO, leave_one_out, quality, retrained_logits
 from calirare.leave_one_out.held_out import HeldOut, compared
 from calirare.models import ModuleFit, fit_of, pyg_inputs
 
@@ -57,15 +57,43 @@ def trained(graph: Graph, nodes: Tensor, epochs: int = 150, decay: float = MU) -
     return module.eval()
 
 
-def test_an_overfitted_network_of_seven_classes_is_not_trusted():
-    graph = noisy()
-    fitted = fit_of(trained(graph, graph.split.train), graph)
-    found = calirare.jackknife(fitted.model, graph)
+def test_evidence_comes_without_an_option_and_print_shows_it_first():
+    graph, judge = noisy(), noisy(val=0)
+    model = trained(graph, graph.split.train)
+    found = calirare.jackknife(model, graph)
+    reliable, calibrated, *_ = repr(found).splitlines()
+    assert reliable.startswith("Leave-one-out can be relied on in part: its changes correlate")
+    assert calibrated.startswith("The network is not calibrated: mean P of being right 0.7")
+    assert "150 validation labels (ratio 1.5" in calibrated
+    assert "too high" in calibrated
     assert found.account.in_sample_nll < 0.05
-    assert found.account.validation_nll > 1
+    assert found.account.loo_nll == pytest.approx(found.choice.agreement.held_out, rel=0.05)
     assert found.account.n_validation == 150
-    assert found.account.verdict != "trust"
-    assert found.account.reason in found.note
+    # the same from data of PyTorch Geometric, with a mask or numbers of nodes, and from a fit without data
+    data = graph.to_data()
+    jackknife = calirare.jackknife
+    again = [jackknife(model, data, labels=labels) for labels in (None, graph.split.train, data.train_mask)]
+    for each in (*again, jackknife(fit_of(model, data))):
+        assert (each.account.verdict, each.calibration) == (found.account.verdict, found.calibration)
+        assert each.eice == pytest.approx(found.eice)
+    alone = calirare.jackknife(model, judge)
+    assert alone.account.verdict == found.account.verdict
+    assert alone.calibration[0] == "do not trust"
+    assert "70 training labels left out" in alone.calibration[1]
+
+
+def test_what_does_not_describe_the_training_is_not_relied_on():
+    graph = noisy()
+    model = trained(graph, graph.split.train)
+    with pytest.warns(UserWarning, match="leave-one-out cannot be relied on: leave-one-out loss"):
+        found = calirare.jackknife(model, graph, ALO(damping=1e-6))
+    assert repr(found).startswith("Leave-one-out cannot be relied on: leave-one-out loss")
+    weighted = fit_of(model, graph, class_weight=[1, 1, 1, 1, 1, 1, 3.0])
+    assert float(weighted.sample_weights.mean()) == pytest.approx(1)
+    assert float(weighted.sample_weights.max()) == pytest.approx(3 * float(weighted.sample_weights.min()))
+    assert bool((fit_of(model, graph).sample_weights == 1).all())
+    with pytest.raises(ValueError, match=r"class_weight must be 7 finite numbers >= 0, got \[2\]"):
+        fit_of(model, graph, class_weight=[1.0, 2.0])
 
 
 def test_a_loss_of_two_hundredths_that_is_eight_tenths_on_unseen_nodes_is_not_trusted():
@@ -130,7 +158,7 @@ def test_validation_labels_bear_out_a_network_that_is_right():
     said = quality(fitted, change, graph=graph)
     assert said.verdict == "trust"
     assert said.validation_nll == pytest.approx(said.loo_nll, rel=0.25)
-    assert calirare.jackknife(fitted, graph).account.verdict == "trust"
+    assert calirare.jackknife(fitted, graph, ALO()).account.verdict == "trust"
 
 
 def test_without_a_label_that_it_has_not_seen_the_verdict_is_caution_unless_it_is_retrained():
@@ -139,7 +167,6 @@ def test_without_a_label_that_it_has_not_seen_the_verdict_is_caution_unless_it_i
     alone = quality(fitted, change)
     assert alone.verdict == "caution"
     assert "retrain" in alone.reason
-    assert calirare.jackknife(fitted).account.verdict == "caution"
     asked = []
 
     def retrain(nodes: Tensor) -> nn.Module:
@@ -152,7 +179,7 @@ def test_without_a_label_that_it_has_not_seen_the_verdict_is_caution_unless_it_i
     assert len(asked) == 5
     assert torch.equal(torch.cat([fitted.nodes[~torch.isin(fitted.nodes, some)] for some in asked]).sort().values,
                        fitted.nodes)  # fmt: skip
-    assert calirare.jackknife(fitted, retrain=retrain).account.verdict == "trust"
+    assert calirare.jackknife(fitted).account.verdict == calirare.jackknife(fitted, retrain=retrain).account.verdict
     with pytest.raises(calirare.InputError, match="must return a torch module, got Tensor"):
         quality(fitted, change, retrain=lambda nodes: nodes)
     with pytest.raises(calirare.InputError, match="folds must be from 2 to 200"):
@@ -173,8 +200,8 @@ def test_a_population_other_than_the_labels_is_named():
     y = graph.y[:200]
     few = torch.cat([torch.arange(200)[y == 1], torch.arange(200)[y == 0][:20]]).sort().values
     enriched = linear(graph, few)
-    said = calirare.jackknife(enriched, graph).account
-    assert said.verdict == "do not trust"
-    assert "times the observed" in said.reason
-    assert "too high" in said.reason
-    assert "validation labels" in said.reason
+    verdict, reason = calirare.jackknife(enriched, graph).calibration
+    assert verdict == "do not trust"
+    assert "mean P of class 1" in reason
+    assert "too high" in reason
+    assert "validation labels" in reason
