@@ -168,7 +168,8 @@ def jackknife(
         method: of the leave-one-out; None: `ALO()`, of a torch module the one that `choose_method` takes. With
             `Influence(convention="paper")` the quantiles are taken as printed too, Q_alpha below and Q_(1 - alpha)
             above, alpha the coverage: intervals are far too narrow.
-        coverage: the paper's alpha, in (0, 1): the interval runs from quantile (1 - coverage) / 2 to its mirror image.
+        coverage: the paper's alpha, in (0, 1). With two classes the interval runs from quantile (1 - coverage) / 2 to
+            its mirror image, as in the paper; with more from 1 - coverage to coverage, as in jackknife+.
         calibrator: a map put on every leave-one-out logit before f is taken, fitted on leave-one-out logits itself;
             None: the network's own probabilities.
         nodes: nodes to evaluate, int64 [n]; None: all.
@@ -233,7 +234,7 @@ def jackknife(
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         check_one_of("jackknife", "uncertainty", uncertainty, UNCERTAINTIES)
-        request = IntervalRequest(method, _levels(coverage, method), calibrator, rare)
+        request = IntervalRequest(method, _levels(coverage, method, rare), calibrator, rare)
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
         if not bool(torch.isfinite(ends.own).all(1).any()):
@@ -318,10 +319,16 @@ def _watches_rare(score: str, n_classes: int) -> bool:
     return n_classes == 2 and score != "predicted"
 
 
-def _levels(coverage: float, method: LeaveOneOutMethod) -> tuple[float, float]:
-    """Returns the levels of the two quantiles."""
+def _levels(coverage: float, method: LeaveOneOutMethod, rare: bool) -> tuple[float, float]:
+    """Returns the levels of the two quantiles.
+
+    Residuals are absolute, so that each end by itself errs as often as wanted (Barber et al. 2021, Eq. 1.4); with two
+    classes the levels are the paper's, which are wider.
+    """
     if method.prints == "paper":
         return coverage, 1 - coverage
+    if not rare and method.prints == "corrected":
+        return 1 - coverage, coverage
     return (1 - coverage) / 2, 1 - (1 - coverage) / 2
 
 

@@ -288,17 +288,21 @@ def _unfused(
     labels = fitted.label_logits
     own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()
-    residuals = _residuals(own[places], labels[places], fitted.targets[places], request)
+    residuals = _residuals(own[places], fitted.targets[places], request)
     start = logit_differences(logits)
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)
     facts = result.diagnostics or Diagnostics(request.method.name, "", result.damping)
     return IntervalEnds(at, logits, lower, upper, own, residuals, result.leverage, facts)
 
 
-def _residuals(own: Tensor, logits: Tensor, targets: Tensor, request: IntervalRequest) -> Tensor:
-    """Returns r_i = |y_i - f(i; theta_-i)|; where f is of the predicted class y_i says whether that class is right."""
+def _residuals(own: Tensor, targets: Tensor, request: IntervalRequest) -> Tensor:
+    """Returns r_i = |y_i - f(i; theta_-i)|; where f is of the predicted class y_i says whether that class is right.
+
+    Predicted is what the model without label i predicts: the one that has seen it is right nearly always, other than at
+    a new node, and intervals would be too wide.
+    """
     probability = torch.softmax(request.mapped(own), 1)
-    watched = torch.ones_like(targets) if request.rare else request.mapped(logits).argmax(1)
+    watched = torch.ones_like(targets) if request.rare else probability.argmax(1)
     f = probability.gather(1, watched[:, None]).squeeze(1)
     return ((targets == watched).to(f.dtype) - f).abs()
 
