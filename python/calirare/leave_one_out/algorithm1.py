@@ -234,7 +234,8 @@ def jackknife(
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         check_one_of("jackknife", "uncertainty", uncertainty, UNCERTAINTIES)
-        request = IntervalRequest(method, _levels(coverage, method, rare), calibrator, rare)
+        several = fitted.n_classes > 2 and method.prints == "corrected"
+        request = IntervalRequest(method, _levels(coverage, method, several), calibrator, rare, several)
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
         if not bool(torch.isfinite(ends.own).all(1).any()):
@@ -319,7 +320,7 @@ def _watches_rare(score: str, n_classes: int) -> bool:
     return n_classes == 2 and score != "predicted"
 
 
-def _levels(coverage: float, method: LeaveOneOutMethod, rare: bool) -> tuple[float, float]:
+def _levels(coverage: float, method: LeaveOneOutMethod, several: bool) -> tuple[float, float]:
     """Returns the levels of the two quantiles.
 
     Residuals are absolute, so that each end by itself errs as often as wanted (Barber et al. 2021, Eq. 1.4); with two
@@ -327,7 +328,7 @@ def _levels(coverage: float, method: LeaveOneOutMethod, rare: bool) -> tuple[flo
     """
     if method.prints == "paper":
         return coverage, 1 - coverage
-    if not rare and method.prints == "corrected":
+    if several:
         return 1 - coverage, coverage
     return (1 - coverage) / 2, 1 - (1 - coverage) / 2
 

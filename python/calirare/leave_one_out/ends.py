@@ -119,12 +119,15 @@ class IntervalRequest:
         levels: of the two quantiles, in [0, 1].
         calibrator: a map put on every leave-one-out logit; None: none.
         rare: f is the probability of class 1; else of the predicted class.
+        unseen: a label's predicted class is that of the model without it, as a new node's is; else the network's, which
+            has seen the label and is nearly always right (the authors' code; intervals are then far too wide).
     """
 
     method: LeaveOneOutMethod
     levels: tuple[float, float]
     calibrator: LogitMap | None
     rare: bool
+    unseen: bool = False
 
     def mapped(self, logits: Tensor) -> Tensor:
         """Returns the logits under the map."""
@@ -288,21 +291,18 @@ def _unfused(
     labels = fitted.label_logits
     own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()
-    residuals = _residuals(own[places], fitted.targets[places], request)
+    residuals = _residuals(own[places], labels[places], fitted.targets[places], request)
     start = logit_differences(logits)
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)
     facts = result.diagnostics or Diagnostics(request.method.name, "", result.damping)
     return IntervalEnds(at, logits, lower, upper, own, residuals, result.leverage, facts)
 
 
-def _residuals(own: Tensor, targets: Tensor, request: IntervalRequest) -> Tensor:
-    """Returns r_i = |y_i - f(i; theta_-i)|; where f is of the predicted class y_i says whether that class is right.
-
-    Predicted is what the model without label i predicts: the one that has seen it is right nearly always, other than at
-    a new node, and intervals would be too wide.
-    """
+def _residuals(own: Tensor, logits: Tensor, targets: Tensor, request: IntervalRequest) -> Tensor:
+    """Returns r_i = |y_i - f(i; theta_-i)|; where f is of the predicted class y_i says whether that class is right."""
     probability = torch.softmax(request.mapped(own), 1)
-    watched = torch.ones_like(targets) if request.rare else probability.argmax(1)
+    predicted = probability if request.unseen else request.mapped(logits)
+    watched = torch.ones_like(targets) if request.rare else predicted.argmax(1)
     f = probability.gather(1, watched[:, None]).squeeze(1)
     return ((targets == watched).to(f.dtype) - f).abs()
 

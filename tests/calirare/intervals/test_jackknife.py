@@ -44,8 +44,9 @@ def algorithm_1(fit, graph, change: LooResult, *, low: float, high: float, rare:
     residuals = []
     for i in places:
         own = z[int(fit.nodes[i])]
-        watched = 1 if rare else int(probabilities(own[1:] - own[0]).argmax())
-        f = probabilities(own[1:] - own[0] + change.own[i].numpy())[watched]
+        without = probabilities(own[1:] - own[0] + change.own[i].numpy())
+        watched = 1 if rare else int((without if k > 2 else probabilities(own[1:] - own[0])).argmax())
+        f = without[watched]
         residuals.append(abs(float(int(fit.targets[i]) == watched) - f))
     rows = []
     for v in range(len(z)):
@@ -71,7 +72,7 @@ def agrees(result, expected: np.ndarray, residuals: np.ndarray) -> None:
 def test_algorithm_1_by_numpy(n_classes: int, coverage: float) -> None:
     fit, graph = trained(n_classes, 1)
     change = leave_one_out(fit, graph)
-    low = (1 - coverage) / 2
+    low = (1 - coverage) / (2 if n_classes == 2 else 1)
     expected, residuals = algorithm_1(fit, graph, change, low=low, high=1 - low, rare=n_classes == 2)
     agrees(jackknife(fit, graph, coverage=coverage, uncertainty="midpoint"), expected, residuals)
 
@@ -92,8 +93,9 @@ def test_calibrator_maps_every_logit(n_classes: int) -> None:
     shift = map_.bias_.numpy()
     assert np.abs(shift).max() > 0.1
     left = leave_one_out(fit, graph)
+    low = 0.05 if n_classes == 2 else 0.1
     expected, residuals = algorithm_1(
-        fit, graph, left, low=0.05, high=0.95, rare=n_classes == 2, scale=map_.scale_, shift=shift
+        fit, graph, left, low=low, high=1 - low, rare=n_classes == 2, scale=map_.scale_, shift=shift
     )
     agrees(jackknife(fit, graph, calibrator=map_, uncertainty="midpoint"), expected, residuals)
     assert (affine_map(map_) is None) is (n_classes == 3)
