@@ -20,6 +20,7 @@ from calirare_lab.baselines.official import (
     read_official,
     train_official,
 )
+from calirare_lab.baselines.own_logits import TemperatureScaling, VectorScaling
 
 __all__ = [
     "GAT",
@@ -32,6 +33,8 @@ __all__ = [
     "NetworkTraining",
     "OfficialSettings",
     "PostHoc",
+    "TemperatureScaling",
+    "VectorScaling",
     "class_weighted_smoothing_loss",
     "dropout_probabilities",
     "dropout_probabilities_of_module",

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.calibration import Target
-from calirare.graph import Graph
 from calirare_ext import Csr, gcn_norm, propagate
 from calirare_lab.baselines.node_temperature import EPOCHS, NodeTemperature
 
@@ -47,9 +46,9 @@ class CaGCN(NodeTemperature):
         self.hidden = hidden
         self.dropout = dropout
 
-    def build(self, graph: Graph, logits: Tensor) -> nn.Module:
+    def build(self, adjacency: Csr, logits: Tensor) -> nn.Module:
         """Returns the untrained graph convolution of the logits."""
-        return _ScaleGCN(gcn_norm(graph.adjacency).to(logits.dtype), logits.shape[1], self.hidden, self.dropout)
+        return _ScaleGCN(gcn_norm(adjacency).to(logits.dtype), logits.shape[1], self.hidden, self.dropout)
 
     def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Returns negative log-likelihood plus the confidence regulariser."""

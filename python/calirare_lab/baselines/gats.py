@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.calibration import Target
-from calirare.graph import Graph
 from calirare_ext import Csr
 from calirare_lab.baselines.node_temperature import EPOCHS, NodeTemperature
+from calirare_lab.baselines.own_logits import node_numbers
 
 HEADS = 8
 DISTANCES = 2  # own coefficients for training nodes and their neighbours; 1 beyond
@@ -25,7 +25,7 @@ class GATS(NodeTemperature):
     the last is 1).
 
     Args:
-        train_nodes: nodes the network was trained on, int64.
+        train_nodes: nodes the network was trained on, a mask [n] or int64 numbers.
         target: see `NodeTemperature`.
         epochs: see `NodeTemperature`.
         seed: see `NodeTemperature`.
@@ -37,9 +37,10 @@ class GATS(NodeTemperature):
         super().__init__(target=target, weight_decay=5e-3, epochs=epochs, seed=seed)
         self.train_nodes = train_nodes
 
-    def build(self, graph: Graph, logits: Tensor) -> nn.Module:
+    def build(self, adjacency: Csr, logits: Tensor) -> nn.Module:
         """Returns the untrained attention."""
-        return _Attention(graph.adjacency, self.train_nodes, logits.shape[1])
+        near = node_numbers("GATS", self.train_nodes, len(logits), "train_nodes")
+        return _Attention(adjacency, near, logits.shape[1])
 
 
 class _Attention(nn.Module):

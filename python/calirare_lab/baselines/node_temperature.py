@@ -14,6 +14,8 @@ from calirare._util.errors import NotConvergedError
 from calirare.calibration import Target, target_weights
 from calirare.calibration.base import check_logits, unit_of
 from calirare.graph import Graph
+from calirare_ext import Csr, SparseMatrix
+from calirare_lab.baselines.own_logits import adjacency_of, calibration_nodes
 
 EPOCHS = 200
 
@@ -47,21 +49,21 @@ class NodeTemperature(ABC):
         self.n_nodes = 0
 
     @abstractmethod
-    def build(self, graph: Graph, logits: Tensor) -> nn.Module:
+    def build(self, adjacency: Csr, logits: Tensor) -> nn.Module:
         """Returns the untrained network; its forward gives each node's scale [n, 1] > 0 from logits [n, k]."""
 
     def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Returns the training loss: the weighted negative log-likelihood."""
         return (weights * F.cross_entropy(logits, labels, reduction="none")).mean()
 
-    def fit(self, graph: Graph, logits: Tensor, nodes: Tensor, labels: Tensor) -> Self:
+    def fit(self, logits: Tensor, labels: Tensor, edges: Graph | SparseMatrix, nodes: Tensor | None = None) -> Self:
         """Fits the network.
 
         Args:
-            graph: the graph.
             logits: uncalibrated logits of every node [n, k].
-            nodes: calibration nodes, int64 [m].
-            labels: their classes, int64 [m].
+            labels: classes of every node, int64 [n]; only those of `nodes` are read.
+            edges: the `Graph`, its `edge_index` [2, E], or any other form of `calirare_ext.as_csr`.
+            nodes: calibration nodes, a mask [n] or int64 [m]; None: all with a label >= 0.
 
         Returns:
             Itself.
@@ -71,21 +73,22 @@ class NodeTemperature(ABC):
             ValueError: shape or range is wrong, or a logit is not finite.
             NotConvergedError: the fit left what float32 can hold.
         """
-        self._check(logits, graph.n_nodes)
-        check_logits(type(self).__name__, logits[nodes], labels)
+        op = type(self).__name__
+        at = calibration_nodes(op, logits, labels, nodes)
+        adjacency, labels = adjacency_of(op, edges, len(logits)), labels[at]
         unit = unit_of(logits)
         z = (logits.detach() / unit).float()
         weights = target_weights(labels, z.shape[1], self.target).to(z)
         with torch.random.fork_rng(devices=[z.device] if z.is_cuda else []):
             torch.manual_seed(self.seed)
-            model = self.build(graph, z).to(z.device)
-            _descend(model, self.epochs, self.weight_decay, lambda: self.loss((model(z) * z)[nodes], labels, weights))
+            model = self.build(adjacency, z).to(z.device)
+            _descend(model, self.epochs, self.weight_decay, lambda: self.loss((model(z) * z)[at], labels, weights))
         if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
             raise NotConvergedError(
                 f"{type(self).__name__}: the fit is not finite, logits must be of one size, got from "
                 f"{float(logits.min()):g} to {float(logits.max()):g}: clip the extreme ones"
             )
-        self.model, self.unit, self.n_nodes = model.eval(), unit, graph.n_nodes
+        self.model, self.unit, self.n_nodes = model.eval(), unit, len(logits)
         return self
 
     @torch.no_grad()
@@ -93,18 +96,15 @@ class NodeTemperature(ABC):
         """Returns calibrated probabilities [n, k] of every node of the graph it was fitted on."""
         if self.model is None:
             raise RuntimeError(f"{type(self).__name__}: call fit before transform")
-        self._check(logits, self.n_nodes)
+        check_logits(type(self).__name__, logits)
+        if len(logits) != self.n_nodes:
+            raise ValueError(
+                f"{type(self).__name__}: logits must have a row for each of the graph's {self.n_nodes:,} nodes, got "
+                f"{len(logits):,}"
+            )
         z = logits / self.unit
         # Below the largest logit: its product with a scale may be infinite, and infinities have no difference.
         return torch.softmax(self.model(z.float()) * (z - z.amax(1, keepdim=True)), 1).to(logits.dtype)
-
-    def _check(self, logits: Tensor, n_nodes: int) -> None:
-        check_logits(type(self).__name__, logits)
-        if len(logits) != n_nodes:
-            raise ValueError(
-                f"{type(self).__name__}: logits must have a row for each of the graph's {n_nodes:,} nodes, got "
-                f"{len(logits):,}: give those of all nodes, not of the calibration nodes alone"
-            )
 
 
 def _descend(model: nn.Module, epochs: int, weight_decay: float, loss: Callable[[], Tensor]) -> None:

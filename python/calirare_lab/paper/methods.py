@@ -91,7 +91,7 @@ def _node_temperature(context: Context, *, kind: str) -> Outcome:
     run, split = context.settings(PAPER_TRAINING), context.split
     logits = context.logits("train", run, torch.arange(context.graph.n_nodes))
     calibrator = CaGCN(seed=run.seed) if kind == "cagcn" else GATS(split.train, seed=run.seed)
-    p = calibrator.fit(context.graph, logits, split.val, context.y[split.val]).transform(logits)
+    p = calibrator.fit(logits, context.y, context.graph, split.val).transform(logits)
     return p[split.test].double(), {}
 
 
@@ -99,7 +99,7 @@ def _cagcn_on_its_base(context: Context) -> Outcome:
     """CaGCN with everything as in its authors' code: the network below it is theirs as well."""
     run, split = context.settings(PAPER_TRAINING), context.split
     logits = train_cagcn_base(context.graph, split.train, split.val, run).logits(context.graph)
-    p = CaGCN(seed=run.seed).fit(context.graph, logits, split.val, context.y[split.val]).transform(logits)
+    p = CaGCN(seed=run.seed).fit(logits, context.y, context.graph, split.val).transform(logits)
     return p[split.test].double(), {}
 
 

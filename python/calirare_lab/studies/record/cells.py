@@ -161,4 +161,4 @@ def _node_wise(graph: Graph, told: Tensor, logits: Tensor, nodes: Tensor, near: 
     """Returns what CaGCN and GATS make of all logits, fitted on some nodes' of `told`, distances from `near`."""
     assert graph.y is not None
     peers = {"cagcn": CaGCN(seed=seed), "gats": GATS(near, seed=seed)}
-    return {name: peer.fit(graph, told, nodes, graph.y[nodes]).transform(logits) for name, peer in peers.items()}
+    return {name: peer.fit(told, graph.y, graph, nodes).transform(logits) for name, peer in peers.items()}
