@@ -27,6 +27,7 @@ CHOSEN = {
     "edge_columns": ("amount", "time"),
     "entities": ("card", "merchant"),
     "windows": ("1d", "7d"),
+    "categories": ("shop_type", "city"),
     "shared": ("sender", "receiver"),
     "dropout": 0.25,
     "coverage": 0.75,

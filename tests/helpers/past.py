@@ -17,8 +17,9 @@ def mean(values):
 class Past:
     """All columns of a table, `rows` a list of dicts, with times t in whole numbers and labels y of 1, 0 or None."""
 
-    def __init__(self, rows, parties, shared, windows, numbers, delay, batch):
+    def __init__(self, rows, parties, shared, windows, numbers, categories, delay, batch):
         self.rows, self.parties, self.shared, self.windows = rows, parties, shared, windows
+        self.categories = categories
         self.numbers, self.delay, self.batch = numbers, delay, batch
         self.n, self.out = len(rows), {}
 
@@ -200,8 +201,26 @@ class Past:
             among = [*self.in_batch(i), i]
             self.add(f"{who}: transactions in the batch", i, len(theirs(among)))
 
+    def category(self, name, i):
+        """What rows with the same value did before; an empty cell is a value."""
+
+        def alike(among):
+            return [j for j in among if self.rows[j][name] == self.rows[i][name]]
+
+        every, own = alike(self.earlier(i)), self.rows[i]["amount"]
+        for w in self.windows:
+            self.add(f"{name}: transactions in the last {w} of t", i, len(alike(self.earlier(i, w))))
+        middle = mean(self.amounts(every))
+        self.add(f"{name}: amount over its mean before", i, own / middle if middle else NAN)
+        self.labels(name, i, alike(self.with_labels(i)))
+        if self.batch:
+            self.add(f"{name}: other transactions in the batch", i, len(alike(self.in_batch(i))))
+
     def columns(self):
         """Returns every column by its name."""
+        for name in self.categories:
+            for i in range(self.n):
+                self.category(name, i)
         for one, other in combinations(self.parties, 2):
             for i in range(self.n):
                 self.pair(one, other, i)

@@ -29,7 +29,17 @@ from calirare.run.schema import check_words
 from calirare.transactions import KnownAt, Transactions
 
 # Settings of transactions only, and those that these share with other tables.
-OF_TRANSACTIONS = ("entities", "amount", "known_at", "batch", "label_delay", "windows", "shared", "test_from")
+OF_TRANSACTIONS = (
+    "entities",
+    "amount",
+    "known_at",
+    "batch",
+    "label_delay",
+    "windows",
+    "categories",
+    "shared",
+    "test_from",
+)
 ALSO_THEIRS = ("time", "label", "id", "rare_class", "unknown", "drop_columns")
 # Which are no keywords of `load_dataset`.
 OWN = ("dataset", "root", "relabel", "transactions", *OF_TRANSACTIONS)
@@ -75,6 +85,8 @@ class Data:
         batch: length of a batch of transactions, such as 1d, or a number in units of numeric times; none: by the span.
         label_delay: how long after a transaction its label is known, such as 7d or a number; none: one batch.
         windows: lengths of time that columns of transactions look back, such as 1d,7d,30d; none: by the span.
+        categories: columns of text with many values, whose past is followed as that of parties; none: those with more
+            than 20. The word none: there are none.
         shared: two parties that name the same accounts, such as sender,receiver; none: found. The word none: no two do.
         test_from: transactions from this time on test, a date or a number; none: the last 20 %.
         as_of: edges after this time are left out; a date without a time means the end of that day.
@@ -127,6 +139,7 @@ class Data:
     batch: str | None = None
     label_delay: str | None = None
     windows: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     test_from: str | None = None
     as_of: str | None = None

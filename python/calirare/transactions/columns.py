@@ -14,7 +14,7 @@ from typing import Any
 
 import ibis
 
-from calirare.transactions.layout import Layout, new_column, number_column, party_column
+from calirare.transactions.layout import Layout, category_column, new_column, number_column, party_column
 
 RECENT = (5, 20)  # numbers of earlier transactions of a party that columns look back
 MOST = 100  # where counts of everything before stop: later months then have no counts that training never saw
@@ -30,6 +30,7 @@ def events_of(layout: Layout) -> Any:
     """Returns the table of events as ibis knows it: one row per transaction, in files of DuckDB called `events`."""
     whole = ["row", "tick", "first_tick", "end_tick", "cutoff"]
     whole += [party_column(i) for i in range(len(layout.parties))]
+    whole += [category_column(i) for i in range(len(layout.categories))]
     whole += [new_column(i, j) for i, j in combinations(range(len(layout.parties)), 2)]
     real = ["amount", "squared", "label", *(number_column(i) for i in range(len(layout.numbers)))]
     return ibis.table(dict.fromkeys(whole, "int64") | dict.fromkeys(real, "float64"), name="events")
@@ -90,6 +91,8 @@ def queries(layout: Layout) -> Iterator[Any]:
     parties = range(len(layout.parties))
     for i in parties:
         yield _selected(*_of_party(layout, i))
+    for i in range(len(layout.categories)):
+        yield _selected(*_of_category(layout, i))
     for i, j in combinations(parties, 2):
         yield _selected(*_of_pair(layout, i, j))
     for i, j in permutations(parties, 2):
@@ -198,6 +201,22 @@ def _of_batch(layout: Layout, events: Any, frames: Frames) -> Named:
         mean = _mean_of_others(value, wide)
         columns[f"mean {name} of others in {words(longest)} to the end of the batch"] = mean
     return columns
+
+
+def _of_category(layout: Layout, i: int) -> tuple[Any, Named]:
+    """Returns what transactions with the same value of a category were before."""
+    name, events, clock, columns = layout.categories[i], events_of(layout), layout.clock, Named()
+    frames = Frames(events, [category_column(i)], layout.batch)
+    for span in layout.windows:
+        columns[f"transactions in the last {clock.span_words(span)}"] = _count(events, frames.earlier(span))
+    if layout.amount is not None:
+        mean = events.amount.mean().over(frames.earlier())
+        columns[f"{layout.amount} over its mean before"] = events.amount / mean.nullif(0)
+    if layout.label is not None:
+        columns |= _labels(layout, events, frames)
+    if layout.batch is not None:
+        columns["other transactions in the batch"] = _count(events, frames.batch()) - 1
+    return events, {f"{name}: {column}": value for column, value in columns.items()}
 
 
 def _of_pair(layout: Layout, i: int, j: int) -> tuple[Any, Named]:

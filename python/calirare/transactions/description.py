@@ -32,13 +32,14 @@ class Description:
     batch: str | None = field(default=None, kw_only=True)
     label_delay: str | None = field(default=None, kw_only=True)
     windows: Sequence[str] = field(default=(), kw_only=True)
+    categories: Sequence[str] = field(default=(), kw_only=True)
     shared: Sequence[str] = field(default=(), kw_only=True)
     history: Any = field(default=None, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Makes tuples of what may be one name, and checks the words."""
-        for name in ("entities", "unknown", "drop_columns", "windows", "shared"):
+        for name in ("entities", "unknown", "drop_columns", "windows", "categories", "shared"):
             object.__setattr__(self, name, words_of(getattr(self, name)))
         for name in ("batch", "label_delay"):
             value = getattr(self, name)

@@ -17,6 +17,7 @@ class Layout:
         amount: name of the column of amounts; None: there is none.
         label: name of the column of labels; None: there are none.
         numbers: names of other columns of numbers.
+        categories: names of columns of text with many values, whose past is followed too.
         windows: lengths in ticks of the clock, ascending.
         clock: of the table.
         batch: length of a batch in ticks; None: what is known is what is strictly earlier.
@@ -27,6 +28,7 @@ class Layout:
     amount: str | None
     label: str | None
     numbers: tuple[str, ...]
+    categories: tuple[str, ...]
     windows: tuple[int, ...]
     clock: Clock
     batch: int | None
@@ -40,6 +42,11 @@ def party_column(i: int) -> str:
 def new_column(i: int, j: int) -> str:
     """Returns the column of events that is 1 at the first transaction of two parties."""
     return f"new{min(i, j)}_{max(i, j)}"
+
+
+def category_column(i: int) -> str:
+    """Returns the column of events that holds the number of a category's value."""
+    return f"category{i}"
 
 
 def number_column(i: int) -> str:

@@ -17,7 +17,7 @@ from calirare._util.errors import FaultsError
 from calirare.graph import Column, Graph, find_name
 from calirare.graph.tables import Table, labels_of
 from calirare.transactions.description import Description
-from calirare.transactions.layout import Layout, new_column, number_column, party_column
+from calirare.transactions.layout import Layout, category_column, new_column, number_column, party_column
 from calirare.transactions.opening import quoted
 from calirare.transactions.roles import DATE, NONE, NUMBER, TEXT
 from calirare.transactions.time import FINE, SECOND, SECONDS, Clock
@@ -27,7 +27,6 @@ ROWS = 1 << 17  # rows fetched together
 DAY = SECONDS["d"] * SECOND
 DAYS_TO_2000 = 10_957  # from 1970
 MOST_LABELS = 20  # different cells of a column of labels that are looked at
-NAMES_EACH = 2  # rows of each name of a category in the mean, below which a column of text is a name of the row
 
 
 def clock_of(engine: Any, time: str, kinds: dict[str, str], where: str) -> tuple[Clock, int, int]:
@@ -98,11 +97,9 @@ class Reading:
         self.notes = list(table.notes)
         others = [name for name in kinds if name not in self._roles()]
         self.numbers = tuple(name for name in others if NUMBER.fullmatch(kinds[name]))
-        self.texts = tuple(name for name in others if TEXT.match(kinds[name]) and not self._names_rows(name))
+        self.categories = tuple(name for name in table.categories if name != NONE)
+        self.texts = tuple(name for name in others if TEXT.match(kinds[name]) and name not in self.categories)
         self.dates = tuple(name for name in others if DATE.match(kinds[name]))
-        unread = [name for name in others if name not in (*self.numbers, *self.texts, *self.dates)]
-        if unread:
-            self.notes.append(f"not read, another value in almost every row: {listed(unread)}")
 
     def _roles(self) -> set[str | None]:
         table = self.table
@@ -110,11 +107,6 @@ class Reading:
 
     def _count(self, table: str) -> int:
         return int(self.engine.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
-
-    def _names_rows(self, name: str) -> bool:
-        """Returns whether almost every row has another text in a column."""
-        different = self.engine.execute(f"SELECT approx_count_distinct({quoted(name)}) FROM source").fetchall()[0][0]
-        return bool(different > max(self.n / NAMES_EACH, 2 * NAMES_EACH))
 
     def graph(self) -> Graph:
         """Returns the graph: a node per row of `source`.
@@ -158,7 +150,7 @@ class Reading:
         table, faults = self.table, list[str]()
         for name, kinds in (("source", self.kinds), ("history", self.before)):
             where = table.where if name == "source" else "history"
-            need = [table.time, *table.entities, *([self.amount] if self.amount else [])]
+            need = [table.time, *table.entities, *self.categories, *([self.amount] if self.amount else [])]
             absent = [each for each in need if each not in kinds] if kinds else []
             faults += [f"{where}: there is no column {each!r}: write the same columns as before" for each in absent]
             if self.amount is None or not kinds or self.amount in absent:
@@ -260,7 +252,8 @@ class Reading:
             f"AS BIGINT) AS {new_column(i, j)}"
             for i, j in combinations(parties, 2)
         ]
-        numbers = [number_column(k) for k in range(len(self.numbers))]
+        numbers = [category_column(k) for k in range(len(self.categories))]
+        numbers += [number_column(k) for k in range(len(self.numbers))]
         run(
             f"CREATE TABLE events AS SELECT *, {', '.join(new)} FROM (SELECT row, tick, {first} AS first_tick, "
             f"{end} AS end_tick, {cutoff} AS cutoff, {', '.join([*codes, 'amount', 'label', *numbers])}, "
@@ -274,6 +267,7 @@ class Reading:
             self.amount,
             table.label,
             self.numbers,
+            self.categories,
             tuple(clock.ticks(each, "windows") for each in table.windows),
             clock,
             batch if table.known_at == "batch" else None,
@@ -292,6 +286,9 @@ class Reading:
             whens = " ".join(f"WHEN {_text(cell_of)} THEN {k}" for cell_of, k in values.items())
             label = f"CASE {cell} {whens} END"
         cells += [f"{_exact_sql(amount)} AS amount", f"CAST({label} AS DOUBLE) AS label"]
+        for k, category in enumerate(self.categories):  # an empty cell is a value of its own
+            text = f"coalesce({name_sql(category, kinds[category])}, '')"
+            cells.append(f"CAST(hash({text}) // 2 AS BIGINT) AS {category_column(k)}")
         for k, number in enumerate(self.numbers):
             known = number in kinds and NUMBER.fullmatch(kinds[number])
             cells.append(f"{_exact_sql(quoted(number) if known else 'NULL')} AS {number_column(k)}")

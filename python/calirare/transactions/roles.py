@@ -69,6 +69,7 @@ PARTY_WORDS = (
     ),
 )
 FEWEST_NAMES, REPEATED = 20, 1.5  # different names of a party that no word tells, and rows of each in the mean
+NAMES_EACH = 2  # rows of each text in the mean, below which the texts of a column name the rows
 MOST_PARTIES = 4  # that are found; more can be named
 SHARED = 0.2  # of the names of the party with fewer, from which two parties are the same accounts
 TEXT = re.compile(r"VARCHAR|ENUM|UUID|BLOB")
@@ -146,6 +147,12 @@ class Finder:
         wide.sort(key=lambda name: -self.different[name])
         found = told[:MOST_PARTIES] if len(told) > 1 else [*told, *wide[: 2 - len(told)]]
         return tuple(name for name in self.kinds if name in found)
+
+    def texts(self, taken: set[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns columns of text with another value in almost every row, and those with many values."""
+        free = [name for name, kind in self.kinds.items() if name not in taken and TEXT.match(kind)]
+        unread = tuple(name for name in free if self.different[name] > max(self.rows / NAMES_EACH, FEWEST_NAMES))
+        return unread, tuple(name for name in free if name not in unread and self.different[name] > FEWEST_NAMES)
 
 
 def _may_name(kind: str) -> bool:

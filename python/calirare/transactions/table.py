@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Self
 
+from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph import Graph
 from calirare.transactions.description import Description
@@ -34,6 +35,8 @@ class Transactions(Description):
         batch: length of a batch, such as 1d, or a number in units of numeric times; None: chosen by the span.
         label_delay: how long after a transaction its label is known, likewise; None: one batch.
         windows: lengths of the windows of the columns, ascending; none: three, by the span.
+        categories: columns of text with many values, whose past is followed as that of parties; none: those with more
+            than 20; "none": there are none.
         shared: two parties that name the same accounts, such as sender and receiver; none: found; "none": there are
             none.
         history: earlier transactions, of the same form as `source`; they get no node.
@@ -93,7 +96,10 @@ class Transactions(Description):
         delay = length if self.label_delay is None else clock.ticks(self.label_delay, "label_delay")
         lengths = sorted({clock.ticks(each, "windows") for each in self.windows}) or clock.usual_windows(span, least)
         shared = self.shared or shared_parties(engine, "source", roles.parties) or (NONE,)
-        words = clock.span_words
+        words, roles_of = clock.span_words, {roles.time, roles.label, roles.amount, roles.id, *roles.parties}
+        unread, categories = finder.texts(roles_of | set(self.drop_columns))
+        if unread:
+            notes.append(f"not read, another value in almost every row: {listed(unread)}")
         if self.batch is None and self.known_at == "batch":
             notes.append(f"transactions are scored at the end of each batch of {words(length)} (--batch, --known-at)")
         if self.label_delay is None:
@@ -113,5 +119,7 @@ class Transactions(Description):
             label_delay=clock.text(delay),
             windows=tuple(map(clock.text, lengths)),
             shared=shared,
+            drop_columns=(*self.drop_columns, *unread),
+            categories=self.categories or categories or (NONE,),
             notes=tuple(notes),
         )

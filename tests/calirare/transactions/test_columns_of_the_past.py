@@ -25,6 +25,7 @@ def table(seed, n=70, *, third=False, accounts=False):
         frame["device"] = draw.choice(["p", "q", None], n)
     frame["amount"] = draw.integers(0, 400, n) / 4
     frame["age"] = np.where(draw.random(n) < 0.2, np.nan, draw.integers(20, 60, n))
+    frame["city"] = draw.choice(["u", "v", "w", None], n)
     frame["kind"] = draw.choice(["web", "pos"], n)
     frame["y"] = draw.choice(["1", "0", None], n, p=[0.3, 0.5, 0.2])
     return frame
@@ -32,7 +33,14 @@ def table(seed, n=70, *, third=False, accounts=False):
 
 def read(frame, mode, **options):
     entities = [name for name in ("card", "shop", "device") if name in frame]
-    how = {"windows": WINDOWS, "label_delay": DELAY, "batch": BATCH, "amount": "amount", "id": "none"} | options
+    how = {
+        "windows": WINDOWS,
+        "label_delay": DELAY,
+        "batch": BATCH,
+        "amount": "amount",
+        "id": "none",
+        "categories": "city",
+    } | options
     return Transactions(frame, "t", "y", entities, known_at=mode, **how).graph()
 
 
@@ -41,7 +49,7 @@ def reference(frame, mode, shared=()):
     for row in rows:
         row["y"] = None if row["y"] is None else int(row["y"])
     parties = [name for name in ("card", "shop", "device") if name in frame]
-    return Past(rows, parties, shared, WINDOWS, ["age"], DELAY, BATCH if mode == "batch" else 0).columns()
+    return Past(rows, parties, shared, WINDOWS, ["age"], ["city"], DELAY, BATCH if mode == "batch" else 0).columns()
 
 
 @pytest.mark.slow
