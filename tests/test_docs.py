@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -74,12 +75,12 @@ def assert_the_embedded_digits_improve(metrics: dict) -> None:
     assert metrics["eice"]["population"] < metrics["eice"]["raw"]
 
 
-@pytest.mark.release
-def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: None) -> None:
-    names, shown = dict[str, Any](), (DOCS / "guide.md").read_text(encoding="utf-8")
-    for language, text in fences(DOCS / "guide.md"):
+def followed(page: Path) -> dict[str, Any]:
+    """Runs the Python and the commands of a page in their order; returns the names that Python gave."""
+    names, shown = dict[str, Any](), page.read_text(encoding="utf-8")
+    for language, text in fences(page):
         if language == "python":
-            exec(compile(text, "guide.md", "exec"), names)
+            exec(compile(text, page.name, "exec"), names)
         elif language == "console":
             for line in text.splitlines():
                 program, *words = shlex.split(line.removeprefix("$ "))
@@ -89,7 +90,22 @@ def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: No
                     assert said.out.splitlines()[0] in shown, "as many fresh labels, as many of them rare"
         elif language == "yaml":
             assert calirare.Settings.from_mapping(yaml.safe_load(text)) == names["settings"]
+    return names
+
+
+@pytest.mark.release
+def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: None) -> None:
+    names = followed(DOCS / "guide.md")
     assert len(names["later"]) == names["graph"].n_nodes
+
+
+@pytest.mark.release
+def test_the_page_on_transactions_can_be_followed_to_the_letter(elsewhere: Path, unrendered: None) -> None:
+    names = followed(DOCS / "transactions.md")
+    june = pd.read_csv("runs/cards/transactions_june.csv")
+    assert list(june["card"]) == list(names["scores"]["card"].astype(str)) == list(names["june"]["card"])
+    assert len(names["queue"]) == 40
+    assert names["worst"]["expected_amount"].sum() > 0
 
 
 def test_the_maps_of_many_classes_print_what_their_page_says(capsys) -> None:

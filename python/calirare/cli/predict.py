@@ -16,6 +16,8 @@ from calirare.graph.matching import note_weights
 from calirare.graph.tables import as_of_words, id_column_of, is_table, stem_of
 from calirare.models import streams_of
 from calirare.run import (
+    PARTIES,
+    TRANSACTIONS,
     IntervalNodes,
     Loaded,
     PrevalenceRequest,
@@ -23,6 +25,8 @@ from calirare.run import (
     Source,
     Streamed,
     load,
+    parties_of,
+    write_csv,
     write_json,
     write_predictions,
     write_scores,
@@ -35,8 +39,10 @@ DRIFTED = 3  # exit code of --fail-on-drift
 
 def run(
     folder: Path,
-    graph: str,
     settings: dict[str, Any],
+    graph: str | None = None,
+    transactions: str | None = None,
+    history: str | None = None,
     out: Path | None = None,
     overwrite: bool = False,
     prevalence: PrevalenceRequest = None,
@@ -48,10 +54,12 @@ def run(
 
     Args:
         folder: the run's folder.
-        graph: name or path; the graph must have the run's features, in any order where they have names; labels are not
-            needed.
         settings: keywords of `read_graph`. A table is read with the columns that the run named, where there is none
             among them; a column of labels need not be there.
+        graph: name or path; the graph must have the run's features, in any order where they have names; labels are not
+            needed.
+        transactions: instead of a graph, a table of transactions.
+        history: earlier transactions; None: those that the run was trained on.
         out: CSV to write (beside it a Parquet and a JSON file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
         prevalence: see `Scorer.score`.
@@ -66,12 +74,17 @@ def run(
     """
     if scores_only and interval_nodes is not None:
         raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
-    path = out or folder / f"predictions_{stem_of(graph)}{'.parquet' if scores_only else '.csv'}"
+    if (graph is None) == (transactions is None) or (history is not None and transactions is None):
+        raise InputError("predict: name either --graph or --transactions, which --history is for")
+    name = f"{'predictions' if graph else TRANSACTIONS}_{stem_of(graph or str(transactions))}"
+    path = out or folder / f"{name}{'.parquet' if scores_only else '.csv'}"
     if scores_only and path.suffix != ".parquet":
         raise InputError(f"predict: --out must end in .parquet with --scores-only, got {path}")
     if not scores_only and path.suffix != ".csv":
         raise InputError(f"predict: --out must end in .csv, got {path}")
     files = [path.with_suffix(each) for each in (".csv", ".parquet", ".json")[int(scores_only) :]]
+    parties = path.with_name(f"{path.stem}_{PARTIES}.csv")
+    files += [parties] if transactions and not scores_only else []
     check_free(files, "predict", overwrite=overwrite)
     saved = load(folder)
     if prevalence is not None:
@@ -79,7 +92,10 @@ def run(
     blocks = BlockFiles(path.parent / f".{path.stem}.blocks")
     with locked_files(files, "predict", overwrite=overwrite):
         with Reporter() as reporter, blocks.resumable(), fresh_files(path.parent, f"predict: {path}") as partial:
-            source = _source(saved, graph, settings, blocks if scores_only else None, reporter)
+            if graph is not None:
+                source = _source(saved, graph, settings, blocks if scores_only else None, reporter)
+            else:
+                source = Loaded(saved.scorer, saved.next_transactions(transactions, history), reporter.say)
             if scores_only:
                 scored = write_scores(source, partial / path.name, prevalence, reporter)
             else:
@@ -88,6 +104,8 @@ def run(
                 scored = saved.score(source.graph, report=reporter, **how)
                 assert scored.table is not None
                 write_predictions(scored.table, partial, path.stem)
+                if transactions is not None:
+                    write_csv(parties_of(scored.table, saved.settings.data), partial / parties.name)
             versions = {"run": saved.version, "predict": __version__}
             write_json(scored.to_mapping() | {"version": versions}, partial / f"{path.stem}.json")
             written = [file for file in files if (partial / file.name).exists()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
@@ -78,6 +79,8 @@ class Graph:
             not known, which no labelled node may be; None: of no node.
         relations: the edges by type and direction, or none where nothing is known of either.
         notes: what was done to tables that nobody asked for, a sentence each; not stored.
+        keys: what tables of results say of each node next to its name, n values by column, such as time, parties and
+            amount of a transaction; not stored.
         tables: columns of the tables it was read from, none of another kind of data; not stored.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
@@ -112,6 +115,7 @@ class Graph:
     time: Tensor | None = None
     relations: tuple[Relation, ...] = ()
     notes: tuple[str, ...] = ()
+    keys: Mapping[str, Any] | None = None
     tables: TableColumns | None = None
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False

@@ -14,7 +14,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, rare_rows
 from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
 from calirare.page.content import ALERTS, OF_CLASS, class_side, side_of, together
-from calirare.run import SavedRun
+from calirare.run import SavedRun, predictions_of
 
 QUIET = ("data.relabel", "device", "seed")  # compared as all others, listed last
 ABSENT = "not there"
@@ -49,7 +49,7 @@ def against(here: SavedRun, metrics: Values, predictions: pd.DataFrame, there: S
             f"report: --against must be a run of the same classes as {here.folder}, but {there.folder} {what}: name "
             "another run"
         )
-    check_as_written(there.folder, ("metrics.json", "predictions.csv"))
+    check_as_written(there.folder, ("metrics.json", f"{predictions_of(there.folder)}.csv"))
     try:
         pair, tables = (metrics, parse_json(read_text(there.folder / "metrics.json"))), (predictions, there.to_frame())
         fresh = _fresh(here), _fresh(there)

@@ -13,6 +13,7 @@ from calirare.run.judging import TOGETHER
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
+from calirare.run.parties import parties_of
 from calirare.run.probabilities import PrevalenceRequest, Probabilities
 from calirare.run.recalibration import recalibrated, with_fresh_labels
 from calirare.run.result import RareView
@@ -22,7 +23,7 @@ from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings, Training
 from calirare.run.stages import train
-from calirare.run.tables import inert, write_predictions
+from calirare.run.tables import PARTIES, TRANSACTIONS, inert, predictions_of, write_csv, write_predictions
 from calirare.run.unused import ignored_settings
 from calirare.run.updating import retrained, update, update_calibrators
 from calirare.run.verdict import Verdict

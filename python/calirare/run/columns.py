@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ class Rows:
         y: classes, int64 [r], -1 where unknown; None: none is known.
         result: intervals; None: there are none.
         ranges: intervals of the true P(rare), and label sets, likewise.
+        keys: time, parties and amount of transactions, by column, [r] each; empty: they are none.
     """
 
     names: Any
@@ -42,6 +43,7 @@ class Rows:
     y: Tensor | None = None
     result: JackknifeResult | None = None
     ranges: Ranges | None = None
+    keys: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:
@@ -122,6 +124,18 @@ def _of_labels(rows: Rows) -> bool:
 BOTH = (RARE, CLASSES)
 COLUMNS = (
     Column("node", "name or number of the node", lambda r: r.names, (RARE, CLASSES, SCORES)),
+    Column(
+        "<party>",
+        "of transactions: time, parties and amount, each in a column of the name that the table has",
+        lambda r: dict(r.keys),
+        when=lambda r: bool(r.keys),
+    ),
+    Column(
+        "rank",
+        "of transactions: place by `p_rare`, 1 for the highest",
+        lambda r: (-r.said.rare).argsort(stable=True).argsort() + 1,
+        when=lambda r: bool(r.keys),
+    ),
     Column(
         "split",
         "role of the node: train, val, test or unused; empty in another graph",
@@ -249,7 +263,8 @@ def predictions(
     at = rows if isinstance(rows, slice) else rows.numpy()
     part = None if classes and split is None else np.asarray(part_column(graph.n_nodes, split)[at], dtype=object)
     y = None if graph.y is None else graph.y[rows]
-    table = Rows(node_column(graph)[at], probabilities.at(rows), rows, classes, part, y, result, ranges)
+    keys = {name: values[at] for name, values in (graph.keys or {}).items()}
+    table = Rows(node_column(graph)[at], probabilities.at(rows), rows, classes, part, y, result, ranges, keys)
     return pd.DataFrame(columns_of(table, CLASSES if classes else RARE))
 
 

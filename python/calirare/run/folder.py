@@ -42,6 +42,22 @@ CONFIG, MODEL = "config.yaml", "model.safetensors"
 LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated
 
 
+HISTORY = "history.json"  # of a run on transactions: where they were, and their checksum
+
+
+def history_of(path: str) -> dict[str, str]:
+    """Returns where a table of transactions is and the checksum of its files.
+
+    Raises:
+        InputError: it is not there.
+    """
+    place = Path(path.partition("::")[0])
+    if not place.exists():
+        raise InputError(f"{path}: the run's transactions are not there any more: say where they are (--history)")
+    files = sorted(each for each in (place.rglob("*") if place.is_dir() else [place]) if each.is_file())
+    return {"path": path, "sha256": checksum_of(place.parent, [str(each.relative_to(place.parent)) for each in files])}
+
+
 def write_json(values: dict[str, Any], path: Path) -> None:
     """Writes numbers and strings as JSON, keys in order, the same bytes for the same values; no NaN, but null."""
     text = json.dumps(_finite(values), indent=2, sort_keys=True, allow_nan=False)
@@ -129,6 +145,33 @@ class SavedRun(ScoresGraphs):
             mend = "it or its reading changed: give that of then, or train again"
             raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
         return graph.with_split(self.split)
+
+    def next_transactions(self, source: Any, history: Any = None) -> Graph:
+        """Returns new transactions as a graph to score, with the columns of the past that the run was trained on.
+
+        Args:
+            source: table of the transactions, see `calirare.Transactions`.
+            history: earlier ones; None: those of the run, which must be as they were.
+
+        Raises:
+            InputError: the run is of no transactions, a table cannot be read, or the history changed.
+        """
+        data = self.settings.data
+        if not data.entities:
+            raise InputError(f"run {self.folder}: it was not trained on transactions: name a graph (--graph)")
+        if history is None:
+            history, known = (
+                data.transactions,
+                parse_json(read_text(self.folder / HISTORY)) if data.transactions else {},
+            )
+            if history is None:
+                raise InputError(f"run {self.folder}: its transactions were given in Python: name them (--history)")
+            if known.get("sha256") != history_of(history)["sha256"]:
+                raise InputError(
+                    f"run {self.folder}: {history} is not the table the run was trained on any more: name the "
+                    "transactions before the new ones (--history)"
+                )
+        return data.transactions_of(source, history).graph(need_label=False)
 
     def graph_if_there(self, data: str | None = None) -> tuple[Graph | None, str]:
         """Returns the run's own graph, or None and why it is not there; where it is named an InputError."""
@@ -242,7 +285,7 @@ class SavedRun(ScoresGraphs):
         Raises:
             InputError: the file is missing or damaged.
         """
-        return read_predictions(self.folder, NAMED if self.settings.many else ())
+        return read_predictions(self.folder, NAMED if self.settings.many else self.settings.data.entities)
 
     def review(self) -> pd.DataFrame:
         """Returns review.csv: the nodes to look at, the first one first; names as text, whatever they look like.

@@ -36,9 +36,10 @@ from calirare.plots import (
 from calirare.run.columns import predictions
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import audit_run, explained, explainer_of
-from calirare.run.folder import CONFIG, MODEL, write_json
+from calirare.run.folder import CONFIG, HISTORY, MODEL, history_of, write_json
 from calirare.run.model_file import save_model
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
+from calirare.run.parties import parties_of
 from calirare.run.probabilities import p_rare
 from calirare.run.report import (
     evaluated_logits,
@@ -53,7 +54,7 @@ from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer, ScoresGraphs
 from calirare.run.settings import Settings
 from calirare.run.summary import summary_of
-from calirare.run.tables import REVIEWED, write_csv, write_predictions
+from calirare.run.tables import PARTIES, REVIEWED, TRANSACTIONS, write_csv, write_predictions
 from calirare_ext import __version__
 
 
@@ -196,12 +197,18 @@ class Outcome(RunResult, ScoresGraphs):
         """Writes what a run's folder holds into an empty folder."""
         write_config(self, folder / CONFIG)
         save_model(self, folder / MODEL)
+        path = self.settings.data.absolute().transactions
+        if path is not None:
+            write_json(history_of(path), folder / HISTORY)
         self.write_tables(folder, self.metrics)
 
     def write_tables(self, folder: Path, metrics: dict[str, Any]) -> None:
         """Writes measures, predictions, the queue and pictures."""
         write_json(metrics, folder / "metrics.json")
-        write_predictions(self.to_frame(), folder)
+        table, of = self.to_frame(), self.graph.keys
+        write_predictions(table, folder, TRANSACTIONS if of else "predictions")
+        if of:
+            write_csv(parties_of(table, self.settings.data), folder / f"{PARTIES}.csv")
         write_csv(self._rows(self.review()[:REVIEWED]), folder / "review.csv")
         if self.rare is None:
             judge_of(self).draw(

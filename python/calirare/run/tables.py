@@ -18,7 +18,8 @@ from calirare._util.text_tables import FORMULA, INERT
 from calirare.graph import Graph
 
 # Columns that may hold names of the user's.
-NAMES = ("node", "given", "other", "y", "prediction", "prediction_before", "prediction_after", "label")
+NAMES = ("node", "name", "given", "other", "y", "prediction", "prediction_before", "prediction_after", "label")
+TRANSACTIONS, PARTIES = "transactions", "parties"  # tables of a run on transactions
 REVIEWED = 100  # rows of review.csv
 LARGE = 50_000  # nodes from which a table is written in blocks
 ROWS = 1 << 18  # rows of a table of predictions made and written together
@@ -97,8 +98,10 @@ def inert(table: pd.DataFrame) -> pd.DataFrame:
 
     What begins as a formula gets an apostrophe in front, as those programs mark text; numbers stay.
     """
-    for column in NAMES:
-        if column not in table or table[column].dtype.kind in "iufb":
+    for column in table:
+        if column not in NAMES and not isinstance(table[column].dtype, pd.CategoricalDtype):
+            continue
+        if table[column].dtype.kind in "iufb":
             continue
         names = table[column].astype(str)
         formula = names.str.match(f"'*{FORMULA}") & pd.to_numeric(names, errors="coerce").isna()
@@ -110,9 +113,8 @@ def inert(table: pd.DataFrame) -> pd.DataFrame:
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Writes a table as CSV; a lone carriage return in a name, which ends a row, stands in quotes."""
     table = inert(table)
-    split = table["node"].dtype.kind not in "iufb" and bool(
-        table["node"].astype(str).str.contains("\r", regex=False).any()
-    )
+    names = table["node" if "node" in table else "name"]
+    split = names.dtype.kind not in "iufb" and bool(names.astype(str).str.contains("\r", regex=False).any())
     quoting = csv.QUOTE_NONNUMERIC if split else csv.QUOTE_MINIMAL
     table.to_csv(path, index=False, float_format="%.7g", quoting=quoting)
 
@@ -122,7 +124,7 @@ def stored_p_rare(folder: Path, graph: Graph) -> Tensor | None:
 
     None where the file is not there, or not as the run wrote it.
     """
-    name = "predictions.parquet"
+    name = f"{predictions_of(folder)}.parquet"
     if changed_file(folder, [name]) is not None:
         return None
     try:
@@ -167,9 +169,14 @@ def read_table(folder: Path, stem: str, columns: tuple[str, ...], named: tuple[s
     return table
 
 
+def predictions_of(folder: Path) -> str:
+    """Returns what a run's table of predictions is called: predictions, or transactions."""
+    return TRANSACTIONS if (folder / f"{TRANSACTIONS}.csv").is_file() else "predictions"
+
+
 def read_predictions(folder: Path, named: tuple[str, ...] = ()) -> pd.DataFrame:
     """Returns predictions.csv, see `read_table`; nodes are numbers where they look like nothing else."""
-    table = read_table(folder, "predictions", ("node",), named)
+    table = read_table(folder, predictions_of(folder), ("node",), named)
     if table["node"].str.fullmatch(r"0|[1-9]\d{0,17}").all():
         return table.assign(node=table["node"].astype(np.int64))
     return table

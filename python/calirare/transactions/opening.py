@@ -63,6 +63,7 @@ def load(engine: Any, source: Any, name: str) -> dict[str, str]:
 
     found = source_of(source) if isinstance(source, str | Path) else TableInMemory.of("transactions", source)
     where = source_name(source)
+    engine.execute("SELECT 1").fetchall()  # ends a result that is not yet fetched, with which nothing is read
     try:
         if isinstance(found, Path) and is_text(found):
             with reading(found):

@@ -93,8 +93,10 @@ class Reading:
         self.n = self._count("source")
         self.n_before = self._count("history") if before else 0
         self.amount = None if table.amount == NONE else table.amount
-        self.label = table.label if table.label in kinds else None
+        self.label = table.label if table.label in kinds or table.label in before else None
         self.notes = list(table.notes)
+        self.groups = [[name] for name in table.entities if name not in table.shared]  # whose names are the same
+        self.groups += [list(table.shared)] if table.shared != (NONE,) else []
         others = [name for name in kinds if name not in self._roles()]
         self.numbers = tuple(name for name in others if NUMBER.fullmatch(kinds[name]))
         self.categories = tuple(name for name in table.categories if name != NONE)
@@ -139,6 +141,7 @@ class Reading:
             class_names=classes,
             name=self.table.name,
             node_names=self._node_names(),
+            keys=self._keys(),
             columns=(*columns, *(Column(name) for name in names[len(columns) :])),
             time=torch.from_numpy(time),
             notes=tuple(f"transactions: {note}" for note in self.notes),
@@ -180,7 +183,7 @@ class Reading:
             return (), {}
         import pandas as pd
 
-        tables = ["source", *(["history"] if self.label in self.before else [])]
+        tables = [name for name, kinds in (("source", self.kinds), ("history", self.before)) if self.label in kinds]
         cells = " UNION ALL ".join(
             f"SELECT CAST({quoted(self.label)} AS VARCHAR) AS cell FROM {each}" for each in tables
         )
@@ -191,6 +194,10 @@ class Reading:
         read = labels_of(table, self.label, tuple(self.table.unknown), of="transaction")
         table.check()
         assert read.y is not None
+        rare_class = self.table.rare_class
+        if len(read.names) == 1 and self.before and rare_class is not None:  # a next batch, of which the run knows both
+            known = int(find_name(rare_class, read.names) is not None)
+            return (), {cell: known for (cell, _), k in zip(found, read.y.tolist(), strict=True) if k >= 0}
         if len(read.names) != 2:
             raise FaultsError(
                 [
@@ -223,8 +230,7 @@ class Reading:
         run = self.engine.execute
         assert table.batch is not None
         assert table.label_delay is not None
-        groups = [[name] for name in table.entities if name not in table.shared]
-        groups += [list(table.shared)] if table.shared != (NONE,) else []
+        groups = self.groups
         group_of = {name: g for g, group in enumerate(groups) for name in group}
         selects = []
         for name, kinds in (("history", self.before), ("source", self.kinds)):
@@ -349,6 +355,25 @@ class Reading:
         reader = rows.to_arrow_reader(ROWS) if hasattr(rows, "to_arrow_reader") else rows.fetch_arrow_reader(ROWS)
         for batch in reader:
             yield [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+
+    def _keys(self) -> dict[str, Any]:
+        """Returns time, parties and amount of each transaction of `source`."""
+        import pandas as pd
+
+        time, keys = str(self.table.time), dict[str, Any]()
+        cells = ", ".join(["tick", *map(party_column, range(len(self.table.entities))), "amount"])
+        events = f"SELECT {cells} FROM events WHERE row >= {self.n_before} ORDER BY row"
+        found = {
+            name: np.ma.filled(values, np.nan) for name, values in self.engine.execute(events).fetchnumpy().items()
+        }
+        keys[time] = found["tick"].astype("datetime64[us]") if self.clock.dated else found["tick"] / self.clock.per_unit
+        for g, group in enumerate(self.groups):
+            names = self.engine.execute(f"SELECT name FROM names{g} ORDER BY code").fetchnumpy()["name"].astype(str)
+            for party in group:
+                codes = found[party_column(self.table.entities.index(party))]
+                keys[party] = pd.Categorical.from_codes(np.maximum(codes - 1, -1), pd.Index(names))
+        keys = {name: keys[name] for name in (time, *self.table.entities)}
+        return keys | ({} if self.amount is None else {self.amount: found["amount"]})
 
     def _node_names(self) -> NumpyArray | None:
         """Returns the names of the transactions; None: they are numbered."""

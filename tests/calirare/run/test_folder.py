@@ -25,7 +25,7 @@ from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
-WITH_FOLDS = ("abstain", "p_low", "p_high", "label_set")
+WITH_FOLDS = ("<party>", "rank", "abstain", "p_low", "p_high", "label_set")
 COLUMNS = tuple(each.name for each in calirare.run.COLUMNS if "rare" in each.tables and each.name not in WITH_FOLDS)
 
 
@@ -206,7 +206,7 @@ def test_a_graph_of_tables_is_found_in_a_file_that_has_neither_columns_nor_setti
     edges = {"source": [*ids, "n0"], "target": [*ids[1:], "n0", "late"], "weight": [1 + i % 3 for i in range(61)]}
     for name, table in (("nodes", nodes), ("edges", edges)):
         pd.DataFrame(table).to_csv(tmp_path / f"{name}.csv", index=False)
-    data = {"dataset": str(tmp_path / "edges.csv"), "features": str(tmp_path / "nodes.csv"), "minority": "a"}
+    data = {"dataset": str(tmp_path / "edges.csv"), "nodes": str(tmp_path / "nodes.csv"), "rare_class": "a"}
     settings = calirare.Settings.of(**data, weight="weight", unknown_ends="add", model="gcn", epochs=5, folds=0)
     with rough_runs():
         calirare.train(settings.data.load(0), settings).save(tmp_path / "run")

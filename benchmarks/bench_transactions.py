@@ -1,0 +1,121 @@
+"""Fraud in tables of transactions: CaliRare next to LightGBM on the same raw tables, split by time 60/20/20.
+
+    python benchmarks/bench_transactions.py [--sets "otc ratings" rings] [--methods calirare] [--again]
+    python benchmarks/bench_transactions.py --summary     # transactions.json of the lines there are, nothing is run
+
+Peers are LightGBM on the raw columns and on about 60 hand-written window aggregates, as they are known when each
+transaction is made or at the end of its batch; tuned on the first two parts, never on the last. Each result is a line
+of results/transactions.jsonl, made in a process of its own, and an interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import record
+from sklearn.metrics import average_precision_score, log_loss
+from transacting import ours, peers
+from transacting.sets import SETS, Table
+
+BUDGET = 200
+LINES = record.RESULTS / "transactions.jsonl"
+TRUTH = "simulated truth"
+METHODS = (*ours.OURS, *peers.PEERS, TRUTH)
+MEASURES = ("auprc", "precision_200", "log_loss", "mean_p_over_observed", "cpu_s", "peak_mb")
+
+
+def measure(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
+    """Returns the measures of P(fraud) of test transactions."""
+    first = np.argsort(-p, kind="stable")[:BUDGET]
+    return {
+        "auprc": float(average_precision_score(y, p)),
+        "precision_200": float(y[first].mean()),
+        "log_loss": float(log_loss(y, p.clip(1e-12, 1 - 1e-12), labels=[0, 1])),
+        "mean_p_over_observed": float(p.mean() / y.mean()),
+    }
+
+
+def scored(table: Table, method: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """Returns P(fraud) of the test part by a method, and what else it says."""
+    if method == TRUTH:
+        assert table.posterior is not None
+        return table.posterior[table.ends[1] :], {}
+    if method in ours.OURS:
+        return ours.scores(table, method.removeprefix("calirare, "))
+    columns, calibration = peers.PEERS[method]
+    return peers.scores(table, peers.COLUMNS[columns](table), calibration), {}
+
+
+def run(place: tuple[str, str, str]) -> dict[str, Any]:
+    """Returns the result of a method on a set, in a process of its own."""
+    name, method, root = place
+    table = SETS[name](Path(root))
+    begin = time.process_time()
+    p, more = scored(table, method)
+    seconds = time.process_time() - begin
+    y = table.frame["label"].to_numpy()[table.ends[1] :]
+    facts = {"set": name, "method": method, "rows": len(table.frame), "test": len(y), "fraud": int(y.sum())}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = measure(y, p) | {"cpu_s": seconds, "peak_mb": peak}
+    commit = record.environment()["commit"]
+    return facts | {key: float(f"{value:.5g}") for key, value in found.items()} | more | {"commit": commit}
+
+
+def lines() -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns the results there are by set and method; of two the later one."""
+    text = LINES.read_text(encoding="utf-8").splitlines() if LINES.exists() else []
+    return {(row["set"], row["method"]): row for row in map(json.loads, text)}
+
+
+def summary(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    """Returns every result, and the mean over the sets of each method that has them all."""
+    methods = [method for method in METHODS if all((name, method) in rows for name in SETS)]
+    means = {
+        method: {measure: float(np.mean([rows[name, method][measure] for name in SETS])) for measure in MEASURES}
+        for method in methods
+    }
+    rounded = {method: {key: float(f"{value:.5g}") for key, value in row.items()} for method, row in means.items()}
+    return {"means": rounded, "results": [rows[key] for key in sorted(rows)]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=[""], help="beginnings of names of methods")
+    parser.add_argument("--again", action="store_true", help="measure again what is there")
+    parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--data", type=Path, default=None, help="folder of the published tables; else CALIRARE_DATA")
+    chosen = parser.parse_args()
+    root, there = chosen.data or data_folder(), lines()
+    wanted = [method for method in METHODS if method.startswith(tuple(chosen.methods))]
+    for name in chosen.sets if not chosen.summary else ():
+        for method in wanted:
+            known = (name, method) in there and not chosen.again
+            if known or (method == TRUTH and name in ("otc ratings", "amlsim")):
+                continue
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                row = pool.apply(run, ((name, method, str(root)),))
+            LINES.parent.mkdir(parents=True, exist_ok=True)
+            with LINES.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            values = "  ".join(f"{measure} {row[measure]:.4g}" for measure in MEASURES)
+            print(f"{name:<22} {method:<48} {values}", flush=True)
+    print(record.write("transactions", summary(lines())))
+
+
+def data_folder() -> Path:
+    """Returns the folder of the published tables."""
+    from calirare.datasets import data_root
+
+    return data_root()
+
+
+if __name__ == "__main__":
+    main()

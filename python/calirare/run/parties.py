@@ -1,0 +1,37 @@
+"""What is expected of each party of transactions: how much fraud, which amount of it, and its alerts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from calirare.run.data_settings import Data
+
+
+def parties_of(table: pd.DataFrame, data: Data) -> pd.DataFrame:
+    """Returns one row per card, merchant or other party, those with the most expected fraud first.
+
+    Args:
+        table: of transactions, with P(rare), alerts, and the columns of time, parties and amount.
+        data: says which columns these are.
+
+    Returns:
+        party (its column), name, transactions, expected_fraud (sum of P(rare)), amount, expected_amount (sum of
+        P(rare) times amount), alerts, highest_p, first_alert and last_alert (times, empty without an alert).
+    """
+    facts = pd.DataFrame({"transactions": 1, "expected_fraud": table["p_rare"].to_numpy()})
+    kinds = {"transactions": "sum", "expected_fraud": "sum"}
+    if data.amount in table:
+        facts["amount"] = table[data.amount].to_numpy()
+        facts["expected_amount"] = facts["amount"] * facts["expected_fraud"]
+        kinds |= {"amount": "sum", "expected_amount": "sum"}
+    facts["alerts"], facts["highest_p"] = table["alert"].to_numpy(), facts["expected_fraud"]
+    times = table[data.time].reset_index(drop=True).where(facts["alerts"] == 1)
+    facts["first_alert"], facts["last_alert"] = times, times
+    kinds |= {"alerts": "sum", "highest_p": "max", "first_alert": "min", "last_alert": "max"}
+    parts = []
+    for party in data.entities:
+        found = facts.groupby(np.asarray(table[party].astype(str))).agg(kinds)
+        found = found.sort_values("expected_fraud", ascending=False, kind="stable").rename_axis("name").reset_index()
+        parts.append(found.assign(party=party)[["party", "name", *kinds]])
+    return pd.concat(parts, ignore_index=True)

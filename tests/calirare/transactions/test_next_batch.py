@@ -1,0 +1,93 @@
+"""The tables of a run on transactions, and new transactions with the history that the run knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare import InputError, Transactions
+from calirare.datasets import synthetic_transactions
+from tests.helpers.command import rough_runs, succeed
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def frames():
+    frame, _ = synthetic_transactions(1500, 3)
+    frame["when"] = frame["when"].dt.floor("h")  # some are made at one time
+    later = frame.when >= "2025-06-01"
+    return frame[~later], frame[later]
+
+
+@pytest.fixture(scope="module")
+def run(frames, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("transactions")
+    frames[0].to_csv(folder / "old.csv", index=False)
+    frames[1].drop(columns="is_fraud").to_csv(folder / "new.csv", index=False)
+    outcome = calirare.train(Transactions(str(folder / "old.csv"), label_delay="3d"), model="trees")
+    with rough_runs():
+        outcome.save(folder / "run")
+    return calirare.load(folder / "run")
+
+
+@pytest.mark.parametrize("known_at", ["batch", "transaction"])
+def test_columns_with_a_history_are_those_of_one_table(frames, known_at):
+    old, new = frames
+    how = {"known_at": known_at, "batch": "7d", "label_delay": "3d", "windows": ("1d", "7d", "30d")}
+    unlabelled = new.drop(columns="is_fraud")
+    whole = Transactions(pd.concat([old, new.assign(is_fraud=-1)]), **how).resolved()
+    graph = Transactions(unlabelled, history=old, **whole.chosen()).graph(need_label=False)
+    together = whole.graph()
+    known = [k for k, name in enumerate(together.feature_names) if "known labels" in name]
+    assert graph.feature_names == together.feature_names
+    torch.testing.assert_close(graph.x, together.x[len(old) :], equal_nan=True)
+    assert float(graph.x[:, known].max()) > 10
+    assert list(graph.node_names) == list(new.transaction)
+    assert list(graph.keys["merchant"]) == list(new.merchant)
+    assert (graph.keys["when"] == new.when.to_numpy()).all()
+
+
+def test_tables_of_a_run_name_the_parties(run, frames):
+    table, old = run.to_frame(), frames[0]
+    assert list(table)[:7] == ["node", "when", "card", "merchant", "device", "amount", "rank"]
+    for name in ("card", "merchant", "device"):
+        assert list(table[name]) == list(old[name])
+    assert np.allclose(table.amount, old.amount)
+    assert (table.sort_values("rank").p_rare.diff().dropna() <= 0).all()
+    parties = pd.read_csv(run.folder / "parties.csv").set_index(["party", "name"])
+    for (party, name), row in parties.sample(25, random_state=0).iterrows():
+        mine = table[table[party] == name]
+        alerts = mine[mine.alert == 1].when
+        assert row.transactions == len(mine)
+        assert np.allclose(row.expected_fraud, mine.p_rare.sum(), rtol=1e-5)
+        assert np.allclose(row.expected_amount, (mine.p_rare * mine.amount).sum(), rtol=1e-5)
+        assert row.alerts == len(alerts)
+        assert (row.first_alert if len(alerts) else "") == (min(alerts) if len(alerts) else "")
+
+
+def test_the_next_batch_is_scored_with_the_history_of_the_run(run, frames):
+    source = str(run.folder.parent / "new.csv")
+    assert "expected" in succeed("predict", run.folder, "--transactions", source).out
+    table = pd.read_csv(run.folder / "transactions_new.csv")
+    assert list(table.node) == list(frames[1].transaction)
+    again = run.predict(run.next_transactions(source, history=frames[0]), say=lambda note: None)
+    assert np.allclose(table.p_rare, again.p_rare, rtol=1e-5)
+    without = run.predict(run.next_transactions(source, history=frames[0].head(30)), say=lambda note: None)
+    assert not np.allclose(table.p_rare, without.p_rare, rtol=0.1)
+    assert pd.read_csv(run.folder / "transactions_new_parties.csv").transactions.sum() == 3 * len(table)
+
+
+def test_a_history_that_changed_is_refused(run):
+    old = run.folder.parent / "old.csv"
+    text = old.read_text()
+    old.write_text(text.replace("C000", "C001", 1))
+    with pytest.raises(InputError, match=r"old\.csv is not the table .* \(--history\)"):
+        run.next_transactions(str(run.folder.parent / "new.csv"))
+    old.unlink()
+    with pytest.raises(InputError, match=r"not there any more.*\(--history\)"):
+        run.next_transactions(str(run.folder.parent / "new.csv"))
+    old.write_text(text)
