@@ -26,6 +26,7 @@ TITLES = {
     "calirare.drift": "a graph held against the run's",
     "calirare.metrics": "measures",
     "calirare.plots": "pictures",
+    "calirare.transactions": "tables of transactions",
     "calirare_multilabel": "several labels",
     "calirare.run": "runs and their settings",
     "calirare.sklearn": "scikit-learn",

@@ -217,7 +217,7 @@ def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
     if wanted.id is None:
         found = finder.usual(IDS, anything, taken | {amount})
         number = found if found and finder.different[found] > 0.9 * finder.rows else None
-        finder.notes += [f"transactions are named by column {number!r} (--id)"] if number else []
+        finder.notes += [f"each is named by column {number!r} (--id)"] if number else []
     parties = tuple(name for name in entities if name)
     if not wanted.entities:
         parties = finder.parties(taken | {amount, number})

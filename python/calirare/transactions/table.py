@@ -101,7 +101,7 @@ class Transactions(Description):
         if unread:
             notes.append(f"not read, another value in almost every row: {listed(unread)}")
         if self.batch is None and self.known_at == "batch":
-            notes.append(f"transactions are scored at the end of each batch of {words(length)} (--batch, --known-at)")
+            notes.append(f"they are scored at the end of each batch of {words(length)} (--batch, --known-at)")
         if self.label_delay is None:
             notes.append(f"a label counts as known {words(delay)} after its transaction (--label-delay)")
         if not self.windows:
