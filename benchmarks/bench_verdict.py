@@ -15,7 +15,8 @@ labels of some nodes; the others show what is true: predicted over observed rate
 - leak: a column is filled in for labelled nodes of the class only.
 
 An answer is right where it is the scenario's; where the fault turned out too small to matter (the true ratio lies in
-.8 to 1.25), and in runs without a fault, the answer of the true ratio is right.
+.8 to 1.25), and in runs without a fault, the answer of the true ratio is right. "Not known" is wrong where a fault is
+large, also where too few test nodes are rare to show it.
 """
 
 from __future__ import annotations
@@ -203,6 +204,10 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "right": part(runs, "right"),
         "right_cause": part(runs, "right_cause"),
         "right_by_kind": {kind: part(rows, "right") for kind, rows in by_kind.items()},
+        "not_known_by_kind": {
+            kind: float(np.mean([row["answer"] == "not known" for row in rows])) if rows else None
+            for kind, rows in by_kind.items()
+        },
         "cause_by_kind": {kind: part(rows, "right_cause") for kind, rows in by_kind.items()},
         "calibrated": len(said),
         "calibrated_readable": float(np.mean([READABLE[0] <= r["ratio"] <= READABLE[1] for r in said]))

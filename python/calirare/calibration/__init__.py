@@ -8,6 +8,7 @@ from calirare.calibration.affine import (
 )
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.budget import BudgetCurve, budget_curve
+from calirare.calibration.count_drift import next_period, period_spans
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.label_shift import Prevalence, prevalence_by_map
 from calirare.calibration.minimisers import newton_minimum

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, with_prevalence
+from calirare.calibration import COVERAGE, Calibrator, PriorPlattCalibrator, Target, with_prevalence
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.leave_one_out import JackknifeResult
+from calirare.run.periods import are_later
 from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, p_rare, undecided_nodes
 from calirare.run.schema import check_words
 
@@ -25,6 +26,7 @@ REVIEW_BEGINS_WITH = {
     "uncertainty": "the nodes whose prediction is most likely wrong (--sort-by uncertainty)",
     "value-of-label": "the nodes whose labels would teach the detector most (--sort-by value-of-label)",
 }
+WIDE = 0.97  # that it takes for 90 % where one network is calibrated: benchmarks/results/population.json
 NARROW = 20  # rare labels from which intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
     "the intervals assume that the calibration curve is roughly right and that labelled nodes score like unlabelled "
@@ -184,6 +186,7 @@ def decided(
     labelled: Labelled | None = None,
     n_rare: int = 0,
     left: float | None = None,
+    earlier: Labelled | None = None,
 ) -> Decided:
     """Returns the decision on the nodes without a label; where each has one, on those that did not train or calibrate.
 
@@ -196,6 +199,7 @@ def decided(
         n_rare: rare labels that the maps were fitted on.
         left: share of rare nodes among those without a label, where labels used up many that a prevalence stands for;
             hits and misses are counted by it. None: P(rare) is theirs too.
+        earlier: labels in order of time where the decided nodes may be later, see `decide`; None: there is no time.
 
     Raises:
         InputError: labels cannot prove what is asked for.
@@ -206,7 +210,10 @@ def decided(
         alerts = int((p_rare(z, maps) >= LIKELIER).sum())
         return Decided(rule.name, LIKELIER, alerts, len(z), on)
     counting = None if left is None or on != "unlabelled" else with_prevalence(fitted, z.double(), left)
-    expected = decide(rule, fitted, z, labelled=labelled, counting=counting)
+    earlier = earlier if are_later(graph, nodes) else None
+    coverage = counting_coverage(fitted)
+    expected = decide(rule, fitted, z, labelled=labelled, counting=counting, earlier=earlier, coverage=coverage)
+    expected = replace(expected, coverage=COVERAGE)
     few = n_rare < NARROW or deciding.guarantee is not None
     caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
     caveat = OF_KNOWN if fitted.scales_p else caveat
@@ -215,6 +222,11 @@ def decided(
         some = undecided_nodes(fitted, z, expected.threshold, deciding.abstain)
         undecided = Undecided.of(fitted.predict_proba(z.double())[:, 1], some, expected.threshold, deciding.abstain)
     return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat, undecided)
+
+
+def counting_coverage(fitted: PriorPlattCalibrator) -> float:
+    """Returns the coverage by the posterior with which intervals of counts hold in 90 % of runs."""
+    return COVERAGE if fitted.form_sd is not None else WIDE
 
 
 def threshold_on(deciding: Deciding, kept: float, p: Tensor) -> tuple[float, str]:

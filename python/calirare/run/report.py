@@ -23,6 +23,7 @@ from calirare.run.calibrators import Calibrated
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.judging import RAW, Judged, rare_among
+from calirare.run.periods import are_later, labels_by_time, periods
 from calirare.run.probabilities import assumed_by, p_rare, realised_error, unrepresented_by
 from calirare.run.result import RunResult
 from calirare.run.verdict import Circumstances, Evidence, Source, Verdict, verdict_of, verdict_of_classes
@@ -34,8 +35,6 @@ KNOWN = (
 )
 SOURCES: dict[str, Source] = {"test": "test nodes", "leave-one-out": "out-of-fold predictions"}
 DRAWN = ("share(", "random(")  # names of splits that were drawn from the labels
-PERIODS, FEWEST_OF_PERIOD = 6, 50  # spans of time, and labels in each
-LATER = 0.95  # of the labels that calibrate, than which most test nodes are later
 
 
 def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
@@ -123,6 +122,7 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
     for target, calibrator in judging_maps(outcome, judged_on, logits).items():
         reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
     result, quality = outcome.jackknife, _quality(outcome)
+    parts = outcome.graph, outcome.fit.nodes, result.own_loo_logits, outcome.logits, outcome.calibrators
     of_rare = rare_class(judged(outcome, judged_on, nodes, logits))
     return {
         "graph": _graph_facts(outcome),
@@ -137,7 +137,7 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
         "leave_one_out": {name: value for name, value in result.diagnostics.items() if name != "seconds"},
         "quality": {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(quality).items()},
         "spectrum": _spectrum(outcome),
-        "periods": _periods(outcome),
+        "periods": periods(outcome.graph, labels_by_time(*parts)),
         "decision": _decision(outcome, judged_on, nodes),
         "notes": _notes(outcome, judged_on, quality),
     }
@@ -154,13 +154,7 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
     split, prevalence = graph.split, outcome.settings.calibration.prevalence
     assert split is not None
     judged_on, nodes = evaluated_nodes(outcome)
-    later = False
-    if graph.time is not None:
-        own, theirs = (
-            split.val if split.val.numel() else split.train,
-            nodes if judged_on == "test" else graph.unlabelled,
-        )
-        later = bool(theirs.numel() and graph.time[theirs].nanmedian() > graph.time[own].quantile(LATER))
+    later = are_later(graph, nodes if judged_on == "test" else graph.unlabelled)
     known = Circumstances(
         calibrated.leak,
         calibrated.no_sample or assumed_by(outcome.calibrators),
@@ -179,32 +173,6 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, known)
     p = data.p.get("population", data.p[RAW])[:, 1].double()
     return verdict_of(Evidence.of(SOURCES[data.on], (data.labels == 1).long().numpy(), p.numpy()), known)
-
-
-def _periods(outcome: RunResult) -> list[dict[str, Any]]:
-    """Returns predicted over observed rare nodes in spans of time with as many labels each; none without times.
-
-    Labels that trained are predicted by models without them, test nodes by the model of all.
-    """
-    graph, result = outcome.graph, outcome.jackknife
-    assert graph.split is not None
-    assert graph.y is not None
-    if graph.time is None:
-        return []
-    own = torch.isfinite(result.own_loo_logits).all(1)
-    test = graph.split.test[graph.y[graph.split.test] >= 0]
-    nodes = torch.cat([outcome.fit.nodes[own], test])
-    p = p_rare(torch.cat([result.own_loo_logits[own].double(), outcome.logits[test].double()]), outcome.calibrators)
-    rare, order = graph.y[nodes] == 1, torch.argsort(graph.time[nodes], stable=True)
-    rows = list[dict[str, Any]]()
-    for span in order.tensor_split(min(PERIODS, max(len(order) // FEWEST_OF_PERIOD, 1))):
-        found = Evidence.of("test nodes", rare[span].long().numpy(), p[span].detach().numpy())
-        ends = graph.time[nodes[span]]
-        row = {"from": float(ends.min()), "to": float(ends.max()), "test": int((span >= len(nodes) - len(test)).sum())}
-        rows.append(
-            row | {name: getattr(found, name) for name in ("nodes", "rare", "predicted", "ratio", "low", "high")}
-        )
-    return rows
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from calirare.leave_one_out import JackknifeResult, Known, leave_one_out
 from calirare.models import Fitted, match_nodes
 from calirare.run.columns import predictions
 from calirare.run.data import Report
-from calirare.run.deciding import threshold_on
+from calirare.run.deciding import counting_coverage, threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, intervals_of, known_logits
 from calirare.run.probabilities import (
     PrevalenceRequest,
@@ -234,13 +234,16 @@ class Scorer:
             shares, predicted = (dict(zip(names, values, strict=True)) for values in (means, counts))
             return Scored(table, name, n, drift, shares, predicted)
         (threshold, tied), left, coverage = cut, totals.open, deciding.abstain or 0
+        expected = None
+        if n and isinstance(fitted, PriorPlattCalibrator):
+            expected = expected_count(fitted, logits, counting_coverage(fitted))
         return Scored(
             table,
             name,
             n,
             drift,
             mean=float(p.mean()) if n else 0.0,
-            expected=expected_count(fitted, logits) if n and isinstance(fitted, PriorPlattCalibrator) else None,
+            expected=expected,
             alerts=int((p >= threshold).sum()),
             threshold=threshold,
             rule=deciding.rule.name,

@@ -16,6 +16,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.torch_state import named, plain_torch
 from calirare.calibration import Calibrator, Target
+from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph, check_graph
 from calirare.graph.features import scale_note, weights_note
 from calirare.graph.splits import split_note
@@ -28,6 +29,7 @@ from calirare.run.deciding import Decided, decided
 from calirare.run.interval_nodes import intervals_of, known_logits
 from calirare.run.left_out import fit_network, leave_labels_out
 from calirare.run.outcome import Outcome
+from calirare.run.periods import labels_by_time
 from calirare.run.ranges import ranges_of
 from calirare.run.report import judge
 from calirare.run.result import RareView
@@ -109,7 +111,10 @@ def train(
         n_rare, left = int((trained.fitted.targets == 1).sum()), calibrated.left
         proportion = None if left is None else left.share
         of, maps = settings.decision, calibrated.calibrators
-        work = partial(decided, of, data.user_graph, trained.logits, maps, calibrated.labelled, n_rare, proportion)
+        by_time = labels_by_time(data.user_graph, data.nodes, out_of_fold.logits, trained.logits, maps)
+        earlier = None if by_time is None else Labelled(by_time.p.cpu().numpy(), by_time.rare.cpu().numpy())
+        known = calibrated.labelled, n_rare, proportion, earlier
+        work = partial(decided, of, data.user_graph, trained.logits, maps, *known)
         decision = clock.time("decide", work)
         make = partial(_intervals, data, settings, trained, out_of_fold, calibrated, decision, evaluator)
         result = clock.time("jackknife", make)

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from calirare._util.errors import InputError
-from calirare.calibration import PriorPlattCalibrator, are_apart, budget_curve
+from calirare.calibration import PriorPlattCalibrator, are_apart, budget_curve, next_period
 from calirare.calibration.decisions import (
     RULES,
     Balanced,
@@ -311,3 +311,40 @@ def test_what_cannot_be_drawn_is_refused():
         budget_curve(fitted, logits[:0])
     with pytest.raises(InputError, match=r"coverage must be in \(0, 1\), got 1"):
         budget_curve(fitted, logits, coverage=1)
+
+
+def walks(sd: float, runs: int = 300, rare: float = 40.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns observed counts of seven periods whose level walks, and what calibration expects of the first six."""
+    rng = np.random.default_rng(seed)
+    levels = sd * rng.standard_normal((runs, 7)).cumsum(1)
+    observed = rng.poisson(rare * np.exp(levels))
+    expected = np.broadcast_to(observed[:, :6].mean(1, keepdims=True), (runs, 6))  # right on average
+    return expected, observed
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.1, 0.3])
+def test_the_next_period_is_covered_whatever_the_drift(sd):
+    rng = np.random.default_rng(1)
+    held, width = [], []
+    for expected, observed in zip(*walks(sd), strict=True):
+        mean, spread = next_period(expected, observed[:6])
+        draws = rng.poisson(expected[0] * np.exp(mean + spread * rng.standard_normal(2000)))
+        low, high = np.quantile(draws, [0.05, 0.95])
+        held.append(low <= observed[6] <= high)
+        width.append(spread)
+    assert 0.84 < np.mean(held) < 0.97
+    assert 0.9 * sd < np.mean(width) < sd + 0.16
+
+
+def test_counts_of_later_nodes_follow_the_newest_labels():
+    fitted, logits, _ = simulated(1)[0]
+    p, rng = np.repeat(fitted.predict_proba(logits)[:, 1].numpy(), 5), np.random.default_rng(0)
+    steady = Labelled(p, rng.random(len(p)) < p)
+    rising = Labelled(p, rng.random(len(p)) < p * np.linspace(0.3, 1.7, len(p)))
+    plain, same, more = (decide(Cost(), fitted, logits, earlier=each) for each in (None, steady, rising))
+    assert plain.threshold == same.threshold
+    assert same.misses.expected == pytest.approx(plain.misses.expected, rel=0.25)
+    assert more.misses.expected > 1.2 * plain.misses.expected
+    assert same.misses.high - same.misses.low > plain.misses.high - plain.misses.low
+    assert "follow the newest labels" in more.sentence
+    assert more.hits.high <= more.alerts

@@ -45,7 +45,7 @@ def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
         ({"cost_fn": 3, "cost_fp": 1}, lambda p, t: t == 0.25),
         ({"decide": "budget", "budget": 7}, lambda p, t: (p >= t).sum() == 7),
         (
-            {"decide": "recall", "recall": 0.6},
+            {"decide": "recall", "min_recall": 0.6},
             lambda p, t: p[p >= t].sum() >= 0.6 * p.sum() > p[p > p[p >= t].min()].sum(),
         ),
     ],

@@ -10,12 +10,21 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare.calibration import APART, ExpectedCount, PriorPlattCalibrator, are_apart, count_draws
+from calirare.calibration import (
+    APART,
+    ExpectedCount,
+    PriorPlattCalibrator,
+    are_apart,
+    count_draws,
+    next_period,
+    period_spans,
+)
 from calirare.calibration.decisions.guarantees import Labelled
 from calirare.calibration.decisions.rules import Rule, Tie
 from calirare.calibration.posterior import shown
 
 LEFT = "that of all nodes, of whose rare ones labels have used many up"
+LATER = "expected counts follow the newest labels, and their intervals the drift between periods"
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ def decide(
     *,
     labelled: Labelled | None = None,
     counting: PriorPlattCalibrator | None = None,
+    earlier: Labelled | None = None,
     of_class: int = 1,
     coverage: float = 0.9,
     seed: int = 0,
@@ -75,6 +85,8 @@ def decide(
         labelled: labels that represent the population, for a rule with a confidence.
         counting: the map by which hits and misses are counted, where the nodes are not like the population; None:
             `fitted`.
+        earlier: labels in order of time where the nodes are later than these, by whose periods numbers are corrected
+            and intervals widened, see `next_period`; None: there is no time.
         of_class: the rare class.
         coverage: of the intervals, in (0, 1).
         seed: of their draws.
@@ -91,11 +103,26 @@ def decide(
     alert = p >= threshold
     groups = torch.from_numpy(alert.astype(np.int64)).to(logits.device)
     both = np.vstack(count_draws(counting or fitted, logits, groups, 2, of_class=of_class, seed=seed))
+    if earlier is not None:
+        _add_drift(both, earlier, threshold, seed)
+        both = np.minimum(both, np.bincount(alert, minlength=2))
     sums = float(p[alert].sum()), float(p[~alert].sum())
-    why = APART if counting is None else LEFT
+    why = LATER if earlier is not None else APART if counting is None else LEFT
     found = _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage, why)
     tied = rule.tie(p, threshold)
     return found if tied is None else replace(found, sentence=f"{found.sentence}; {tied.sentence}", tied=tied)
+
+
+def _add_drift(both: np.ndarray, earlier: Labelled, threshold: float, seed: int) -> None:
+    """Multiplies numbers and their draws, of misses and hits, [1 + draws, 2], by the drift to the next period."""
+    noise = np.random.default_rng(seed + 1).standard_normal(both.shape)
+    noise[0] = 0
+    alert, spans = earlier.p >= threshold, period_spans(len(earlier.p))
+    for group in (0, 1):
+        own = alert == group
+        expected, observed = (np.array([(x * own)[span].sum() for span in spans]) for x in (earlier.p, earlier.rare))
+        mean, sd = next_period(expected, observed)
+        both[:, group] *= np.exp(mean + sd * noise[:, group])
 
 
 def _decision(
