@@ -25,6 +25,7 @@ from detection.tasks import Task, hidden
 import calirare
 from calirare.calibration import PriorPlattCalibrator
 from calirare.calibration.decisions import Budget, decide
+from calirare.run.deciding import counting_coverage
 
 LABELS, MOST = 600, 1 / 3
 BUDGETS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)  # of the nodes without a label
@@ -47,7 +48,7 @@ def intervals(task: Task, model: str, draw: int) -> dict[str, Any]:
     found: dict[str, Any] = {"rare_labels": int(task.y[train].sum()), "hits": []}
     for budget in BUDGETS:
         for way, each in (("", fitted), (MIDDLE, middle)):
-            told = decide(Budget(alerts=budget), each, logits)
+            told = decide(Budget(alerts=budget), each, logits, coverage=counting_coverage(each))
             found.setdefault(model + way, []).append([told.hits.expected, told.hits.low, told.hits.high])
         found["hits"].append(int(y[p >= told.threshold].sum()))
     return found

@@ -29,7 +29,7 @@ from calirare.run.deciding import Decided, decided
 from calirare.run.interval_nodes import intervals_of, known_logits
 from calirare.run.left_out import fit_network, leave_labels_out
 from calirare.run.outcome import Outcome
-from calirare.run.periods import labels_by_time
+from calirare.run.periods import are_later, labels_by_time
 from calirare.run.ranges import ranges_of
 from calirare.run.report import judge
 from calirare.run.result import RareView
@@ -141,7 +141,8 @@ def train(
     notes, rare = outcome.notes, outcome.rare
     if verdict.cause in ("labels", "time") or verdict.evidence is None:  # the verdict says so, or the opposite
         notes = [note for note in notes if note not in calibrated.notes]
-    if rare is not None and not verdict.counts:
+    sure = verdict.answer == "calibrated" or not are_later(outcome.graph, outcome.graph.unlabelled)
+    if rare is not None and not (verdict.counts and sure):
         rare = replace(rare, decision=rare.decision.without_counts(verdict.answer))
     return replace(outcome, verdict=verdict, notes=notes, rare=rare)
 
