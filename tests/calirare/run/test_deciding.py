@@ -154,10 +154,10 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
     taught = dataclasses.replace(first, settings=first.settings.but(sort_by="value-of-label")).review().tolist()
     worth = first.next_labels(100, among=first.review()).nodes.tolist()
     assert taught == worth + [node for node in by_p if node not in set(worth)] != by_p
-    assert Settings.of(preset="paper").decision.by == "uncertainty"
+    assert Settings.of(preset="paper").decision.sort_by == "uncertainty"
     first.write(tmp_path)
     assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
-    assert Settings.of(method="ts", sort_by="uncertainty").decision.by == "uncertainty", "an order needs no map"
+    assert Settings.of(method="ts", sort_by="uncertainty").decision.sort_by == "uncertainty", "an order needs no map"
 
 
 def test_realised_by_hand():
