@@ -254,7 +254,7 @@ def jackknife(
         doubt = "" if network is None or labels_known else _doubt(network, diagnostics["gradient_norm"])
     diagnostics["seconds"] = time.perf_counter() - started
     if account is not None and account.verdict == "do not trust":
-        warnings.warn(f"jackknife: leave-one-out cannot be relied on: {account.reason}", stacklevel=2)
+        warnings.warn(f"jackknife: leave-one-out cannot be relied on: {account.reason}", stacklevel=4)
     return JackknifeResult(
         nodes=ends.nodes,
         lower=ends.lower,

@@ -78,8 +78,8 @@ def fold_networks(
         fitted: the network with its labels.
         retrain: trains a network as this one was trained on the labelled nodes it is given and returns it; None: a
             network at a minimum goes on from there by L-BFGS; another is trained by Adam with the module's own
-            `reset_parameters`, weights of labels and weight decay, until the loss of its labels is that of the given
-            network, at most 400 epochs, and changes are measured from one more that is trained so on all labels.
+            `reset_parameters`, weights of labels and weight decay, as many epochs as one with all labels takes to the
+            loss of the given network, at most 400. Changes are measured from that one.
         folds: K, 2 to m.
         seed: of the folds, and of the parameters and dropout.
 
@@ -132,7 +132,7 @@ def _starts_anew(module: nn.Module) -> bool:
 
 
 class _Training:
-    """Trains networks like a given one: Adam from new parameters, until the loss of its labels is the given one's."""
+    """Trains networks like a given one: Adam from new parameters, the first until the loss is the given one's."""
 
     def __init__(self, fitted: ModuleFit, seed: int) -> None:
         self.fitted, self.seed = fitted, seed
@@ -140,7 +140,7 @@ class _Training:
         weights = fitted.sample_weights.to(fitted.label_logits)
         losses = F.cross_entropy(fitted.label_logits, fitted.targets, reduction="none")
         self.wanted = float((weights * losses).sum() / weights.sum())
-        self.messages = dict[Any, Tensor]()
+        self.messages, self.epochs = dict[Any, Any](), 0
 
     def __call__(self, nodes: Tensor) -> nn.Module:
         """Returns a network trained on some of the labelled nodes."""
@@ -164,12 +164,14 @@ class _Training:
             adam = torch.optim.Adam(
                 [p for p in module.parameters() if p.requires_grad], lr=RATE, weight_decay=self.fitted.weight_decay
             )
-            for epoch in range(MOST_EPOCHS):
+            first, epochs = not self.epochs, self.epochs or MOST_EPOCHS
+            for epoch in range(1, epochs + 1):
                 module.train()
                 adam.zero_grad()
                 loss().backward()
                 adam.step()
-                if epoch % LOOK_EVERY == LOOK_EVERY - 1:
+                if first and epoch % LOOK_EVERY == 0:
+                    self.epochs = epoch
                     with torch.no_grad():
                         if float(_in_evaluation(module, loss)) <= self.wanted:
                             break
