@@ -83,7 +83,7 @@ def _alo(fitted: ModuleFit, method: ALO, networks: FoldNetworks) -> Choice:
     """Returns `ALO` with the damping at which the losses agree."""
     start = fitted.weight_decay or 5e-4
     everyone, own = torch.ones_like(fitted.targets, dtype=torch.bool), OwnLogits(fitted.linearisation)
-    weights = torch.ones(len(everyone), dtype=torch.float64)
+    weights = torch.ones_like(everyone, dtype=torch.float64)
     agreement = choose_damping(own, start, networks.logits, everyone, weights, closely=True)
     moved = grouped(
         fitted.linearisation, fitted.evaluation_field(None, networks.nodes), agreement.damping, networks.fold
@@ -102,7 +102,7 @@ def _tangent(fitted: ModuleFit, networks: FoldNetworks) -> Choice | None:
     change = plain.run(Problem(fitted, fitted.evaluation_field(None, fitted.nodes), plain.damping or 0.0)).own.double()
     start = fitted.linearisation.differences.double()
     everyone = torch.ones_like(fitted.targets, dtype=torch.bool)
-    weights = torch.ones(len(everyone), dtype=torch.float64)
+    weights = torch.ones_like(everyone, dtype=torch.float64)
     agreement = choose_damping(
         lambda divisor: with_class_zero(start + change / divisor),
         1 / found[0].factor,
@@ -124,7 +124,7 @@ def _given(fitted: ModuleFit, method: LeaveOneOutMethod, networks: FoldNetworks,
     out = method.run(Problem(fitted, fitted.evaluation_field(None, fitted.nodes), method.damping_for(fitted)[0]))
     own = with_class_zero(fitted.linearisation.differences.double() + out.own.double())
     known = torch.isfinite(own).all(1)
-    weights = torch.ones(len(known), dtype=torch.float64)
+    weights = torch.ones_like(known, dtype=torch.float64)
     agreement = choose_damping(
         lambda _: own, out.damping, networks.logits, known, weights, targets=fitted.targets, closely=True
     )

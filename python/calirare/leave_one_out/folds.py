@@ -97,8 +97,10 @@ def fold_networks(
             how, retrain = BY_US, _Training(fitted, seed)
         else:
             return None
-    nodes = torch.arange(n, device=fitted.nodes.device)[~torch.isin(torch.arange(n), fitted.nodes.cpu())]
-    nodes = nodes[torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))[:LOOKED_AT]]
+    nodes = torch.arange(n, device=fitted.nodes.device)
+    nodes = nodes[~torch.isin(nodes, fitted.nodes)]
+    order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))
+    nodes = nodes[order[:LOOKED_AT].to(nodes.device)]
     whole = _logits(retrain(fitted.nodes), fitted) if how == BY_US else fitted.logits()
     fold, logits = torch.zeros_like(fitted.targets), torch.empty_like(fitted.label_logits)
     own, changes = torch.empty_like(logit_differences(logits)), list[Tensor]()
@@ -156,7 +158,8 @@ class _Training:
         for part in module.modules():
             if hasattr(part, "propagate"):
                 part.propagate = _Constant(part.propagate, self.messages)  # type: ignore[assignment]
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        device = weights.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
             torch.manual_seed(self.seed)
             for part in module.modules():
                 if callable(renew := getattr(part, "reset_parameters", None)):
