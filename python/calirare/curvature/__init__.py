@@ -29,4 +29,4 @@ from calirare.curvature.linearisation import (
     logit_differences,
     with_class_zero,
 )
-from calirare.curvature.module import ModuleLinearisation, NodeField
+from calirare.curvature.module import HOPS, ModuleLinearisation, NodeField, around

@@ -188,7 +188,7 @@ def _retrained(
         direction = fitted.linearisation.vjp(starts[left_out][None])[0]
         without.move_to(near_start(without, direction))
     inverse = None if starts is None else _inverse_at_fit(fitted)
-    end = minimise(without, tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
+    end = minimise(without.near_labels(), tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
     logits = (without.logits_at(field), without.logits_at_labels()[own])
     return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
 

@@ -275,3 +275,31 @@ def test_without_weight_decay_a_damping_must_be_given(ring: Graph) -> None:
         for damping in (0.0, -1.0, float("inf"), float("nan")):
             with pytest.raises(ValueError, match="damping must be positive and finite"):
                 jackknife(bare, ring, ALO(damping=damping))
+
+
+class Sums(nn.Module):
+    """Two layers that add up neighbours; `everywhere` adds the mean of all nodes."""
+
+    def __init__(self, d: int, everywhere: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.everywhere = nn.Linear(d, 4), nn.Linear(4, 2), everywhere
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for layer in (self.first, self.second):
+            x = layer(torch.relu(x).index_add(0, edge_index[1], torch.relu(x)[edge_index[0]]))
+        return x + x.mean(0) if self.everywhere else x
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_steps_read_what_the_labels_need(everywhere: bool) -> None:
+    graph = synthetic_rare(400, seed=0, share=0.2, n_features=3, mean_degree=2)
+    a, nodes = graph.adjacency, torch.arange(8)
+    torch.manual_seed(0)
+    inputs = (graph.x.double(), torch.stack([a.indices.long(), a.rows()]))
+    model = Sums(3, everywhere).double().eval()
+    whole = ModuleFit(model, inputs, nodes, graph.y[nodes], torch.ones(8, dtype=torch.float64), 5e-3)
+    near = whole.near_labels()
+    assert near.model is model
+    assert (len(near.inputs[0]) == 400) == everywhere
+    for one, other in zip(near.penalised_loss(), whole.penalised_loss(), strict=True):
+        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))
