@@ -152,6 +152,8 @@ def jackknife_lines(found: dict[str, Any]) -> list[str]:
         "`alo`: the change of every logit without each label. Whole: directions, changes, intervals and uncertainty",
         "of every node, beside the cheapest product the same algebra needs. Epoch: Algorithm 2 with leave-one-out",
         "models made anew in every epoch, beside plain full-graph training by PyG without them.",
+        "Direct: the exact Hessian in its range, the solver of two layers; CG works on all parameters. The machine was",
+        "shared: compare numbers of one row.",
         "",
         source("jackknife_speed", found),
     ]
