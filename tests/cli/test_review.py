@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import html
 import http.client
 import io
 import re
@@ -20,6 +21,7 @@ import pytest
 
 from calirare._util.errors import InputError
 from calirare.page import RARE, REST, SKIP, UNSURE, ReviewServer, ReviewSession, Verdicts, export
+from calirare.page.card import Cards
 from calirare.run import load
 from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.hostile import HOSTILE
@@ -76,8 +78,10 @@ def test_a_node_is_shown_with_what_the_run_says_of_it_and_why(shared, trained_qu
     assert f">{first['node']}</h1>" in text
     assert "P(class 1) <strong>0." in text
     assert "0 of 100 decided" in text
-    why = load(trained_quickly).explain([str(first["node"])])[0]
-    assert all(said.replace("'", "&#39;") in text for said in why.sentences[1:])
+    saved = load(trained_quickly)
+    why = saved.explain([str(first["node"])])[0]
+    card = Cards(saved.explainer_for().context).of(why)
+    assert all(html.escape(reason) in text for reason in card.reasons)
     assert f"<td>{why.edges[0].name}" in text
     policy = headers["Content-Security-Policy"]
     nonce = re.search("script-src 'nonce-([^']+)'", policy)[1]

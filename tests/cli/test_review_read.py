@@ -12,7 +12,7 @@ from calirare._util.amounts import LONGEST_NAME, shortened
 from calirare._util.pages import harmless, short_words
 from calirare.explain import draw
 from calirare.page import RARE, SKIP, UNSURE
-from calirare.page.review_session import _narrow, keys_of
+from calirare.page.review_session import keys_of
 from tests.cli.test_review import FORM, answers, ask, post
 from tests.helpers.browser import NONE, browser, run
 
@@ -120,14 +120,3 @@ def test_a_picture_is_headed_by_a_shortened_name(server, monkeypatch):
 )
 def test_joined_emoji_stay_and_what_is_not_seen_is_replaced(text, shown):
     assert harmless(text) == (text if shown is None else shown)
-
-
-def test_types_of_an_edge_stand_beside_it():
-    head = ("edge to", "P(rare)", "points", "without", "")
-    rows = [
-        ("acc-1, fraud", "0.94", "+0.7", "0.984", ""),
-        ("  (calls to)", "", "", "", ""),
-        ("acc-2", "0.1", "0.0", "0.5", ""),
-    ]
-    told = ["acc-1, fraud (calls to)", "0.94", "+0.7", "0.984"], ["acc-2", "0.1", "0.0", "0.5"]
-    assert _narrow(head, rows) == (list(head[:4]), list(told))

@@ -45,6 +45,11 @@ def of_two_classes(names: tuple[str, ...], share: float, *, rare: bool) -> str:
     return f" ({names[0]!r} {100 * (1 - share):.2f} %, {names[1]!r} {100 * share:.2f} %)" if share else ""
 
 
+def count_of(number: float) -> str:
+    """Returns an expected number as a sentence names it: `4,500`, `94`, `2.5`."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
 def amount(n: int, one: str, many: str = "") -> str:
     """Returns a number and what it counts: `1 alert`, `1,200 alerts`.
 

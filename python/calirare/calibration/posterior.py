@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import count_of
 from calirare.calibration.base import balance_of, check_logits
 from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
@@ -45,12 +46,7 @@ class ExpectedCount:
 
     def __str__(self) -> str:
         """Returns "94 (71 to 120)"."""
-        return f"{shown(self.expected)} ({shown(self.low)} to {shown(self.high)})"
-
-
-def shown(count: float) -> str:
-    """Returns a number of nodes as a sentence names it."""
-    return f"{count:,.0f}" if count >= 10 else f"{count:.2g}"
+        return f"{count_of(self.expected)} ({count_of(self.low)} to {count_of(self.high)})"
 
 
 def are_apart(total: float, expected: float, low: float, high: float) -> bool:

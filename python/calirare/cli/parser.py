@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from calirare.cli.options import OLD_OPTIONS, UsageError, add_settings, budget, prevalence, share, whole, words
 
 COLUMNS = ("label", "unknown", "weight", "unweighted", "id", "source_column", "target_column", "time", "as_of")
+DECISION = ("decide", "cost_fn", "cost_fp", "budget", "max_alerts", "min_precision", "min_recall", "sort_by")
 SCORED = (
     "root",
     "nodes",
@@ -39,7 +40,8 @@ class Command:
         help: what it does, one line.
         more: further sentences of its own help.
         options: its own, as `add_argument` takes them, or the names of such that commands share.
-        settings: which of the generated options it has too: "all", those of a graph that is "scored", or none.
+        settings: which of the generated options it has too: "all", those of a graph that is "scored", with "decided"
+            those of a decision too, or none.
     """
 
     help: str
@@ -55,7 +57,8 @@ class Command:
             option = dict(_SHARED[shared] if isinstance(shared, str) else shared)
             parser.add_argument(option.pop("name"), **option)
         if self.settings:
-            add_settings(parser, None if self.settings == "all" else SCORED, every=every)
+            names = {"all": None, "scored": SCORED, "decided": SCORED + DECISION}
+            add_settings(parser, names[self.settings], every=every)
 
 
 _TOLD = json.loads(Path(__file__).with_name("commands.json").read_text(encoding="utf-8"))

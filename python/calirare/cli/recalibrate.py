@@ -9,14 +9,12 @@ from calirare._util.amounts import listed
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare.cli.options import spelled
-from calirare.cli.predict import scored_graph
 from calirare.graph import Graph
 from calirare.run import (
-    Labels,
     SavedRun,
     load,
     recalibrated,
-    with_fresh_labels,
+    scored_graph,
 )
 
 TABLES_BEFORE = "tables and pictures of {} use the old calibrator; `calirare predict` writes its nodes again"
@@ -47,7 +45,7 @@ def run(
     _check(settings, graph, labels, out, overwrite)
     saved = load(folder)
     with Reporter() as reporter:
-        found = recalibrated(saved, _fresh(saved, settings, graph, labels, reporter), reporter.say)
+        found = recalibrated(*_fresh(saved, settings, graph, labels, reporter), reporter.say)
         paths = found.save(out, overwrite=overwrite)
     print(found.summary(), end="")
     if out is None:
@@ -79,15 +77,14 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
 
 def _fresh(
     saved: SavedRun, settings: dict[str, Any], graph: str | None, labels: Path | None, reporter: Reporter
-) -> Graph:
-    """Returns the graph with fresh labels; arguments as of `run`."""
+) -> tuple[SavedRun, Graph]:
+    """Returns the run and the graph with fresh labels; arguments as of `run`."""
     if labels is not None:
-        own = saved.graph(graph)
-        fresh = Labels.read(labels, own, settings.get("unknown", saved.settings.data.unknown))
+        run, labelled, fresh = saved.with_labels(labels, graph, settings.get("unknown", saved.settings.data.unknown))
         if fresh.absent and "unknown" in settings:
             reporter.say(f"note: {labels}: no label is {listed(fresh.absent)}, which --unknown names")
-        return with_fresh_labels(saved, own, fresh)
+        return run, labelled
     assert graph is not None
     columns = saved.settings.data.columns()
-    labelled = settings if "label" in settings or not columns.get("label") else settings | {"label": columns["label"]}
-    return scored_graph(saved, graph, labelled)
+    reading = settings if "label" in settings or not columns.get("label") else settings | {"label": columns["label"]}
+    return saved, scored_graph(saved, graph, reading)

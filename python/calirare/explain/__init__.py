@@ -1,6 +1,6 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
-from calirare.explain.context import ExplanationContext, Group
+from calirare.explain.context import FIRST_DAY, ExplanationContext, Group
 from calirare.explain.explainable_model import ExplainableModel, Shares, difference, log_odds_of, two_columns
 from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (
@@ -12,8 +12,10 @@ from calirare.explain.explanation import (
     written,
 )
 from calirare.explain.label_acquisition import label_values, taken_together
+from calirare.explain.label_propagation import NEARBY
 from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.out_of_fold import OutOfFold
 from calirare.explain.picture import draw, picture_name
 from calirare.explain.registry import explainable
-from calirare.explain.text import tables_of, text_of
+from calirare.explain.text import points, text_of
+from calirare.explain.words import short_number

@@ -122,10 +122,11 @@ class SharedColumns:
 
     Args:
         graph: as the detectors take it.
+        own: likewise the graph that they were trained on; None: it is `graph`.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.known = graph, list[ColumnEdges]()
+    def __init__(self, graph: Graph, own: Graph | None = None) -> None:
+        self.graph, self.own, self.known = graph, graph if own is None else own, list[ColumnEdges]()
 
     def of(self, columns: HopColumns) -> ColumnEdges:
         """Returns what is made of columns; of equal ones the same object, whose `columns` stand for them."""

@@ -33,14 +33,16 @@ class ExplanationContext:
     """What is explained.
 
     Attributes:
-        graph: with the user's names.
-        labelled: nodes the detector learned from, int64 [m].
+        graph: with the user's names; its nodes are explained.
+        labelled: nodes the detector learned from, int64 [m]; of `trained_on`.
         targets: their classes, int64 [m].
         class_names: names of both classes, or of all.
         mapping: of P(rare) for the population, or of P of every class; None: there is no map.
         threshold: P(rare) from which a node is an alert; None: many classes, without alerts.
         columns: names of the features as the detector reads them; None: as the graph has them.
         positive_only: rare nodes alone have labels; the others of the labelled nodes were drawn to stand for the rest.
+        own: the graph that the detector was trained on, where it is another one; None: it is `graph`.
+        own_places: number in `own` of each node of `graph`, -1 where it is new, int64 [n]; None: all are new.
     """
 
     graph: Graph
@@ -51,6 +53,17 @@ class ExplanationContext:
     threshold: float | None
     columns: tuple[str, ...] | None = None
     positive_only: bool = False
+    own: Graph | None = None
+    own_places: Tensor | None = None
+
+    @property
+    def trained_on(self) -> Graph:
+        """The graph of the labels."""
+        return self.graph if self.own is None else self.own
+
+    def own_node(self, node: int) -> int:
+        """Returns the number of a node in `trained_on`; -1: it is new."""
+        return node if self.own is None else -1 if self.own_places is None else int(self.own_places[node])
 
     @property
     def many(self) -> bool:
@@ -72,7 +85,7 @@ class ExplanationContext:
 
     def label_of(self, node: int) -> str | None:
         """Returns the label of a node that the detector learned from, None of any other."""
-        own = self._places.get(node)
+        own = self._places.get(self.own_node(node))
         if own is None or (self.positive_only and int(self.targets[own]) == 0):
             return None
         return self.label_at(own)
@@ -82,12 +95,26 @@ class ExplanationContext:
         target = int(self.targets[place])
         return DRAWN if self.positive_only and target == 0 else self.class_names[target]
 
+    def name_at(self, place: int) -> str:
+        """Returns what the user calls a labelled node, by its place among these."""
+        return self.trained_on.node_name(int(self.labelled[place]))
+
+    def known_around(self, node: int, but: int = -1) -> Tensor:
+        """Returns the places of the labels of a node's neighbours but one, there and where the labels are from."""
+        around = neighbours(self.graph.adjacency, node)
+        around = around[around != but]
+        if self.own is not None:
+            shared = around[:0] if self.own_places is None else self.own_places[around]
+            there, gone = self.own_node(node), self.own_node(but) if but >= 0 else -1
+            more = neighbours(self.own.adjacency, there) if there >= 0 else around[:0]
+            around = torch.cat([shared, more[more != gone]])
+        return torch.isin(self.labelled, around.to(self.labelled.device)).nonzero().flatten()
+
     def labels_beyond(self, node: int, but: int, of: int = 1) -> str:
         """Returns in words what labels the neighbours of a node have, but one of them."""
-        around = neighbours(self.graph.adjacency, node).to(self.labelled.device)
-        at = torch.isin(self.labelled, around[around != but])
+        at = self.known_around(node, but)
         n_rare, rare = int((self.targets[at] == of).sum()), self.class_names[of]
-        n = n_rare if self.positive_only else int(at.sum())
+        n = n_rare if self.positive_only else at.numel()
         return f"{n_rare} of {n} {rare if self.many else 'rare'}" if n else "no label"
 
     def types_of_edges(self, node: int, others: Tensor) -> dict[int, tuple[str, ...]]:
@@ -124,28 +151,29 @@ class ExplanationContext:
     def _by_hand(self, groups: Mapping[Any, Any]) -> list[str | None]:
         """Returns the group of each labelled node; None: it is in none."""
         groups_of = {str(node): value for node, value in groups.items()}
-        values = [groups_of.get(self.graph.node_name(node), LEFT_OUT) for node in self.labelled.tolist()]
+        values = [groups_of.get(self.trained_on.node_name(node), LEFT_OUT) for node in self.labelled.tolist()]
         words = [None if value is LEFT_OUT else _word(value) for value in values]
         if all(word is None for word in words):
             raise InputError(
-                f"explain: no node with a label is in a group: name nodes as graph {self.graph.name!r} does"
+                f"explain: no node with a label is in a group: name nodes as graph {self.trained_on.name!r} does"
             )
         dates = all(word is None or word == MISSING or DATE.match(word) for word in words)
         return [word[:MONTH] if dates and word not in (None, MISSING) else word for word in words]
 
     def _of_column(self, column: str) -> list[str | None]:
         """Returns the value of each labelled node."""
-        names = self.graph.feature_names if isinstance(self.graph.x, Tensor) else ()
+        graph = self.trained_on
+        names = graph.feature_names if isinstance(graph.x, Tensor) else ()
         if column not in names:
             known = f"its columns are {names_in_words(names, 10)}" if names else "its features have no names"
             raise InputError(
-                f"explain: graph {self.graph.name!r} has no column {column!r} to group by: {known}; "
+                f"explain: graph {graph.name!r} has no column {column!r} to group by: {known}; "
                 "of one that was left out, name its table too (--groups)"
             )
         place = names.index(column)
-        assert isinstance(self.graph.x, Tensor)
-        kind = self.graph.columns[place] if self.graph.columns else Column(column)
-        return [_value(number, kind) for number in self.graph.x[self.labelled, place].tolist()]
+        assert isinstance(graph.x, Tensor)
+        kind = graph.columns[place] if graph.columns else Column(column)
+        return [_value(number, kind) for number in graph.x[self.labelled, place].tolist()]
 
 
 def _word(value: Any) -> str:

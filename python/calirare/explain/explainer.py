@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare._util.steps import counted
 from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.context import ExplanationContext, Group
@@ -36,11 +37,17 @@ class Explainer:
         model: the detector on the graph.
         context: what is explained.
         stored: of a rare class reads P(rare) of every node as the run stored it, float64 [n], or returns None.
+        no_labels: why effects of labels cannot be made, a sentence; empty: they can.
     """
 
     def __init__(
-        self, model: ExplainableModel, context: ExplanationContext, stored: Callable[[], Tensor | None] = lambda: None
+        self,
+        model: ExplainableModel,
+        context: ExplanationContext,
+        stored: Callable[[], Tensor | None] = lambda: None,
+        no_labels: str = "",
     ) -> None:
+        self.no_labels = no_labels
         self.model, self.context, self._stored, self.lock = model, context, stored, threading.RLock()
         self._used = False  # whether what all explanations share was made
         self.labels, self.values = LabelReasons(model, context), Values(context.graph, context.columns)
@@ -104,17 +111,19 @@ class Explainer:
             InputError: there is no such column, or it has too many values.
         """
         number = (SHOWN if self.labels_are_quick else 0) if shown is None else shown
+        if self.no_labels and (number or group):
+            raise InputError(f"explain: {self.no_labels}")
         with self.lock:
             each = counted("reasons", self._each(nodes, number, group, of), nodes.numel())
             found = {explanation.node: explanation for explanation in each}
-            left_out = TOO_MANY.format(self.context.labelled.numel(), SHOWN, SHOWN)
+            left_out = self.no_labels or TOO_MANY.format(self.context.labelled.numel(), SHOWN, SHOWN)
             notes = self.model.label_notes if number or group else () if shown == 0 else (left_out,)
         return Explanations(tuple(found[node] for node in nodes.tolist()), (*notes, *self.model.notes))
 
     @property
     def labels_are_quick(self) -> bool:
         """Whether label effects take seconds at most, so that every explanation has them."""
-        return self.model.label_work <= LABEL_WORK
+        return not self.no_labels and self.model.label_work <= LABEL_WORK
 
     def _each(self, nodes: Tensor, shown: int, group: Group | None, of: int | None) -> Iterator[Explanation]:
         """Yields the same, one after the other, class by class."""

@@ -12,8 +12,8 @@ from torch.nn.functional import one_hot
 from calirare.explain.explainable_model import ExplainableModel, Kept, Shares
 from calirare.explain.network_shares import made
 from calirare.graph import Graph, default_names
-from calirare.models import STEPS, LabelPropagationFit, propagation_step
-from calirare_ext import Csr, propagate
+from calirare.models import STEPS, LabelPropagationFit, inverse_root, propagation_step, root_of
+from calirare_ext import Csr, propagate, row_sums
 
 NEARBY = "label propagation"
 HELD = (
@@ -26,17 +26,18 @@ ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
 
 
 class ExplainablePropagation(ExplainableModel):
-    """Labels spread over the edges of the training graph.
+    """Labels spread over the edges of the training graph, and read by nodes of a graph that shares some of its nodes.
 
     Args:
         fitted: the labels.
-        graph: the training graph.
+        graph: the graph.
+        own: the training graph; None: it is `graph`.
     """
 
     notes = (HELD,)
 
-    def __init__(self, fitted: LabelPropagationFit, graph: Graph) -> None:
-        self.fitted, self.graph = fitted, graph
+    def __init__(self, fitted: LabelPropagationFit, graph: Graph, own: Graph | None = None) -> None:
+        self.fitted, self.graph, self.own = fitted, graph, graph if own is None else own
         self._parts, self._expected = Kept[Tensor](), dict[int, Tensor | None]()
 
     def prepare(self, nodes: Tensor) -> None:
@@ -111,19 +112,35 @@ class ExplainablePropagation(ExplainableModel):
         return self._reached_from(nodes, self.fitted.nodes) * self.fitted.sample_weights
 
     def _reached_from(self, nodes: Tensor, sources: Tensor) -> Tensor:
-        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]; S is symmetric: the fewer walk."""
-        if sources.numel() < nodes.numel():
+        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]; S is symmetric: the fewer walk.
+
+        Nodes of another graph than the training graph take their first step over the edges that they have there.
+        """
+        if self.own is self.graph and sources.numel() < nodes.numel():
             return self._reached_from(sources, nodes).T
         out = torch.zeros(nodes.numel(), sources.numel(), dtype=torch.float64)
         for some in torch.arange(nodes.numel()).split(TOGETHER):
-            walks = torch.zeros(self.graph.n_nodes, some.numel())
-            walks[nodes[some], torch.arange(some.numel())] = 1
+            walks = self._first_step(nodes[some])
             for step in range(1, STEPS + 1):
-                walks = propagate(self._step, walks)
                 out[some] += self.fitted.reach**step * walks[sources].T
+                walks = propagate(self._step, walks) if step < STEPS else walks
         return out
+
+    def _first_step(self, nodes: Tensor) -> Tensor:
+        """Returns the columns of S for nodes of the graph, float32 [n of the training graph, s]."""
+        walks = torch.zeros(self.own.n_nodes, nodes.numel())
+        if self.own is self.graph:
+            walks[nodes, torch.arange(nodes.numel())] = 1
+            return propagate(self._step, walks)
+        rows, places = self.graph.adjacency.select_rows(nodes), self.fitted.places_in(self.graph)
+        if places is None:
+            return walks
+        at = torch.from_numpy(places)[rows.indices.long()]
+        values = inverse_root(row_sums(rows))[rows.rows()] * rows.values * root_of(self.own)[at.clamp(min=0), 0]
+        walks.index_put_((at[at >= 0], rows.rows()[at >= 0]), values[at >= 0].float(), accumulate=True)
+        return walks
 
     @cached_property
     def _step(self) -> Csr:
-        """S."""
-        return propagation_step(self.graph)
+        """S of the training graph."""
+        return propagation_step(self.own)

@@ -44,7 +44,8 @@ class LabelReasons:
         whose = int(context.labelled[place])
         whole, less = log_odds_of(torch.tensor([p, without], dtype=torch.float64)).tolist()
         label = context.label_at(place)
-        return LabelEffect(whose, context.graph.node_name(whose), label, effect, without, whole - less, whose == node)
+        own = whose == context.own_node(node)
+        return LabelEffect(whose, context.name_at(place), label, effect, without, whole - less, own)
 
     def needed(self, nodes: Tensor, of: int, effects: Tensor) -> list[Needed | None]:
         """Returns the fewest labels in favour of each node's class without which it is no alert, or of another class.
@@ -76,7 +77,7 @@ class LabelReasons:
             return None
         context, enough = self.context, ~self.context.chosen(after, of)
         row = int(enough.int().argmax()) if bool(enough.any()) else len(sizes) - 1
-        names = tuple(context.graph.node_name(int(context.labelled[place])) for place in order[: sizes[row]])
+        names = tuple(context.name_at(int(place)) for place in order[: sizes[row]])
         instead = context.class_names[int(after[row].argmax())] if context.many else None
         return Needed(names, float(after[row, of]), bool(enough[row]), instead)
 

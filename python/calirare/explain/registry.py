@@ -19,7 +19,12 @@ from calirare.models import Fitted, Mixture, NeighbourPool, trained_here
 
 
 def explainable(
-    fitted: Fitted, graph: Graph, damping: float | None = None, shared: SharedColumns | None = None, name: str = ""
+    fitted: Fitted,
+    graph: Graph,
+    damping: float | None = None,
+    shared: SharedColumns | None = None,
+    name: str = "",
+    own: Graph | None = None,
 ) -> ExplainableModel:
     """Returns a detector on a graph as something that can be explained.
 
@@ -29,13 +34,14 @@ def explainable(
         damping: of the leave-one-out step of a single network; None: its weight decay.
         shared: hop columns that other detectors of an average read too.
         name: of the detector among those of an average.
+        own: the graph that it was trained on, as it takes it, where that is another one.
 
     Raises:
         InputError: it is of another kind.
     """
     if isinstance(fitted, NeighbourPool):
-        return ExplainablePool(fitted, explainable(fitted.base, graph, damping), graph)
-    shared = SharedColumns(graph) if shared is None else shared
+        return ExplainablePool(fitted, explainable(fitted.base, graph, damping, own=own), graph)
+    shared = SharedColumns(graph, own) if shared is None else shared
     if isinstance(fitted, Mixture):
         return ExplainableMixture(fitted, [explainable(m.fitted, graph, None, shared, m.name) for m in fitted.members])
     if not fitted.scores_graphs:
@@ -55,6 +61,8 @@ EXPLAINABLE_MODELS: dict[str, Callable[[Any, Graph, float | None, SharedColumns,
     "MlpFit": lambda fitted, graph, damping, shared, name: ExplainableNetwork(fitted, graph, damping, shared),
     "FoldedNetwork": lambda fitted, graph, damping, shared, name: explainable_folds(fitted, graph, name, shared),
     "TreesFit": lambda fitted, graph, damping, shared, name: ExplainableTrees(fitted, graph, shared),
-    "LabelPropagationFit": lambda fitted, graph, damping, shared, name: ExplainablePropagation(fitted, graph),
+    "LabelPropagationFit": lambda fitted, graph, damping, shared, name: ExplainablePropagation(
+        fitted, graph, shared.own
+    ),
     "LearnedColumns": lambda fitted, graph, damping, shared, name: RefittedColumns(fitted, graph, shared),
 }

@@ -34,7 +34,7 @@ def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row,
     own = explanation.what if len(explanation.what) <= SHORT else "P(class)"
     what = "labels there" if edges and all(edge.beyond for edge in edges) else own
     groups: list[Row] = [
-        (e.value, f"{e.labels:,}", _points(e.effect), written(e.without), "") for e in explanation.groups[:GROUPS]
+        (e.value, f"{e.labels:,}", points(e.effect), written(e.without), "") for e in explanation.groups[:GROUPS]
     ]
     found: list[tuple[Row, list[Row]]] = [
         (
@@ -51,10 +51,10 @@ def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row,
 def _label(each: LabelEffect) -> list[Row]:
     """Returns the row of a label, and one below it of a whole new run without it."""
     name = f"{each.name} (its own)" if each.own else each.name
-    row = name, each.label, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    row = name, each.label, points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
     if each.retrained is None:
         return [row]
-    again = _points(each.effect + each.without - each.retrained), written(each.retrained)
+    again = points(each.effect + each.without - each.retrained), written(each.retrained)
     return [row, ("  a whole new run without it", "", *again, "")]
 
 
@@ -62,7 +62,7 @@ def _edge(each: EdgeEffect) -> list[Row]:
     """Returns the row of an edge, and one below it of its types."""
     name = each.name if each.label is None else f"{each.name}, {each.label}"
     p = each.beyond if each.p_rare is None else written(each.p_rare)
-    row = name, p, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    row = name, p, points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
     return [row, (f"  ({listed(each.types)})", "", "", "", "")] if each.types else [row]
 
 
@@ -97,7 +97,7 @@ def _line(row: Row, widths: tuple[int, ...]) -> str:
     return line.rstrip()
 
 
-def _points(effect: float) -> str:
+def points(effect: float) -> str:
     """Returns a difference of probabilities in points of a hundred."""
     points = round(100 * effect, 1)
     return f"{points:+.1f}" if points else "0.0"

@@ -42,12 +42,13 @@ class ExplainableTrees(ExplainableColumns):
 
     def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
         super().__init__(fitted, graph, shared)
+        self._own = graph if shared is None else shared.own
         self.label_work = 10.0 * min(fitted.trees.rounds * len(fitted.nodes) ** 2, REFITS)
 
     @cached_property
     def labels(self) -> TreeLabels:
         """What leaves them out."""
-        return tree_labels(self.fitted, self._columns(self.fitted.nodes))
+        return tree_labels(self.fitted, self.fitted.columns.at(self._own, self.fitted.nodes).cpu().numpy())
 
     @property
     def label_notes(self) -> tuple[str, ...]:  # type: ignore[override]

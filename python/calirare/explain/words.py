@@ -92,7 +92,7 @@ class Values:
         if place is None:
             return self._category(node, name)
         assert isinstance(self.graph.x, Tensor)
-        return _written(float(self.graph.x[node, place]))
+        return short_number(float(self.graph.x[node, place]))
 
     def _category(self, node: int, name: str) -> str | None:
         """Returns the category of a node where a column marks one, as "city=Oslo" does."""
@@ -111,7 +111,7 @@ class Values:
         if not numeric or not around.numel():
             return None
         assert isinstance(self.graph.x, Tensor)
-        return _written(float(torch.nanmean(self.graph.x[around, place])))
+        return short_number(float(torch.nanmean(self.graph.x[around, place])))
 
 
 def neighbours(a: Csr, node: int) -> Tensor:
@@ -120,6 +120,6 @@ def neighbours(a: Csr, node: int) -> Tensor:
     return found[found != node]
 
 
-def _written(number: float) -> str:
+def short_number(number: float) -> str:
     """Returns a number of a table in few characters."""
     return "missing" if math.isnan(number) else f"{number:,.0f}" if abs(number) >= 1e4 else f"{number:.4g}"

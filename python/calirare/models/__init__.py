@@ -31,7 +31,15 @@ from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.given import Given, GivenFit
 from calirare.models.graph_delta import NewEdges
-from calirare.models.label_propagation import STEPS, LabelPropagation, LabelPropagationFit, propagation_step
+from calirare.models.known_nodes import KnownNodes
+from calirare.models.label_propagation import (
+    STEPS,
+    LabelPropagation,
+    LabelPropagationFit,
+    inverse_root,
+    propagation_step,
+    root_of,
+)
 from calirare.models.mixture import (
     SMALLEST_P,
     Member,

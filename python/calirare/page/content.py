@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calirare._util.amounts import amount, class_words
+from calirare._util.amounts import amount, class_words, count_of
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, rare_rows
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
@@ -228,12 +228,15 @@ def _each(row: dict[str, Any]) -> list[str]:
 
 def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Returns what to expect of the decision: name, number, interval."""
-    decision = metrics["decision"]
+    decision, rare = metrics["decision"], class_words(metrics["graph"]["rare_class"])
+    names = {"hits": f"{rare} found", "misses": f"{rare} missed", "precision": "precision", "recall": "recall"}
     rows = [("alerts", f"{decision['alerts']:,}", "")]
-    for key in ("hits", "misses", "precision", "recall", "cost"):
+    for key, name in (names | {"cost": "cost"}).items():
         value = decision.get(key)
         if isinstance(value, dict) and value.get("expected") is not None:
-            rows.append((key, f"{value['expected']:.3g}", f"{value['low']:.3g} to {value['high']:.3g}"))
+            cells = (value["expected"], value["low"], value["high"])
+            expected, low, high = (f"{x:.1%}" if key in ("precision", "recall") else count_of(x) for x in cells)
+            rows.append((name, expected, f"{low} to {high}"))
     return rows
 
 

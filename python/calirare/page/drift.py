@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, count_of
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare.page.content import sentence
@@ -41,7 +41,7 @@ def read_elsewhere(path: Path) -> Elsewhere:
         InputError: the file is missing, or is another one.
     """
     try:
-        return _told(parse_json(read_text(path, "report: --drift")))
+        return told_of(parse_json(read_text(path, "report: --drift")))
     except OSError as error:
         raise InputError(f"report: --drift must be a file that can be read, got {path}: {error.strerror}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -50,7 +50,8 @@ def read_elsewhere(path: Path) -> Elsewhere:
         ) from error
 
 
-def _told(said: dict[str, Any]) -> Elsewhere:
+def told_of(said: dict[str, Any]) -> Elsewhere:
+    """Returns what the JSON of a scoring says."""
     verdict, drift = said["verdict"], said["drift"]
     if verdict not in VERDICTS:
         raise ValueError(verdict)
@@ -66,9 +67,9 @@ def _told(said: dict[str, Any]) -> Elsewhere:
 
 def _expected(said: dict[str, Any]) -> str:
     nodes, low, high = amount(said["nodes"], "node"), said["expected_rare_low"], said["expected_rare_high"]
-    between = "" if low is None else f" ({100 * said['coverage']:.0f} %: {low:.3g} to {high:.3g})"
+    between = "" if low is None else f" ({100 * said['coverage']:.0f} %: {count_of(low)} to {count_of(high)})"
     rare, mean = said["expected_rare"], said["mean_p_rare"]
-    return f"Of {nodes} {rare:.3g}{between} are expected to be rare, mean P(rare) {mean:.3g}"
+    return f"{count_of(rare)}{between} among {nodes} are expected to be rare, mean P(rare) {mean:.3g}"
 
 
 def _row(each: dict[str, Any]) -> tuple[str, ...]:

@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
+from calirare.explain import Explanations
 from calirare.explain.audit import Audit
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
-from calirare.page.drift import Elsewhere
+from calirare.page.card import Card, Cards
+from calirare.page.drift import Elsewhere, told_of
 from calirare.page.slices import FEWEST, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
@@ -45,6 +48,8 @@ def html_of(
     Raises:
         InputError: a file of a run is missing or damaged, or the other run has other classes.
     """
+    if saved.scoring is not None:
+        return _scoring_html(saved, saved.scoring, graph, why_not)
     check_as_written(saved.folder, ("metrics.json", "config.yaml"))
     many, predictions = saved.settings.many, saved.to_frame()
     try:
@@ -106,7 +111,26 @@ def _explained(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, 
         found = saved.explain(first, graph=graph, top=content.EXPLAINED if first is None else None)
     except InputError as error:
         return {"reasons": [], "reason": content.sentence(str(error).removeprefix("explain: "))}
-    return {"reasons": [(each.name, each.sentences) for each in found.each], "reason": "", "notes": found.notes}
+    return {"reasons": _cards(saved, graph, found), "reason": "", "notes": found.notes}
+
+
+def _cards(saved: SavedRun, graph: Graph, found: Explanations) -> list[Card]:
+    """Returns the cards of explained nodes."""
+    cards = Cards(saved.explainer_for(graph).context)
+    alert = ("no alert", "an alert")
+    many = saved.settings.many
+    return [cards.of(each, "" if many else f"{alert[each.alert]} at {each.threshold:.3g}") for each in found]
+
+
+def _scoring_html(saved: SavedRun, facts: dict[str, Any], graph: Graph | None, why_not: str) -> str:
+    """Returns the page of another graph that a run scored."""
+    saved.settings.check_rare("report: a page of a scoring")
+    rare = class_words(saved.class_names[1])
+    values = {"title": f"{facts['graph']}: {rare}", "rare": rare, "there": told_of(facts), "run": facts["run"]["name"]}
+    first = content.alerts(saved.to_frame(), (saved.class_names[0], saved.class_names[1]))
+    why = _explained(saved, graph, why_not) if facts["alerts"] else {"reasons": [], "reason": ""}
+    more = {"first": first, "cards": why["reasons"], "reason": why["reason"]}
+    return template_of("calirare.page", "scoring.html").render(**values, **more)
 
 
 def _versions_of(saved: SavedRun) -> list[str]:

@@ -23,10 +23,10 @@ from calirare.explain import (
     Explanation,
     draw,
     log_odds_of,
-    tables_of,
     two_columns,
     written,
 )
+from calirare.page.card import Cards
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts
 from calirare.run import SavedRun
 
@@ -151,6 +151,7 @@ class ReviewSession:
         self.keys = keys_of(self.words) if many else KEYS
         self._saved, self._make = saved, explainer
         self._made: Explainer | None = None
+        self._cards: Cards | None = None
         self._explained: dict[str, Explanation] = {}
         self._page = template_of("calirare.page", TEMPLATE)
 
@@ -194,6 +195,7 @@ class ReviewSession:
         if case.node not in self._explained and self._make is not None:
             try:
                 self._made = self._made or self._make()
+                self._cards = self._cards or Cards(self._made.context)
                 self._explained[case.node] = self._saved.explain([case.node], explainer=self._made)[0]
             except InputError as error:
                 self._make, self.why_not = None, str(error)
@@ -202,7 +204,7 @@ class ReviewSession:
     def picture(self, case: Case) -> bytes | None:
         """Returns a node among its neighbours as PNG, None of one that has none or cannot be explained."""
         why = self.explanation(case)
-        if why is None or not why.edges or self._made is None:
+        if why is None or self._made is None or self._cards is None or not self._cards.of(why).picture:
             return None
         with TemporaryDirectory() as folder:
             return draw(why, self._made.context, Path(folder) / "picture.png").read_bytes()
@@ -220,7 +222,7 @@ class ReviewSession:
         values: Values = {"case": case, "up": up or "./", "told": told}
         if case is not None:
             why = self.explanation(case)
-            values |= {"why": why, "tables": [] if why is None else [_narrow(*each) for each in tables_of(why)]}
+            values |= {"card": None if why is None or self._cards is None else self._cards.of(why)}
             said = answers.get(case.node)
             values |= {"said": None if said is None else self.words_for(said), "known": said.number if said else 0}
         return self._rendered(answers, nonce, values)
@@ -272,8 +274,7 @@ class ReviewSession:
         values: Values = {
             "every": None,
             "case": None,
-            "why": None,
-            "tables": [],
+            "card": None,
             "said": None,
             "up": "./",
         } | given
@@ -311,15 +312,3 @@ class ReviewSession:
 def _when(said: Answer) -> str:
     """Returns when an answer was given, to the minute."""
     return f"{said.time[:10]} {said.time[11:16]} UTC"
-
-
-def _narrow(head: Any, rows: Any) -> tuple[list[str], list[list[str]]]:
-    """Returns a table without its columns that have no name, a row of words alone as the end of the one above."""
-    kept = [i for i, name in enumerate(head) if name]
-    cells: list[list[str]] = []
-    for row in rows:
-        if any(row[1:]):
-            cells.append([row[i] for i in kept])
-        else:
-            cells[-1][0] += f" {row[0].strip()}"
-    return [head[i] for i in kept], cells

@@ -7,7 +7,7 @@ from calirare.run.data import Report
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, decided
 from calirare.run.explaining import read_groups, resolved_calibrate_on
-from calirare.run.folder import LABELS, SavedRun, load, write_json
+from calirare.run.folder import LABELS, SavedRun, write_json
 from calirare.run.interval_nodes import known_logits
 from calirare.run.judging import TOGETHER
 from calirare.run.new_nodes import NodeScorer
@@ -15,15 +15,16 @@ from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.parties import parties_of
 from calirare.run.probabilities import PrevalenceRequest, Probabilities
-from calirare.run.recalibration import recalibrated, with_fresh_labels
+from calirare.run.recalibration import recalibrated
 from calirare.run.result import RareView
+from calirare.run.saved_scoring import QUEUE, load, load_scoring, read_scored, scored_graph, write_scoring
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, write_scores
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings, Training
 from calirare.run.stages import train
-from calirare.run.tables import PARTIES, TRANSACTIONS, inert, predictions_of, write_csv, write_predictions
+from calirare.run.tables import PARTIES, REVIEWED, TRANSACTIONS, inert, predictions_of, write_csv, write_predictions
 from calirare.run.unused import ignored_settings
 from calirare.run.updating import retrained, update, update_calibrators
 from calirare.run.verdict import Verdict

@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import COVERAGE, Calibrator, PriorPlattCalibrator, Target, with_prevalence
-from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
+from calirare.calibration.decisions import NONE, Capped, Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.leave_one_out import JackknifeResult
 from calirare.run.periods import are_later
@@ -52,6 +52,7 @@ class Deciding:
         cost_fn: with decide cost: what a missed rare node costs.
         cost_fp: with decide cost: what a false alarm costs.
         budget: with decide budget: how many alerts can be looked at, or a share of the nodes in (0, 1).
+        max_alerts: with another rule than budget: at most so many alerts, the likeliest; none: as many as it makes.
         min_precision: with decide precision: share of the alerts that are rare.
         min_recall: with decide recall: share of the rare nodes that are alerts.
         guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
@@ -67,6 +68,7 @@ class Deciding:
     cost_fn: float = 1.0
     cost_fp: float = 1.0
     budget: int | float = 100
+    max_alerts: int | None = None
     min_precision: float = 0.8
     min_recall: float = 0.8
     guarantee: float | None = None
@@ -82,13 +84,16 @@ class Deciding:
         check_words(self)
         for name, options in self._options().items():
             make_rule(name, **options)
+        if self.max_alerts is not None and (self.max_alerts < 1 or self.guarantee is not None):
+            raise InputError(f"setting max_alerts must be at least 1, without guarantee, got {self.max_alerts}")
         if self.abstain is not None and not 0 < self.abstain < 1:
             raise InputError(f"setting abstain must be in (0, 1), got {self.abstain}")
 
     @property
     def rule(self) -> Rule:
         """The rule that is asked for."""
-        return make_rule(self.decide, **self._options()[self.decide])
+        rule = make_rule(self.decide, **self._options()[self.decide])
+        return rule if self.max_alerts is None else Capped(of=rule, most=self.max_alerts)
 
     @property
     def idle(self) -> list[str]:
@@ -229,19 +234,20 @@ def counting_coverage(fitted: PriorPlattCalibrator) -> float:
     return COVERAGE if fitted.form_sd is not None else WIDE
 
 
-def threshold_on(deciding: Deciding, kept: float, p: Tensor) -> tuple[float, str]:
+def threshold_on(deciding: Deciding, kept: float | None, p: Tensor) -> tuple[float, str]:
     """Returns the threshold for another graph, and what to note of nodes at the cut that share a P(rare), or nothing.
 
-    It is the run's, but a budget's is chosen again, for as many alerts there. Nodes with a label count as others do:
-    which these are is not known where scores are all that is made.
+    It is the run's, but one that depends on the number of alerts is chosen again, for as many there. Nodes with a label
+    count as others do: which these are is not known where scores are all that is made.
 
     Args:
-        deciding: of the run.
-        kept: the run's threshold.
+        deciding: of the run, or another one.
+        kept: the run's threshold; None: there is none for this decision.
         p: P(rare) of the scored nodes, [m].
     """
-    if deciding.decide != "budget" or not len(p):
-        return kept, ""
+    counts = deciding.decide == "budget" or deciding.max_alerts is not None
+    if not len(p) or (kept is not None and not counts):
+        return NONE if kept is None else kept, ""
     there, rule = p.cpu().numpy(), deciding.rule
     threshold = rule.threshold(there, None)
     tied = rule.tie(there, threshold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -27,20 +28,50 @@ from calirare.explain.audit import Audit, audit_labels
 from calirare.graph import Graph, find_name, names_in_words
 from calirare.graph.tables import as_names, lost_digits, why_any_unknown
 from calirare.leave_one_out import OwnLogits
+from calirare.models import KnownNodes
 from calirare.run.data_settings import cells_of, read_rows
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedOn:
+    """The graph that a detector was trained on, where it is not the one that is explained.
+
+    Attributes:
+        no_labels: why it is not there, a sentence; empty: it is.
+        graph: with the user's names; None: it is not there.
+        mapped: the same as the detector takes it.
+        shared: whether nodes of one name are the same node in both.
+    """
+
+    no_labels: str
+    graph: Graph | None = None
+    mapped: Graph | None = None
+    shared: bool = False
+
+    def places_of(self, graph: Graph) -> Tensor | None:
+        """Returns the number of each node of another graph here, -1 where it is new; None: all are."""
+        found = KnownNodes.of(self.graph).places_in(graph) if self.shared and self.graph is not None else None
+        return None if found is None else torch.from_numpy(found)
+
+
 @plain_torch()
-def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]) -> Explainer:
-    """Returns what explains nodes of a run's own graph.
+def explainer_of(
+    scorer: Scorer,
+    graph: Graph,
+    mapped: Graph,
+    stored: Callable[[], Tensor | None],
+    trained_on: TrainedOn | None = None,
+) -> Explainer:
+    """Returns what explains nodes of a graph.
 
     Args:
         scorer: of the run.
-        graph: the graph, with the user's names and the run's split.
+        graph: the graph, with the user's names, and where it is the run's own with its split.
         mapped: the same as the detector takes it.
         stored: of a rare class, see `calirare.explain.Explainer`.
+        trained_on: the run's own graph; None: it is `graph`.
 
     Raises:
         InputError: a run of a rare class has more than two, or the detector is of another kind than ours.
@@ -54,12 +85,17 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[
             "graph.rare(...)"
         )
     context = ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
+    trained_graph, no_labels = None, ""
+    if trained_on is not None:
+        trained_graph, no_labels = trained_on.mapped, trained_on.no_labels
+        there = graph if trained_on.graph is None else trained_on.graph  # without it no node is known
+        context = replace(context, own=there, own_places=trained_on.places_of(graph))
     with threads_for(graph.n_edges):
-        model = explainable(fitted, mapped, scorer.damping or None)
-    if positive_only and not many:
+        model = explainable(fitted, mapped, scorer.damping or None, own=trained_graph)
+    if positive_only and not many and trained_on is None:
         own = None if fitted.folded is None else difference(fitted.folded.own_logits)
         model = OutOfFold(model, fitted.nodes, fitted.targets == 0, own)
-    return Explainer(model, context, stored)
+    return Explainer(model, context, stored, no_labels)
 
 
 @plain_torch()

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
@@ -28,7 +30,7 @@ from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
 from calirare.graph.tables import source_exists
 from calirare.models import Fitted
-from calirare.run.data_settings import Data
+from calirare.run.data_settings import Data, Labels
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_file import check_model, damaged, read_model, scorer_of
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
@@ -120,6 +122,11 @@ class SavedRun(ScoresGraphs):
         return self.scorer.kinds
 
     @property
+    def scoring(self) -> dict[str, Any] | None:
+        """What is expected of another graph, where the folder is of one that a run scored; None of a run."""
+        return None
+
+    @property
     def checksum(self) -> str:
         """What no other run has: the checksum of its settings and its model."""
         return checksum_of(self.folder, (CONFIG, MODEL))
@@ -182,6 +189,29 @@ class SavedRun(ScoresGraphs):
                 raise
             return None, str(error)
 
+    def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
+        """Returns a run, the graph that `recalibrated` takes with fresh labels, and these.
+
+        Args:
+            path: table with columns node and label.
+            data: where the graph is now, see `graph`.
+            unknown: labels that stand for none.
+
+        Raises:
+            InputError: the graph is gone, or the table cannot be used.
+        """
+        own = self.graph(data)
+        fresh = Labels.read(path, own, unknown)
+        return self, self.with_fresh_labels(own, fresh), fresh
+
+    def with_fresh_labels(self, own: Graph, fresh: Labels) -> Graph:
+        """Returns the run's own graph with no labels but fresh ones and, of other nodes, those that trained."""
+        assert own.y is not None
+        trained, y = self.fit.nodes.cpu(), torch.full_like(own.y, -1)
+        y[trained] = own.y[trained]
+        y[fresh.nodes] = fresh.y
+        return dataclasses.replace(own, y=y, split=None, trusted=True)
+
     @plain_torch()
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
@@ -242,6 +272,13 @@ class SavedRun(ScoresGraphs):
         own = self.graph(graph)
         return explainer_of(self.scorer, own, self.mapped(own), lambda: stored_p_rare(self.folder, own))
 
+    def explainer_for(self, graph: str | Path | Graph | None = None) -> Explainer:
+        """Returns `explainer`, the last one where the graph is the same."""
+        last, made = vars(self).get(LAST, (self, None))
+        explainer = made if last is graph and made is not None else self.explainer(graph)
+        vars(self)[LAST] = graph, explainer
+        return explainer
+
     def explain(
         self,
         nodes: Nodes | None = None,
@@ -269,11 +306,7 @@ class SavedRun(ScoresGraphs):
             InputError: the graph is gone or another one, a node, the class or the column is unknown, or there is no
                 alert.
         """
-        if explainer is None:
-            last, made = vars(self).get(LAST, (self, None))
-            explainer = made if last is graph and made is not None else self.explainer(graph)
-            vars(self)[LAST] = graph, explainer
-        return explained(explainer, nodes, class_name, top, labels, group)
+        return explained(explainer or self.explainer_for(graph), nodes, class_name, top, labels, group)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made again out of copies and files."""
@@ -315,16 +348,8 @@ class SavedRun(ScoresGraphs):
 
 
 @plain_torch()
-def load(folder: str | Path) -> SavedRun:
-    """Reads a run's folder.
-
-    Args:
-        folder: written by `calirare train` or `Outcome.save`.
-
-    Raises:
-        InputError: the folder is missing or not a run, or a file in it is damaged.
-    """
-    folder = Path(folder)
+def load_run(folder: Path) -> SavedRun:
+    """Returns a run by its folder, see `load`."""
     if not folder.is_dir():
         aside = left_aside(folder)
         if aside is not None:

@@ -20,9 +20,10 @@ from calirare.graph.arrays import as_features
 from calirare.graph.matching import features_by_name, has_column_names, is_single_node
 from calirare.graph.tables import why_unknown
 from calirare.models import KnownGraph, NewEdges, match_nodes
-from calirare.run.folder import SavedRun, load
+from calirare.run.folder import SavedRun
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
+from calirare.run.saved_scoring import load
 from calirare.run.scoring import Scorer, to_stderr
 from calirare_ext import Csr
 

@@ -31,7 +31,6 @@ from calirare.graph import Graph, find_name, same_but_labels
 from calirare.leave_one_out import OwnLogits
 from calirare.metrics import brier, nll
 from calirare.models import match_nodes
-from calirare.run.data_settings import Labels
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
@@ -264,15 +263,6 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_ow
     new = dataclasses.replace(scorer, calibrators=maps, reference=reference, threshold=threshold, verdict=verdict)
     run, of_run = dataclasses.replace(saved, scorer=new), len(seen[1])
     return Recalibrated(run, graph.name, own, y, before, after, drift, notes, rare, of_run)
-
-
-def with_fresh_labels(saved: SavedRun, own: Graph, fresh: Labels) -> Graph:
-    """Returns a run's own graph with no labels but fresh ones and, of other nodes, those that trained."""
-    assert own.y is not None
-    trained, y = saved.fit.nodes.cpu(), torch.full_like(own.y, -1)
-    y[trained] = own.y[trained]
-    y[fresh.nodes] = fresh.y
-    return dataclasses.replace(own, y=y, split=None, trusted=True)
 
 
 def _own_labels(saved: SavedRun, graph: Graph) -> tuple[Tensor, Tensor]:

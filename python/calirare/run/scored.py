@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount, quoted
+from calirare._util.amounts import amount, count_of, quoted
 from calirare._util.arrays import brief
-from calirare.calibration import APART, COVERAGE, ExpectedCount, Prevalence, are_apart
+from calirare.calibration import APART, COVERAGE, Calibrator, ExpectedCount, Prevalence, Target, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.probabilities import Probabilities, Undecided
 from calirare.run.verdict import UNJUDGED
@@ -62,6 +63,10 @@ class Scored:
         undecided: what is left open; None where every node is decided.
         of_run: the verdict of the run.
         tied: how many nodes share a P(rare) at the cut of a budget, a sentence; empty where none do.
+        hits: how many of the alerts are rare; None where the run's calibrator knows no interval, or without alerts.
+        calibrators: what made P(rare), by their targets.
+        queue: rows of the nodes to look at, the first one first; None where none were requested.
+        run: name of the folder of the run that scored; empty where it has none.
     """
 
     table: pd.DataFrame | None
@@ -79,6 +84,10 @@ class Scored:
     undecided: Undecided | None = None
     of_run: RunVerdict = UNJUDGED
     tied: str = ""
+    hits: ExpectedCount | None = None
+    calibrators: dict[Target, Calibrator] = field(default_factory=dict)
+    queue: pd.DataFrame | None = None
+    run: str = ""
 
     __repr__ = brief
 
@@ -121,18 +130,17 @@ class Scored:
     def _rare_lines(self) -> list[str]:
         nodes, count, total, apart = amount(self.nodes, "node"), self.expected, self.mean * self.nodes, ""
         if count is None:
-            expected = f"{total:.3g} rare among {nodes} (no interval: the run's calibrator has no uncertainty)"
+            expected = f"{count_of(total)} rare among {nodes} (no interval: the run's calibrator has no uncertainty)"
         else:
             expected = f"{count} rare among {nodes} ({100 * COVERAGE:.0f} % interval)"
             if are_apart(total, count.expected, count.low, count.high):
-                apart = f", in sum {total:.3g}: {APART}"
+                apart = f", in sum {count_of(total)}: {APART}"
         doubt = f", not to be trusted (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
         lines = [f"expected {expected}, mean P(rare) {self.mean:.3g}{apart}{doubt}"]
         if self.prevalence is not None:
             lines.append(f"prevalence: {_in_words(self.prevalence)}: P(rare) is corrected to it")
-        lines.append(
-            f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
-        )
+        right = "" if self.hits is None else f", {self.hits} of them rare"
+        lines.append(f"alerts: {self.alerts:,}{right}; P(rare) >= {self.threshold:.3g}, decided by {self.rule}")
         return [*lines, *([] if self.undecided is None else [self.undecided.sentence]), *self._warnings()]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -149,12 +157,13 @@ class Scored:
             "expected_rare_high": None if count is None else count.high,
             "coverage": None if count is None else COVERAGE,
             "alerts": self.alerts,
+            "alerts_rare": None if self.hits is None else dataclasses.asdict(self.hits),
             "threshold": self.threshold,
             "decision": self.rule,
             "prevalence": None if prevalence is None else {name: getattr(prevalence, name) for name in PREVALENCE},
             "undecided": None if self.undecided is None else self.undecided.to_mapping(),
             "tied": self.tied,
-            "run": {"answer": self.of_run.answer, "sentence": str(self.of_run)},
+            "run": {"name": self.run, "answer": self.of_run.answer, "sentence": str(self.of_run)},
         }
 
 

@@ -28,7 +28,7 @@ from calirare.leave_one_out import JackknifeResult, Known, leave_one_out
 from calirare.models import Fitted, match_nodes
 from calirare.run.columns import predictions
 from calirare.run.data import Report
-from calirare.run.deciding import counting_coverage, threshold_on
+from calirare.run.deciding import Deciding, counting_coverage, review_order, threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, intervals_of, known_logits
 from calirare.run.probabilities import (
     PrevalenceRequest,
@@ -146,6 +146,9 @@ class Scorer:
         report: Report | None = None,
         prevalence: PrevalenceRequest = None,
         interval_nodes: IntervalNodes | None = None,
+        *,
+        deciding: Deciding | None = None,
+        queue: int | None = None,
     ) -> Scored:
         """Returns the predictions of a graph, what to expect there, and how it differs from the run's.
 
@@ -158,11 +161,16 @@ class Scorer:
                 the run's labels; None: P(rare) as the run's map has it.
             interval_nodes: which nodes get an interval, see `Intervals`; None: as the run's settings have it, and none
                 where every class is taken as it is.
+            deciding: what chooses the alerts here, and the order of the queue; None: as the run's settings have it.
+            queue: how many nodes to look at are listed, in their order; None: none.
 
         Raises:
-            InputError: the features are others, or the prevalence cannot be taken or identified.
+            InputError: the features are others, the decision needs labels, or the prevalence cannot be taken or
+                identified.
         """
         check_graph("score", graph)
+        if deciding is not None:
+            self.settings.check_rare("predict: a decision")
         if prevalence is not None:
             self.settings.check_rare("predict: a prevalence")
         settings, graph = self.settings, graph.to("cpu")
@@ -172,8 +180,10 @@ class Scorer:
         drift = self.drift(graph, logits)
         nodes = prepared.scored_nodes
         told, corrected = correct_prevalence(prevalence, self.calibrators, logits[nodes])
-        scorer = dataclasses.replace(self, fit=fit, calibrators=corrected)
-        threshold, tied = threshold_on(settings.decision, self.threshold, p_rare(logits[nodes], corrected))
+        kept, decision = (self.threshold, settings.decision) if deciding is None else (None, deciding)
+        own = dataclasses.replace(settings, decision=decision)
+        scorer = dataclasses.replace(self, fit=fit, calibrators=corrected, settings=own)
+        threshold, tied = threshold_on(decision, kept, p_rare(logits[nodes], corrected))
         said, result = scorer.said(logits, threshold), None
         if not settings.many or interval_nodes is not None:
             some = scorer._known(prepared, logits, threshold, wanted)
@@ -185,10 +195,16 @@ class Scorer:
         ranges = None
         if result is not None and not settings.many:
             ranges = ranges_of(fit, prepared, logits, corrected, result.ends_of)
+        order = None
+        if queue is not None:
+            order = review_order(decision, prepared, said, result)
+            order = order[torch.isin(order, nodes)][:queue]
+            order = predictions(prepared, said, result, prepared.split, order, self.classes, ranges)
         totals = Totals(len(self.class_names))
         totals.add(said.at(nodes))
         table = predictions(prepared, said, result, None, classes=self.classes, ranges=ranges)
-        return scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
+        found = scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
+        return dataclasses.replace(found, queue=order)
 
     def evaluated(self, graph: Graph, say: Say, report: Report | None = None) -> tuple[Graph, Fitted, Tensor]:
         """Returns a graph as the detector takes it, the detector with its nodes matched, and logits of all, [n, k]."""
@@ -234,9 +250,10 @@ class Scorer:
             shares, predicted = (dict(zip(names, values, strict=True)) for values in (means, counts))
             return Scored(table, name, n, drift, shares, predicted)
         (threshold, tied), left, coverage = cut, totals.open, deciding.abstain or 0
-        expected = None
+        alert, expected, hits = p >= threshold, None, None
         if n and isinstance(fitted, PriorPlattCalibrator):
             expected = expected_count(fitted, logits, counting_coverage(fitted))
+            hits = expected_count(fitted, logits[alert], counting_coverage(fitted)) if bool(alert.any()) else None
         return Scored(
             table,
             name,
@@ -244,7 +261,9 @@ class Scorer:
             drift,
             mean=float(p.mean()) if n else 0.0,
             expected=expected,
-            alerts=int((p >= threshold).sum()),
+            alerts=int(alert.sum()),
+            hits=hits,
+            calibrators=self.calibrators,
             threshold=threshold,
             rule=deciding.rule.name,
             prevalence=prevalence,
@@ -365,6 +384,8 @@ class ScoresGraphs:
         *,
         prevalence: PrevalenceRequest = None,
         interval_nodes: IntervalNodes | None = None,
+        deciding: Deciding | None = None,
+        queue: int | None = None,
     ) -> Scored:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
-        return self.scorer.score(graph, say, report, prevalence, interval_nodes)
+        return self.scorer.score(graph, say, report, prevalence, interval_nodes, deciding=deciding, queue=queue)

@@ -19,7 +19,7 @@ from calirare.run.data import Report
 from calirare.run.data_settings import Labels
 from calirare.run.folder import SavedRun
 from calirare.run.outcome import Outcome
-from calirare.run.recalibration import Recalibrated, recalibrated, with_fresh_labels
+from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.scoring import Say, to_stderr
 from calirare.run.settings import Settings
 from calirare.run.split_assignment import assign_parts, changes_of
@@ -97,7 +97,7 @@ def update_calibrators(
             "not calibrate: pass --drawn random where new ones are a random sample"
         )
     kept = Labels(changed.nodes[used], changed.y[used], changed.parts[used])
-    return recalibrated(saved, with_fresh_labels(saved, graph, kept), say, with_own=True)
+    return recalibrated(saved, saved.with_fresh_labels(graph, kept), say, with_own=True)
 
 
 def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:

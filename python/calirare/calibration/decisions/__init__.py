@@ -7,6 +7,7 @@ from calirare.calibration.decisions.rules import (
     RULES,
     Balanced,
     Budget,
+    Capped,
     Cost,
     Precision,
     Recall,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, count_of
 from calirare._util.errors import InputError
 from calirare.calibration import (
     APART,
@@ -21,7 +21,6 @@ from calirare.calibration import (
 )
 from calirare.calibration.decisions.guarantees import Labelled
 from calirare.calibration.decisions.rules import Rule, Tie
-from calirare.calibration.posterior import shown
 
 LEFT = "that of all nodes, of whose rare ones labels have used many up"
 LATER = "expected counts follow the newest labels, and their intervals the drift between periods"
@@ -150,6 +149,6 @@ def _decision(
     what = f"{makes if threshold <= 1 else 'no node is an alert'}; expect {found} hits and {missed} misses"
     pairs = zip(sums, (found, missed), strict=True)
     if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
-        what += f" (sums of P(rare) are {shown(sums[0])} and {shown(sums[1])}: {why})"
+        what += f" (sums of P(rare) are {count_of(sums[0])} and {count_of(sums[1])}: {why})"
     sentence = f"{rule.sentence}: {what}"
     return Decision(threshold, alerts, found, missed, cost, precision, recall, sums[0], coverage, sentence)

@@ -260,6 +260,46 @@ class Recall(_Proportion):
         return _below(p, largest[min(int(np.searchsorted(found, self.at_least * found[-1])), len(p) - 1)])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Capped(Rule):
+    """The alerts of another rule; of too many the likeliest.
+
+    Attributes:
+        of: the rule.
+        most: how many alerts there may be.
+    """
+
+    of: Rule
+    most: int
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """That of the rule."""
+        return self.of.name
+
+    @property
+    def cap(self) -> Budget:
+        """The rule that makes so many."""
+        return Budget(alerts=self.most)
+
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the higher one of both thresholds."""
+        return max(self.of.threshold(p, labelled), self.cap.threshold(p, None))
+
+    def tie(self, p: np.ndarray, threshold: float) -> Tie | None:
+        """Returns the ties of the rule that the threshold is of."""
+        return (self.cap if self.cap.threshold(p, None) >= threshold else self.of).tie(p, threshold)
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        return f"{self.of.sentence}; at most {amount(self.most, 'alert')}"
+
+    def costs(self) -> tuple[float, float]:
+        """Returns the costs of the rule."""
+        return self.of.costs()
+
+
 # A rule is one class and one line here.
 RULES: dict[str, type[Rule]] = {kind.name: kind for kind in (Balanced, Cost, Budget, Precision, Recall)}
 

@@ -1,0 +1,282 @@
+"""The card of a case: its own fields, who it is connected to, the strongest reasons, similar cases, then labels."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.amounts import class_words, listed
+from calirare._util.array_files import NumpyArray
+from calirare.explain import (
+    FIRST_DAY,
+    NEARBY,
+    EdgeEffect,
+    Explanation,
+    ExplanationContext,
+    points,
+    short_number,
+    written,
+)
+from calirare.graph import Column, Graph
+
+FIELDS, PARTIES, REASONS, EVENTS = 12, 8, 3, 3  # rows of a card, reasons, and known cases of a neighbour
+SIMILAR, ALIKE = 5, 20  # similar known cases that are named, and that are counted
+MOVES = 0.01  # of P: what a label must move it by to be shown
+SEEN = 4  # neighbours that something is known of, from which a picture is worth it
+ENDS, SELDOM, FEW = (0.05, 0.95), 0.05, 10  # ends of what is usual; a proportion that is not; values that are kinds
+STRONG, CLEAR, LEAST = 1.0, 0.3, 0.05  # log-odds from which a reason moves P strongly, clearly, or is one
+DAYS = (3_650, 18_262)  # times that are days since 2000: the years 2010 to 2049
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the case: its value, where that stands among all cases, and what is usual."""
+
+    name: str
+    value: str
+    among: str
+    usual: str
+    unusual: bool
+
+
+@dataclass(frozen=True)
+class Party:
+    """A neighbour: what is known about it, and its last known cases, time and label."""
+
+    name: str
+    known: str
+    events: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a person sees of a case; `labels` are those that move P by `MOVES` or more, with its change in points.
+
+    `more` follows P, `others` says how many neighbours are left out, `picture` whether one is worth seeing.
+    """
+
+    name: str
+    what: str
+    p: str
+    more: str
+    rare: str
+    fields: tuple[Field, ...]
+    parties: tuple[Party, ...]
+    others: str
+    reasons: tuple[str, ...]
+    alike: str
+    similar: tuple[tuple[str, str], ...]
+    labels: tuple[tuple[str, str, str], ...]
+    picture: bool
+
+    @property
+    def dated(self) -> bool:
+        """Whether known cases have times."""
+        return any(party.events for party in self.parties)
+
+
+class Cards:
+    """Makes cards, and keeps what is usual of each column.
+
+    Args:
+        context: what is explained.
+    """
+
+    def __init__(self, context: ExplanationContext) -> None:
+        self.context = context
+        dense = isinstance(context.graph.x, Tensor) and isinstance(context.trained_on.x, Tensor)
+        self.columns = _columns(context.graph) if dense else ()
+
+    def of(self, why: Explanation, more: str = "") -> Card:
+        """Returns the card of an explained node; `more` is what follows its probability."""
+        fields, shown = self._fields(why), why.edges[:PARTIES]
+        left = len(why.edges) - len(shown)
+        alike, similar = self._similar(why)
+        worth = sum(
+            each.label is not None or each.p_rare is not None or each.beyond != "no label" for each in why.edges
+        )
+        return Card(
+            name=why.name,
+            what=self._what(why),
+            p=written(why.p),
+            more=more,
+            rare=class_words(why.of),
+            fields=tuple(self._chosen(fields, why)),
+            parties=tuple(self._party(edge, why.node) for edge in shown),
+            others=f"{left:,} other{'s' * (left > 1)}" if left else "",
+            reasons=tuple(self._reasons(why, {field.name: field for field in fields})),
+            alike=alike,
+            similar=similar,
+            labels=tuple(
+                (f"{each.name} (its own)" if each.own else each.name, class_words(each.label), points(each.effect))
+                for each in why.labels
+                if abs(each.effect) >= MOVES
+            ),
+            picture=worth >= SEEN,
+        )
+
+    def _what(self, why: Explanation) -> str:
+        """Returns what is explained, by the name of the class."""
+        return f"P({class_words(why.of)})"
+
+    @cached_property
+    def _everyone(self) -> NumpyArray:
+        """Columns of the scored nodes, float32 [n, d]."""
+        graph = self.context.graph
+        assert isinstance(graph.x, Tensor)
+        return graph.x[graph.scored_nodes].cpu().numpy()
+
+    @cached_property
+    def _telling(self) -> list[int]:
+        """Places of the columns that are not the same of every scored node."""
+        return [i for i in range(len(self.columns)) if np.unique(self._everyone[:, i]).size > 1]
+
+    def _fields(self, why: Explanation) -> list[Field]:
+        """Returns every column of a node, and first its time where it has one."""
+        graph, time = self.context.graph, list[Field]()
+        if graph.time is not None and not bool(graph.time[why.node].isnan()):
+            time = [Field("time", time_in_words(float(graph.time[why.node])), "", "", unusual=False)]
+        if not self.columns:
+            return time
+        assert isinstance(graph.x, Tensor)
+        row, every = graph.x[why.node].tolist(), self._everyone
+        return [*time, *(_field(self.columns[i], row[i], every[:, i]) for i in self._telling)]
+
+    def _chosen(self, fields: list[Field], why: Explanation) -> list[Field]:
+        """Returns at most `FIELDS` fields in their order: those that are unusual, then those that move P most."""
+        moved = dict[str, float]()
+        for each in why.features:
+            name = each.name.partition("=")[0]
+            moved[name] = moved.get(name, 0.0) + abs(each.share)
+        order = sorted(fields, key=lambda field: (field.name != "time", not field.unusual, -moved.get(field.name, 0.0)))
+        kept = {id(field) for field in order[:FIELDS]}
+        return [field for field in fields if id(field) in kept]
+
+    def _party(self, edge: EdgeEffect, but: int) -> Party:
+        """Returns a neighbour with the labels of its own neighbours but one."""
+        context, graph = self.context, self.context.trained_on
+        places = context.known_around(edge.node, but)
+        if context.positive_only:
+            places = places[context.targets[places] == 1]
+        own = "" if edge.label is None else f"itself {class_words(edge.label)}; "
+        counts = torch.bincount(context.targets[places], minlength=len(context.class_names)).tolist()
+        names = zip(counts, context.class_names, strict=True)
+        known = ", ".join(f"{n:,} {class_words(name)}" for n, name in reversed(list(names)) if n)
+        events: tuple[tuple[str, str], ...] = ()
+        if graph.time is not None and places.numel():
+            times = graph.time[context.labelled[places]]
+            last = torch.argsort(times, descending=True, stable=True)[:EVENTS].tolist()
+            each = ((float(times[i]), class_words(context.label_at(int(places[i])))) for i in last)
+            events = tuple((time_in_words(time), name) for time, name in each)
+        types = f" ({listed(edge.types)})" if edge.types else ""
+        return Party(edge.name + types, own + (known or "none"), events)
+
+    def _reasons(self, why: Explanation, fields: dict[str, Field]) -> list[str]:
+        """Returns the strongest reasons in words."""
+        what, found = self._what(why), list[tuple[float, str]]()
+        for edge in why.edges:
+            way = "raises" if edge.log_odds > 0 else "lowers"
+            known = f" (known cases there: {edge.beyond})" if edge.beyond else f" ({edge.label})" if edge.label else ""
+            moved = f"from {written(edge.without)} to {written(why.p)}"
+            found.append((abs(edge.log_odds), f"The connection to {edge.name}{known} {way} {what} {moved}."))
+        for share in why.features:
+            way, size = "raises" if share.share > 0 else "lowers", abs(share.share)
+            much = "strongly" if size >= STRONG else "clearly" if size >= CLEAR else "slightly"
+            field = fields.get(share.name.partition("=")[0])
+            beside = f", {field.among}" if field is not None and field.among else ""
+            value = f" ({share.value}{beside})" if share.value is not None else ""
+            name = "what is known of cases nearby" if share.name == NEARBY else share.name
+            found.append((size, f"{name[:1].upper()}{name[1:]}{value} {way} {what} {much}."))
+        found = sorted((each for each in found if each[0] >= LEAST), key=lambda each: -each[0])[:REASONS]
+        return [sentence for _, sentence in found] or [f"Nothing about it moves {what} by more than a little."]
+
+    @cached_property
+    def _shared(self) -> tuple[list[int], list[int]]:
+        """Places of the columns that both graphs have, here and in the graph that trained."""
+        there = {column.name: i for i, column in enumerate(_columns(self.context.trained_on))}
+        pairs = [(i, there[column.name]) for i, column in enumerate(self.columns) if column.name in there]
+        return [i for i, _ in pairs], [j for _, j in pairs]
+
+    @cached_property
+    def _known(self) -> tuple[Tensor, NumpyArray, NumpyArray]:
+        """Places of the labels, their columns, [m, d], and what each column spreads by, [d]."""
+        context, own = self.context, self.context.trained_on
+        places = torch.arange(context.labelled.numel())
+        if context.positive_only:
+            places = places[context.targets.cpu() == 1]
+        assert isinstance(own.x, Tensor)
+        rows = own.x[context.labelled[places]][:, self._shared[1]].double().cpu().numpy()
+        spread = np.nanstd(rows, 0) if len(rows) > 1 else np.ones(rows.shape[1])
+        return places, rows, np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+
+    def _row(self, node: int) -> NumpyArray:
+        """Returns the shared columns of a node, with the numbers that categories have in the graph that trained."""
+        assert isinstance(self.context.graph.x, Tensor)
+        row, there = self.context.graph.x[node].double().cpu().numpy(), _columns(self.context.trained_on)
+        out = row[self._shared[0]]
+        for k, (i, j) in enumerate(zip(*self._shared, strict=True)):
+            names, wanted = self.columns[i].categories, there[j].categories
+            if names and np.isfinite(out[k]):
+                name = names[int(out[k])]
+                out[k] = wanted.index(name) if name in wanted else -1
+        return out
+
+    def _similar(self, why: Explanation) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Returns how many of the most similar known cases are of the class, and name and label of the first."""
+        context = self.context
+        if not self.columns or not self._shared[0] or not self._known[0].numel():
+            return "", ()
+        (places, rows, spread), own = self._known, self._row(why.node)
+        gaps = np.abs(rows - own)
+        gaps = np.where([bool(self.columns[i].categories) for i in self._shared[0]], gaps > 0, gaps / spread)
+        gaps = np.where(np.isnan(rows) | np.isnan(own), np.isnan(rows) != np.isnan(own), gaps)
+        far = (gaps**2).sum(1)
+        far[(context.labelled[places] == context.own_node(why.node)).cpu().numpy()] = np.inf
+        nearest = places[np.argsort(far, kind="stable")[: min(ALIKE, int(np.isfinite(far).sum()))]].tolist()
+        labels = [class_words(context.label_at(place)) for place in nearest]
+        rare = class_words(why.of)
+        named = tuple(zip([context.name_at(place) for place in nearest[:SIMILAR]], labels, strict=False))
+        return f"{labels.count(rare)} of the {len(labels)} known cases with the most similar fields are {rare}.", named
+
+
+def _columns(graph: Graph) -> tuple[Column, ...]:
+    """Returns what each column holds; without names they have their numbers."""
+    names = graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
+    return graph.columns or tuple(Column(name) for name in names)
+
+
+def _field(column: Column, value: float, every: NumpyArray) -> Field:
+    """Returns a field by its value and that of all scored nodes, [n]."""
+    seen = every[np.isfinite(every)]
+    if not np.isfinite(value):
+        return Field(column.name, "missing", f"missing in {1 - len(seen) / max(len(every), 1):.0%}", "", unusual=False)
+
+    def shown(number: float) -> str:
+        if column.categories:
+            return column.categories[int(number)]
+        return time_in_words(number) if column.kind == "date" else short_number(number)
+
+    kinds, counts = np.unique(seen, return_counts=True)
+    if column.categories or len(kinds) <= FEW:
+        alike = float((seen == value).mean())
+        first = int(counts.argmax())
+        usual = f"{shown(float(kinds[first]))} ({counts[first] / len(seen):.0%})"
+        return Field(column.name, shown(value), f"shared by {alike:.0%}", usual, unusual=alike < SELDOM)
+    above = float((seen < value).mean() + (seen == value).mean() / 2)
+    low, high = np.quantile(seen, ENDS)
+    more, less = ("later", "earlier") if column.kind == "date" else ("higher", "lower")
+    among = f"{more} than {above:.0%}" if above >= 0.5 else f"{less} than {1 - above:.0%}"
+    usual = f"{shown(float(low))} to {shown(float(high))}"
+    return Field(column.name, shown(value), among, usual, unusual=not low <= value <= high)
+
+
+def time_in_words(time: float) -> str:
+    """Returns a time: as a date where it looks like days since 2000."""
+    if not DAYS[0] <= time <= DAYS[1]:
+        return short_number(time)
+    return str(FIRST_DAY + datetime.timedelta(days=int(time)))
