@@ -119,7 +119,7 @@ def test_every_option_of_every_command_is_explained(command):
         (["train", "--epochs"], "--epochs expected one argument"),
         (["train", "--directed=yes"], "--directed ignored explicit argument 'yes'"),
         (["audit"], "missing --run"),
-        (["predict", "--run", "r"], "missing --graph"),
+        (["predict", "--run", "r"], "name either --graph or --transactions"),
         (["train", "--epochs", "many"], "--epochs must be a whole number or auto, got 'many'"),
         (["train", "--set", "hops=1.5"], "training.hops must be a whole number, auto or none, got '1.5'"),
         (
