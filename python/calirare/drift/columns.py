@@ -139,7 +139,14 @@ class ReferenceNumbers(ReferenceColumn):
         return float(max(np.abs(at).max(), np.abs(below).max())), critical
 
 
-def weight_of(values: NumpyArray, p: NumpyArray) -> float:
+def centred(p: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+    """Returns P(rare) of nodes and its ranks, float64 [n] each, minus their means: what `weight_of` reads."""
+    from scipy.stats import rankdata
+
+    return p - p.mean(), rankdata(p) - (len(p) + 1) / 2
+
+
+def weight_of(values: NumpyArray, scored: tuple[NumpyArray, NumpyArray]) -> float:
     """Returns the part of the variance of P(rare) that is between groups of values, beyond chance, in [0, 1].
 
     A correlation ratio: it is large for a column that moves P(rare), in whatever form, and for one that goes with such
@@ -148,7 +155,7 @@ def weight_of(values: NumpyArray, p: NumpyArray) -> float:
 
     Args:
         values: of the nodes, numbers or numbers of categories, float64 [n], NaN where missing.
-        p: P(rare) of the nodes, [n].
+        scored: P(rare) of the nodes, `centred`.
     """
     from scipy.stats import rankdata
 
@@ -157,10 +164,10 @@ def weight_of(values: NumpyArray, p: NumpyArray) -> float:
     groups = np.searchsorted(few, values) if len(few) <= GROUPS else np.floor(GROUPS * ranks)
     groups = np.unique(np.where(np.isnan(values), -1, groups), return_inverse=True)[1]
     n, k = len(groups), int(groups.max(initial=0)) + 1
-    if n <= k or np.ptp(p) == 0:
+    if n <= k or np.ptp(scored[0]) == 0:
         return 0.0
     sizes, found = np.bincount(groups), 0.0
-    for each in (p - p.mean(), rankdata(p) - (n + 1) / 2):
+    for each in scored:
         between = float((np.bincount(groups, each) ** 2 / sizes).sum() / (each @ each))
         found = max(found, (between - (k - 1) / (n - 1)) / (1 - (k - 1) / (n - 1)))
     return found

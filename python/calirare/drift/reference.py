@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
-from calirare.drift.columns import ReferenceCategories, ReferenceNumbers, Summary, weight_of
+from calirare.drift.columns import ReferenceCategories, ReferenceNumbers, Summary, centred, weight_of
 from calirare.drift.findings import Drift, Finding
 from calirare.drift.neighbourhoods import drawn, patches
 from calirare.drift.noise import Noise
@@ -72,15 +72,18 @@ class Reference:
         """
         patch, at, p_rare = patches(graph.adjacency), nodes.cpu().numpy(), p.cpu().numpy()
         columns: dict[str, ReferenceColumn] = {}
+        read, scored = np.empty(0, dtype=np.int64), (np.empty(0), np.empty(0))
         for each in _columns(graph, features):
             own = patch[each.nodes]
+            if each.nodes is not read:  # mostly the same for all columns
+                read, scored = each.nodes, centred(p_rare[each.nodes])
             column: ReferenceColumn
             if each.categories is None:
                 column = ReferenceNumbers.of(each.values, own)
             else:
                 column = ReferenceCategories.of(each.values, own, each.categories)
             known = len(at) and each.name not in OF_SPARSE
-            weight = weight_of(each.values, p_rare[each.nodes]) if known else 1.0
+            weight = weight_of(each.values, scored) if known else 1.0
             columns[each.name] = dataclasses.replace(column, weight=weight)
         scores = ReferenceScores.of(p_rare[at], at, graph.adjacency, patch) if len(at) else None
         return cls(columns, ReferenceEdges.of(graph.adjacency, patch), scores)
