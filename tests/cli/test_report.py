@@ -121,7 +121,7 @@ def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     table = text.partition('<h2 id="alerts">')[2].partition("</table>")[0]
     listed = re.findall(r'<tr><td class="text">([^<]*)</td>', table)
-    explained = re.findall(r"<p><strong>([^<]*)</strong>", text)
+    explained = re.findall(r'<section class="card">\n<h3>([^<]*)</h3>', text)
     assert 0 < len(explained) == min(5, len(listed))
     assert explained == listed[: len(explained)]
 
@@ -136,7 +136,12 @@ def test_the_drift_of_another_graph_is_told(quick_run, graph_file, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps(told))
     succeed("report", "--run", quick_run, "--drift", tmp_path / "s.json", "--out", tmp_path / "d.html")
     page = read(tmp_path / "d.html")
-    for words in ("Another graph: <b>later", f"Of {other.n_nodes} nodes", f"P(1) there: {told['verdict']}", HOSTILE[0]):
+    for words in (
+        "Another graph: <b>later",
+        f"among {other.n_nodes} nodes",
+        f"P(1) there: {told['verdict']}",
+        HOSTILE[0],
+    ):
         assert words in page.text.replace("P(class 1)", "P(1)")
     assert "bound" in page.text
     for wrong in ("{}", "[]", "nothing", '{"verdict": "ok"}'):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.graph import fingerprint
+from calirare.graph import fingerprint, scipy_of_csr
 from calirare.models import LabelPropagation
 from calirare.run.explaining import TrainedOn
 from tests.cli.test_later_months import month
@@ -113,6 +113,31 @@ def test_labels_of_a_scoring_recalibrate_its_run(place, tmp_path):
     facts = json.loads((tmp_path / "fresh" / "recalibration.json").read_text())
     assert facts["labels"] == 120
     assert not facts["own_graph"]
+
+
+def test_an_update_with_labels_of_a_scoring_trains_on_both_graphs(place, tmp_path):
+    folder = scored(place, tmp_path / "next")
+    new = [name for name in pd.read_csv(folder / "predictions.csv")["node"] if name.startswith("acc-2")][:20]
+    rows = {"node": new, "label": ["fraud", "ok"] * 10}
+    pd.DataFrame(rows).to_csv(tmp_path / "labels.csv", index=False)
+    succeed("update", folder, "--labels", tmp_path / "labels.csv", "--out", tmp_path / "both")
+    old, run = calirare.load(place / "run"), calirare.load(tmp_path / "both")
+    graph, before, other = run.graph(), old.graph(), calirare.load(folder).graph()
+    names = graph.node_names.tolist()
+    assert names[: before.n_nodes] == before.node_names.tolist()
+    assert set(names) == {*before.node_names.tolist(), *other.node_names.tolist()}
+    assert {names[node] for node in run.fit.nodes.tolist()} - set(before.node_names.tolist()) == set(new)
+    edges = {(names[i], names[j]) for i, j in zip(*scipy_of_csr(graph.adjacency).nonzero(), strict=True)}
+    wanted = set[tuple[str, str]]()
+    for each in (before, other):
+        ends = scipy_of_csr(each.adjacency).nonzero()
+        wanted |= {(each.node_name(int(i)), each.node_name(int(j))) for i, j in zip(*ends, strict=True)}
+    assert edges == wanted
+    for name in new[:5]:
+        a, b = (graph, names.index(name)), (other, other.node_names.tolist().index(name))
+        shown = [(g.columns[0].name, float(g.x[node, 0]), float(g.x[node, 1])) for g, node in (a, b)]
+        assert shown[0] == shown[1]
+    assert len(run.explain([new[0]])[0].labels) > 0
 
 
 def test_a_scoring_is_bound_to_its_graph_and_run(place, tmp_path):

@@ -65,6 +65,8 @@ def run(
         with one_step(READING):
             saved = load(folder)
             explainer = saved.explainer(graph)
+        if retrain is not None and saved.scoring is not None:
+            raise InputError("explain: --retrain trains the run again, whose own nodes it explains: name the run")
         context = explainer.context
         found = saved.explain(
             node,

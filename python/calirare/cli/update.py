@@ -23,7 +23,7 @@ from calirare.run import (
     write_predictions,
 )
 
-CHANGES, FACTS = "changes", "update.json"
+CHANGES, FACTS, GRAPH = "changes", "update.json", "graph.npz"
 
 
 def run(
@@ -78,7 +78,7 @@ def run(
                 "note: the run's calibrator was fitted on fresh labels (calirare recalibrate); the new run's is fitted "
                 f"on its own labels, so {p} moves by that too: recalibrate the new run again"
             )
-        own = saved.graph(graph)
+        saved, own, unsaved = saved.to_update(graph)
         changes = _changes(own, labels, forget, unknown, saved.settings.data.unknown, reporter)
         found = update(saved, own, changes, chosen=drawn == "chosen", report=reporter)
         for note in found.outcome.notes:
@@ -86,7 +86,7 @@ def run(
         data = found.outcome.settings.data
         before = None if data.relabel is None else Path(data.relabel)
         before = folder / LABELS if (folder / LABELS).is_file() else before
-        _write(found, own, before, partial, out)
+        _write(found, own, before, partial, out, unsaved)
         (partial / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
         names = sorted(path.name for path in partial.iterdir())
     print(found.summary(screen(80).width), end="")
@@ -120,12 +120,15 @@ def _changes(
     return given.over(gone)
 
 
-def _write(found: Updated, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
-    """Writes the run, its labels over those of an earlier update, and what changed."""
+def _write(found: Updated, graph: Graph, before: Path | None, partial: Path, out: Path, unsaved: bool) -> None:
+    """Writes the run, its labels over those of an earlier update, what changed, and a graph that no file holds."""
     settings = found.outcome.settings
     labels = found.labels if before is None else found.labels.over(Labels.read(before, graph, settings.data.unknown))
     inert(labels.to_frame(found.outcome.graph)).to_csv(partial / LABELS, index=False)
     data = dataclasses.replace(settings.data, relabel=str(out.resolve() / LABELS))
+    if unsaved:
+        graph.to_npz(partial / GRAPH)
+        data = data.moved(str(out.resolve() / GRAPH), None)
     outcome = dataclasses.replace(found.outcome, settings=dataclasses.replace(settings, data=data))
     outcome.write(partial)
     write_predictions(found.to_frame(), partial, CHANGES)

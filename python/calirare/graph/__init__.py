@@ -6,6 +6,7 @@ from calirare.graph.convert import split_of_masks
 from calirare.graph.convolution import ORDERS, LazyPropagation, Order, Propagation, propagated_features, propagation
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph, Normalisation
+from calirare.graph.joining import joined
 from calirare.graph.labelled import (
     check_graph,
     check_nodes,

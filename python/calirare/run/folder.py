@@ -189,6 +189,17 @@ class SavedRun(ScoresGraphs):
                 raise
             return None, str(error)
 
+    def to_update(self, data: str | None) -> tuple[SavedRun, Graph, bool]:
+        """Returns a run, the graph that `update` trains it on again, and whether no file holds that graph.
+
+        Args:
+            data: where the graph is now, see `graph`.
+
+        Raises:
+            InputError: the graph is gone, or cannot be trained on.
+        """
+        return self, self.graph(data), False
+
     def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
         """Returns a run, the graph that `recalibrated` takes with fresh labels, and these.
 

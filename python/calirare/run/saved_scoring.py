@@ -18,7 +18,7 @@ from calirare.calibration import KINDS, Target
 from calirare.datasets import read_graph
 from calirare.explain import Explainer
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.graph import Graph, Split, fingerprint
+from calirare.graph import Graph, Split, fingerprint, joined
 from calirare.graph.tables import id_column_of, is_table
 from calirare.models import match_nodes
 from calirare.run.data_settings import Labels
@@ -111,6 +111,13 @@ class SavedScoring(SavedRun):
         """
         del data, at_least
         raise InputError(f"audit: {self.folder} is a scoring, whose labels did not train: audit {self.run.folder}")
+
+    def to_update(self, data: str | None) -> tuple[SavedRun, Graph, bool]:
+        """Returns the run, its own graph with the nodes and edges of the scored one, and that no file holds it."""
+        if self.reading["transactions"] is not None:
+            raise InputError(f"update: add the transactions of {self.folder} to the table of the run, and train again")
+        both = joined(self.run.graph(), self.graph(data))
+        return dataclasses.replace(self, scorer=self.run.scorer, split=self.run.split), both, True
 
     def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
         """Returns the run, the scored graph with the labels of a table only, and these; see `SavedRun`."""
