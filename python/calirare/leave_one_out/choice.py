@@ -17,6 +17,8 @@ from calirare.leave_one_out.own_logits import Agreement, OwnLogits, bisect, choo
 from calirare.leave_one_out.tangent import Tangent
 from calirare.models import ModuleFit
 
+MARGIN = 0.02  # of correlation, by which `Tangent` must be better: it has one number more to fit
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
@@ -52,9 +54,9 @@ def choose_method(
     """Returns the method whose changes are most like those of networks trained without folds of the labels.
 
     `ALO` has the damping and `Tangent` the size of its changes at which leave-one-out loss is that of the labels by the
-    networks without their fold; the one with the larger correlation of changes (mean of labels and other nodes) is
-    taken. Without such networks `ALO` has the damping at which its loss is that of the validation labels, each class
-    weighted as among the labels, and without these the weight decay.
+    networks without their fold. `Tangent` is taken where its correlation of changes (mean of labels and other nodes) is
+    larger by .02. Without such networks `ALO` has the damping at which its loss is that of the validation labels, each
+    class weighted as among the labels, and without these the weight decay.
 
     Args:
         fitted: the network with its labels.
@@ -69,12 +71,14 @@ def choose_method(
     if networks is None:
         return _by_validation(fitted, method, validation)
     cost = f"{networks.number} networks trained without a fold ({networks.how}; {networks.seconds:.0f} s)"
-    found = [_alo(fitted, method if isinstance(method, ALO) else ALO(damping="auto"), networks)]
     if method is not None and not auto:
         return _given(fitted, method, networks, cost)
+    found = [_alo(fitted, method if isinstance(method, ALO) else ALO(), networks)]
     tangent = _tangent(fitted, networks) if method is None else None
     found += [] if tangent is None else [tangent]
-    best = max(found, key=lambda each: sum(each.likeness or (0.0, 0.0)))
+    best = found[0]
+    if tangent is not None and sum(tangent.likeness or ()) > sum(best.likeness or ()) + 2 * MARGIN:
+        best = tangent
     others = "".join(f"; {each.reason}" for each in found if each is not best)
     return replace(best, reason=f"{best.reason}{others}; by {cost}")
 

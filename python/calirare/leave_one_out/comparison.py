@@ -17,11 +17,13 @@ from calirare._util.memory import check_memory, peak_bytes
 from calirare._util.torch_state import plain_modes
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
+from calirare.leave_one_out.choice import choose_method
 from calirare.leave_one_out.exact import Influence, Newton
+from calirare.leave_one_out.held_out import validation_of
 from calirare.leave_one_out.method import LESS_MEMORY, LeaveOneOutMethod, Problem, Progress
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
-from calirare.models import FittedNetwork
+from calirare.models import FittedNetwork, ModuleFit
 
 DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
     "alo": ALO(),
@@ -178,6 +180,8 @@ def leave_one_out(
         NotConvergedError: a solver did not converge.
     """
     method = method or ALO()
+    if isinstance(method, ALO) and method.damping == "auto" and isinstance(fitted, ModuleFit):
+        method = choose_method(fitted, method, validation=validation_of(fitted, graph)).method
     if chosen is not None and not method.one_by_one:
         raise ValueError(
             "leave_one_out: chosen must come with a method that leaves out one label after the other (steps or "

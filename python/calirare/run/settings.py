@@ -245,6 +245,8 @@ class Settings:
             InputError: a setting is unknown or out of range.
         """
         check_words(self)
+        if self.loo.damping == "auto":  # as with None: raised until leave-one-out agrees with cross-validation
+            object.__setattr__(self, "loo", dataclasses.replace(self.loo, damping=None))
         if not 0 <= self.seed < MAX_SEED:
             raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):

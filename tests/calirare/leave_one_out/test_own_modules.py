@@ -179,7 +179,14 @@ def test_without_a_label_that_it_has_not_seen_the_verdict_is_caution_unless_it_i
     assert len(asked) == 5
     assert torch.equal(torch.cat([fitted.nodes[~torch.isin(fitted.nodes, some)] for some in asked]).sort().values,
                        fitted.nodes)  # fmt: skip
-    assert calirare.jackknife(fitted).account.verdict == calirare.jackknife(fitted, retrain=retrain).account.verdict
+    by_us, by_user = calirare.jackknife(fitted), calirare.jackknife(fitted, retrain=retrain)
+    assert by_us.account.verdict == by_user.account.verdict
+    ours, theirs = by_us.choice.networks, by_user.choice.networks
+    assert min(ours.likeness(theirs.own, theirs.change)) > 0.97  # whose loss is a mean over fewer labels
+    assert by_us.choice.method.name == "alo", "a minimum needs nothing else"
+    assert min(by_us.choice.likeness) > 0.98
+    automatic = leave_one_out(fitted, method=ALO(damping="auto"))
+    assert automatic.damping == pytest.approx(by_us.choice.method.damping or 0.0, rel=1e-6)
     with pytest.raises(calirare.InputError, match="must return a torch module, got Tensor"):
         quality(fitted, change, retrain=lambda nodes: nodes)
     with pytest.raises(calirare.InputError, match="folds must be from 2 to 200"):
