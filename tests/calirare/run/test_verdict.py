@@ -204,3 +204,18 @@ def test_a_later_period_of_another_base_rate_is_laid_to_time():
     assert sum(row["nodes"] for row in periods) == 2000
     assert [row["to"] for row in periods] == sorted(row["to"] for row in periods)
     assert periods[-1]["ratio"] > 2 > periods[0]["ratio"]
+
+
+@pytest.mark.slow
+def test_counts_of_later_nodes_are_promised_only_by_calibrated_probabilities():
+    task = rare_task(600)
+    when = torch.from_numpy(np.random.default_rng(0).random(600))
+    y = torch.where(when < 0.1, task.y, -1)
+    promised = []
+    for time in (when, None):
+        graph = calirare.Graph(task.adjacency, task.x, y, class_names=("0", "1"), time=time)
+        with rough_runs():
+            outcome = calirare.train(graph, model="trees", split="all")
+        assert (outcome.verdict.answer, outcome.verdict.cause) == ("not known", None)
+        promised.append(outcome.decision.expected is not None)
+    assert promised == [False, True]
