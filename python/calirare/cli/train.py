@@ -51,7 +51,7 @@ def run(
     base = Settings() if config is None else _settings_of(config)
     chosen = base.but("command line", **settings)
     chosen = chosen.but("--set", **typed(chosen, assignments, "--set"))
-    if chosen.data.dataset is None and chosen.data.transactions is None:
+    if chosen.data.source is None:
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
         raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")

@@ -80,9 +80,15 @@ def _features(explanation: Explanation) -> list[Row]:
 
 
 def _table(head: Row, rows: Iterable[Row], width: int) -> list[str]:
-    """Returns lines of five columns: two of words, three of numbers at the right; words go on over empty cells."""
-    widths = (max(width - 44, 12), 14, 10, 10, 10)
-    return [_line(row, widths) for row in (head, *rows)]
+    """Returns lines of five columns: two of words, three of numbers at the right; words go on over empty cells.
+
+    Long names take the room of the second column, where its cells are short and fit into an empty fourth one.
+    """
+    widths, every = (max(width - 44, 12), 14, 10, 10, 10), [head, *rows]
+    long = any(len(row[0]) > widths[0] - 2 for row in every)
+    if long and all(len(row[1]) < widths[3] and not (row[1] and row[3]) and not row[2] for row in every):
+        every = [(row[0], "", "", row[1] or row[3], row[4]) for row in every]
+    return [_line(row, widths) for row in every]
 
 
 def _line(row: Row, widths: tuple[int, ...]) -> str:

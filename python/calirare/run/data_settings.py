@@ -189,6 +189,11 @@ class Data:
                 "split is by time (test_from), and each row is a node"
             )
 
+    @property
+    def source(self) -> str | None:
+        """Where the data are: the table of transactions, else the data set; None: they are given in Python."""
+        return self.dataset if self.transactions is None else self.transactions
+
     def options(self) -> dict[str, Any]:
         """Returns the settings that were given, without the data set and the root, as keywords."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in OWN}

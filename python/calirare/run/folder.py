@@ -148,7 +148,7 @@ class SavedRun(ScoresGraphs):
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
             graph = self._relabelling(settings.data).relabelled(data)
         if fingerprint(graph) != self.fingerprint:
-            read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.nodes)))
+            read = data or " with ".join(filter(None, (settings.data.source, settings.data.nodes)))
             mend = "it or its reading changed: give that of then, or train again"
             raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
         return graph.with_split(self.split)
@@ -238,7 +238,7 @@ class SavedRun(ScoresGraphs):
             data = dataclasses.replace(data, label_rate=None, split=None)
         if len(self.scorer.class_names) > 2:  # none was merged, though P(rare) is that of class 1
             data = dataclasses.replace(data, task="classes", rare_class=None)
-        if now is None and data.dataset is None:
+        if now is None and data.source is None:
             raise InputError(
                 f"run {self.folder}: its graph was given in Python: write it to a file (graph.to_npz) and say where "
                 "that is (--graph, in Python graph)"

@@ -128,7 +128,7 @@ class Reading:
             f"SELECT row - {self.n_before} AS row, tick, coalesce(label, -1) AS label FROM events "
             f"WHERE row >= {self.n_before}"
         ):
-            time[rows] = tick / self.clock.per_unit - (DAYS_TO_2000 if self.clock.dated else 0)
+            time[rows] = (tick - (DAYS_TO_2000 * DAY if self.clock.dated else 0)) / self.clock.per_unit
             y[rows] = label
         for query, first, last in blocks:
             for rows, *values_of in self._fetch(query):

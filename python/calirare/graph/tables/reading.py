@@ -83,7 +83,7 @@ def read_tables(
         of_nodes = node_table_of(edges) if nodes is None else source_of(nodes)
     except InputError as error:
         hint = rows_with_labels(edges, column_names(edges)) if source_exists(str(edges)) else ""
-        raise InputError(f"{error}; {hint}" if hint else error) from None
+        raise FaultsError([str(error), f"{edges}: {hint}"] if hint else [str(error)]) from None
     faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
     if faults or _numbers_are_ambiguous(parts):

@@ -1,0 +1,167 @@
+"""Tables of transactions: every source, what is found and reported, all faults at once, and a run on them."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+import calirare
+from calirare import InputError, Transactions
+from calirare.datasets import synthetic_transactions
+from calirare.run import read_yaml
+
+
+def payments(n=60, seed=0):
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"payment_id": [f"P{k}" for k in range(n)]})
+    frame["when"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(draw.integers(0, 40 * 86_400, n), unit="s")
+    frame["card"] = draw.choice(["007", "7", "c3"], n)
+    frame["merchant"] = draw.choice(["m1", "m2"], n)
+    frame["amount"] = draw.integers(1, 900, n) / 4
+    frame["channel"] = draw.choice(["web", "pos"], n)
+    frame["is_fraud"] = (np.arange(n) % 7 == 0).astype(int)
+    return frame
+
+
+@pytest.mark.slow
+def test_every_source_gives_the_same_graph(tmp_path):
+    frame = payments()
+    frame.to_csv(tmp_path / "pay.csv", index=False)
+    frame.to_parquet(tmp_path / "pay.parquet")
+    (tmp_path / "parts").mkdir()
+    frame[:20].to_parquet(tmp_path / "parts" / "a.parquet", index=False)
+    frame[20:].to_parquet(tmp_path / "parts" / "b.parquet", index=False)
+    with duckdb.connect(str(tmp_path / "bank.duckdb")) as bank:
+        bank.execute("CREATE TABLE pay AS SELECT * FROM frame")
+    sources = [tmp_path / name for name in ("pay.csv", "pay.parquet", "parts")]
+    sources += [f"{tmp_path}/bank.duckdb::pay", pa.Table.from_pandas(frame)]
+    berlin = frame.assign(when=frame.when.dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin"))
+    graph = Transactions(frame).graph()
+    for source in (*sources, berlin):
+        other = Transactions(source).graph()
+        assert other.feature_names == graph.feature_names
+        assert torch.equal(other.x.nan_to_num(-7), graph.x.nan_to_num(-7))
+        assert torch.equal(other.y, graph.y)
+        assert torch.equal(other.time, graph.time)
+        assert (other.node_names == graph.node_names).all()
+    assert graph.n_edges == 0
+    assert list(graph.node_names[:2]) == ["P0", "P1"]
+    assert graph.class_names == ("0", "1")
+
+
+def test_what_is_found_is_reported_and_stays():
+    frame = payments()
+    found = Transactions(frame).resolved()
+    assert (found.time, found.label, found.amount, found.id) == ("when", "is_fraud", "amount", "payment_id")
+    assert found.entities == ("card", "merchant")
+    assert (found.batch, found.label_delay, found.windows) == ("1d", "1d", ("6h", "1d", "7d"))
+    told = " ".join(found.notes)
+    for word in (
+        "'when'",
+        "'is_fraud'",
+        "'amount'",
+        "'payment_id'",
+        "'card' and 'merchant'",
+        "--label-delay",
+        "--batch",
+    ):
+        assert word in told
+    assert Transactions(frame[:30], **found.chosen()).resolved().chosen() == found.chosen()
+
+
+def test_two_roles_of_the_same_accounts_and_labels_in_words_are_found():
+    frame = pd.DataFrame({"step": range(40), "nameOrig": list("abcd") * 10, "nameDest": list("bcda") * 10})
+    frame["fraud"] = ["yes" if k % 9 == 0 else "no" for k in range(38)] + ["?", ""]
+    table = Transactions(frame, unknown="?")
+    found = table.resolved()
+    assert found.shared == ("nameOrig", "nameDest")
+    assert found.time == "step"
+    graph = table.graph()
+    assert graph.class_names == ("no", "yes")
+    assert graph.y[-3:].tolist() == [0, -1, -1]
+    assert "nameDest as nameOrig: known rate of fraud" in graph.feature_names
+
+
+def test_all_faults_come_in_one_message():
+    frame = payments(12).astype({"amount": object})
+    with pytest.raises(InputError) as error:
+        Transactions(frame, time="day", label="scam", entities=["card", "shop"]).graph()
+    for word in ("3 faults", "'day'", "'scam'", "'shop'", "--time", "--label", "--entities", "payment_id, when"):
+        assert word in str(error.value)
+    with pytest.raises(InputError, match=r"two or more parties.* found: none.*--entities A,B"):
+        Transactions(frame[["when", "amount", "is_fraud"]]).graph()
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "words"),
+    [
+        ("when", ["2026-01-01", "soon", None], r"needs a time.*2 rows of column 'when'.*first is row 1: 'soon'"),
+        ("amount", [1.0, -2.0, np.nan], r"numbers >= 0, but 2 rows of column 'amount'.*first is row 1.*--amount none"),
+        ("amount", ["1", "2", "dear"], r"must be numbers, but column 'amount' holds varchar.*--amount"),
+        ("is_fraud", ["0", "1", "2"], r"two values, but column 'is_fraud' has 3: 0, 1, 2.*--unknown"),
+    ],
+)
+def test_cells_that_do_not_fit_are_named(column, cells, words):
+    frame = payments(3).astype({column: object})
+    frame[column] = cells
+    with pytest.raises(InputError, match=words):
+        Transactions(frame, "when", "is_fraud", ["card", "merchant"], "amount").graph()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch": "week"}, r"batch must be a length of time, 12h, 1d, 7d.*got 'week'"),
+        ({"batch": "0d"}, r"batch must be longer than 0"),
+        ({"label_delay": "7"}, r"label_delay must be a length of time"),
+        ({"known_at": "once"}, r"known_at must be batch or transaction, got 'once'"),
+        ({"rare_class": "2"}, r"no class '2' of column 'is_fraud', the classes are 0, 1"),
+    ],
+)
+def test_wrong_settings_are_named(options, words):
+    with pytest.raises(InputError, match=words):
+        Transactions(payments(20), **options).graph()
+
+
+def test_a_table_of_edges_with_labels_points_to_transactions(tmp_path):
+    path = tmp_path / "pay.csv"
+    payments(20).to_csv(path, index=False)
+    with pytest.raises(
+        InputError, match=r"(?s)needs a table of nodes.*column 'is_fraud' seems to label.*--transactions"
+    ):
+        calirare.load_dataset(path)
+
+
+@pytest.mark.slow
+def test_a_run_on_transactions(tmp_path):
+    frame, _ = synthetic_transactions(1000, 4, "rings")
+    frame.to_csv(tmp_path / "pay.csv", index=False)
+    path = str(tmp_path / "pay.csv")
+    how = {"entities": ("card", "merchant"), "known_at": "transaction", "test_from": str(frame.when[800])}
+    outcome = calirare.train(transactions=path, **how)
+    assert outcome.choice is not None
+    assert outcome.choice.graph_gain is None
+    assert {row.name for row in outcome.choice.rows} == {"trees", "forest", "linear", "hops"}
+    assert "GRAPH" not in outcome.summary()
+    split, time = outcome.graph.split, outcome.graph.time
+    assert time[split.train].max() <= time[split.val].min() <= time[split.val].max() <= time[split.test].min()
+    assert split.test.tolist() == list(range(800, 1000))
+    outcome.save(tmp_path / "run")
+    data = read_yaml(tmp_path / "run" / "config.yaml")["data"]
+    assert (data["time"], data["label"], data["amount"], data["id"]) == ("when", "is_fraud", "amount", "transaction")
+    assert data["windows"] == ["1d", "7d", "30d"]
+    saved = calirare.load(tmp_path / "run")
+    assert torch.equal(saved.graph().x.nan_to_num(-7), outcome.graph.x.nan_to_num(-7))
+    later = frame.when >= frame.when[600]  # what happens from there on changes no score before
+    changed = frame.assign(amount=frame.amount.where(~later, 5e4), card=frame.card.where(~later, frame.card[0]))
+    scores = []
+    for table in (frame, changed):
+        graph = saved.settings.data.transactions_of(table).graph(need_label=False)
+        scores.append(outcome.fit.logits_of(outcome.features.transform(graph)))
+    before = torch.from_numpy(~later.to_numpy())
+    assert torch.equal(scores[0][before], scores[1][before])
+    assert not torch.equal(scores[0], scores[1])
