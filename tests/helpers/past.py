@@ -52,10 +52,9 @@ class Past:
         return [j for j in range(self.n) if start <= self.rows[j]["t"] < self.end(i) and j != i]
 
     def of(self, i, keys, among):
-        """Those of some rows with the same parties as row i; an empty cell is nobody."""
-        return [
-            j for j in among if all(self.rows[i][k] is not None and self.rows[j][k] == self.rows[i][k] for k in keys)
-        ]
+        """Those of some rows with the same parties as row i; an empty cell is nobody but the row's own party."""
+        own = [self.rows[i][k] for k in keys]
+        return [j for j in among if j == i or (None not in own and own == [self.rows[j][k] for k in keys])]
 
     def add(self, name, i, value):
         self.out.setdefault(name, np.full(self.n, NAN))[i] = NAN if value is None else value
@@ -71,28 +70,37 @@ class Past:
     def amounts(self, some):
         return [self.rows[j]["amount"] for j in some]
 
-    def labels(self, name, i, known):
-        """Columns of labels of rows `known`."""
+    def activity(self, name, i, select):
+        """Columns of the rows that `select` takes of some."""
+        every, known, own = select(self.earlier(i)), select(self.with_labels(i)), self.rows[i]["amount"]
+        most = f"(at most {4 * self.windows[-1]} of t)"
+        for w in self.windows:
+            some = select(self.earlier(i, w))
+            self.add(f"{name}: transactions in the last {w} of t", i, len(some))
+            self.add(f"{name}: mean amount in the last {w} of t", i, mean(self.amounts(some)))
+        middle = mean(self.amounts(every))
+        self.add(f"{name}: transactions before (at most 100)", i, min(len(every), 100))
+        self.add(f"{name}: t since the last transaction {most}", i, self.since(i, every))
+        self.add(f"{name}: mean amount before", i, middle)
+        self.add(f"{name}: amount over its mean before", i, own / middle if middle else NAN)
         cases = [j for j in known if self.rows[j]["y"] == 1]
-        longest = 4 * self.windows[-1]
         self.add(f"{name}: known labels of y (at most 100)", i, min(len(known), 100))
         self.add(f"{name}: known cases of y (at most 100)", i, min(len(cases), 100))
         self.add(f"{name}: known rate of y", i, len(cases) / (len(known) + 5))
-        self.add(f"{name}: t since the last known case of y (at most {longest} of t)", i, self.since(i, cases))
+        self.add(f"{name}: t since the last known case of y {most}", i, self.since(i, cases))
+        if self.batch:
+            self.add(f"{name}: transactions in the batch", i, len(select([*self.in_batch(i), i])))
+        return every
 
     def party(self, name, others, i):
         t, words, longest = self.rows[i]["t"], [f"in the last {w} of t" for w in self.windows], self.windows[-1]
-        every = self.of(i, (name,), self.earlier(i))
+        every = self.activity(name, i, lambda among: self.of(i, (name,), among))
         times = [self.rows[j]["t"] for j in every]
         recent = sorted(every, key=lambda j: (self.rows[j]["t"], j))
         for w, span in zip(self.windows, words, strict=True):
             some = self.of(i, (name,), self.earlier(i, w))
-            self.add(f"{name}: transactions {span}", i, len(some))
             self.add(f"{name}: total amount {span}", i, sum(self.amounts(some)))
-            self.add(f"{name}: mean amount {span}", i, mean(self.amounts(some)))
         self.add(f"{name}: highest amount {words[-1]}", i, max(self.amounts(some), default=NAN))
-        self.add(f"{name}: transactions before (at most 100)", i, min(len(every), 100))
-        self.add(f"{name}: t since the last transaction (at most {4 * longest} of t)", i, self.since(i, every))
         first = min(t - min(times), 4 * longest) if times else 0
         self.add(f"{name}: t since the first transaction (at most {4 * longest} of t)", i, first)
         for number in (5, 20):
@@ -112,15 +120,12 @@ class Past:
         amounts, own = self.amounts(every), self.rows[i]["amount"]
         middle, spread = mean(amounts), float(np.std(amounts)) if amounts else NAN
         highest = max(amounts, default=NAN)
-        self.add(f"{name}: mean amount before", i, middle)
         self.add(f"{name}: spread of amount before", i, spread)
         self.add(f"{name}: lowest amount before", i, min(amounts, default=NAN))
         self.add(f"{name}: highest amount before", i, highest)
         width = max(spread, 0.01 * abs(middle))
         self.add(f"{name}: amount above its mean before, in spreads", i, (own - middle) / width if width else NAN)
-        self.add(f"{name}: amount over its mean before", i, own / middle if middle else NAN)
         self.add(f"{name}: amount over its highest before", i, own / highest if highest else NAN)
-        self.labels(name, i, self.of(i, (name,), self.with_labels(i)))
         if self.batch:
             self.party_in_batch(name, i)
 
@@ -128,7 +133,6 @@ class Past:
         t, longest = self.rows[i]["t"], max(self.windows[-1], self.batch)
         near, wide = (self.of(i, (name,), self.in_batch(i, span)) for span in (0, longest))
         to_end = f"others in {longest} of t to the end of the batch"
-        self.add(f"{name}: other transactions in the batch", i, len(near))
         self.add(f"{name}: other transactions in {longest} of t to the end of the batch", i, len(wide))
         later = [self.rows[j]["t"] for j in near if self.rows[j]["t"] > t]
         self.add(f"{name}: t to the next transaction in the batch", i, min(later) - t if later else NAN)
@@ -138,18 +142,8 @@ class Past:
                 self.add(f"{name}: mean {number} of {words}", i, mean(values))
 
     def pair(self, one, other, i):
-        name, own = f"{one} and {other}", self.rows[i]["amount"]
-        every = self.of(i, (one, other), self.earlier(i))
-        self.add(f"{name}: transactions together before (at most 100)", i, min(len(every), 100))
-        self.add(f"{name}: first transaction together", i, float(not every))
-        most = f"(at most {4 * self.windows[-1]} of t)"
-        self.add(f"{name}: t since the last together {most}", i, self.since(i, every))
-        middle = mean(self.amounts(every))
-        self.add(f"{name}: mean amount together before", i, middle)
-        self.add(f"{name}: amount over its mean together", i, own / middle if middle else NAN)
-        self.labels(name, i, self.of(i, (one, other), self.with_labels(i)))
-        if self.batch:
-            self.add(f"{name}: others together in the batch", i, len(self.of(i, (one, other), self.in_batch(i))))
+        every = self.activity(f"{one} and {other}", i, lambda among: self.of(i, (one, other), among))
+        self.add(f"{one} and {other}: first transaction", i, float(not every))
 
     def facts(self, name, other, j):
         """What was known at row j of its party `other`."""
@@ -176,45 +170,16 @@ class Past:
 
     def other_role(self, name, other, i):
         """What the party `name` of row i did in the role `other`."""
-        who = f"{name} as {other}"
-
-        def theirs(among):
-            return [j for j in among if self.rows[i][name] is not None and self.rows[j][other] == self.rows[i][name]]
-
-        every, known = theirs(self.earlier(i)), theirs(self.with_labels(i))
-        for k, w in enumerate(self.windows):
-            some = theirs(self.earlier(i, w))
-            self.add(f"{who}: transactions in the last {w} of t", i, len(some))
-            if k:
-                self.add(f"{who}: mean amount in the last {w} of t", i, mean(self.amounts(some)))
-        self.add(f"{who}: transactions before (at most 100)", i, min(len(every), 100))
-        most = f"(at most {4 * self.windows[-1]} of t)"
-        self.add(f"{who}: t since the last transaction {most}", i, self.since(i, every))
+        who = self.rows[i][name]
+        every = self.activity(
+            f"{name} as {other}", i, lambda among: [j for j in among if who is not None and self.rows[j][other] == who]
+        )
         new = sum(self.first_together(j, name, other) for j in every)
-        self.add(f"{who}: different {name}s before (at most 100)", i, min(new, 100))
-        self.add(f"{who}: mean amount before", i, mean(self.amounts(every)))
-        cases = sum(self.rows[j]["y"] for j in known)
-        self.add(f"{who}: known cases of y (at most 100)", i, min(cases, 100))
-        self.add(f"{who}: known labels of y (at most 100)", i, min(len(known), 100))
-        self.add(f"{who}: known rate of y", i, cases / (len(known) + 5))
-        if self.batch:
-            among = [*self.in_batch(i), i]
-            self.add(f"{who}: transactions in the batch", i, len(theirs(among)))
+        self.add(f"{name} as {other}: different {name}s before (at most 100)", i, min(new, 100))
 
     def category(self, name, i):
         """What rows with the same value did before; an empty cell is a value."""
-
-        def alike(among):
-            return [j for j in among if self.rows[j][name] == self.rows[i][name]]
-
-        every, own = alike(self.earlier(i)), self.rows[i]["amount"]
-        for w in self.windows:
-            self.add(f"{name}: transactions in the last {w} of t", i, len(alike(self.earlier(i, w))))
-        middle = mean(self.amounts(every))
-        self.add(f"{name}: amount over its mean before", i, own / middle if middle else NAN)
-        self.labels(name, i, alike(self.with_labels(i)))
-        if self.batch:
-            self.add(f"{name}: other transactions in the batch", i, len(alike(self.in_batch(i))))
+        self.activity(name, i, lambda among: [j for j in among if self.rows[j][name] == self.rows[i][name]])
 
     def columns(self):
         """Returns every column by its name."""

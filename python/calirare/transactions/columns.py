@@ -110,16 +110,10 @@ def _of_party(layout: Layout, i: int) -> tuple[Any, Named]:
     """Returns what a party did before."""
     name, by = layout.parties[i], [party_column(i)]
     events = Frames(events_of(layout), by, layout.batch).with_ties()
-    frames = Frames(events, by, layout.batch)
-    words, clock, columns = layout.clock.span_words, layout.clock, Named()
-    everything, longest = frames.earlier(), layout.windows[-1]
-    for span in layout.windows:
-        columns[f"transactions in the last {words(span)}"] = _count(events, frames.earlier(span))
-    columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything))
-    most, times = 4 * longest, events.tick
-    since = clock.length(_capped(times - times.max().over(everything), most, nothing=most))
-    columns[f"{clock.units} since the last transaction (at most {words(most)})"] = since
-    since = clock.length(_capped(times - times.min().over(everything), most, nothing=0))
+    frames, words, clock = Frames(events, by, layout.batch), layout.clock.span_words, layout.clock
+    everything, most = frames.earlier(), 4 * layout.windows[-1]
+    columns = _activity(layout, events, frames)
+    since = clock.length(_capped(events.tick - events.tick.min().over(everything), most, nothing=0))
     columns[f"{clock.units} since the first transaction (at most {words(most)})"] = since
     for number in RECENT:
         past = events.tick - events.tick.min().over(frames.last(number))
@@ -132,11 +126,48 @@ def _of_party(layout: Layout, i: int) -> tuple[Any, Named]:
                 columns[f"new {other}s in the last {words(span)}"] = new.sum().over(frames.earlier(span)).fill_null(0)
     if layout.amount is not None:
         columns |= _amounts(layout, events, frames)
-    if layout.label is not None:
-        columns |= _labels(layout, events, frames)
     if layout.batch is not None:
         columns |= _of_batch(layout, events, frames)
     return events, {f"{name}: {column}": value for column, value in columns.items()}
+
+
+def _activity(layout: Layout, events: Any, frames: Frames, where: Any = None) -> Named:
+    """Returns how often, for how much and with which known labels transactions were made before.
+
+    Args:
+        layout: of the columns.
+        events: the transactions.
+        frames: whose past counts.
+        where: which of its events count; None: all.
+    """
+    words, clock, columns = layout.clock.span_words, layout.clock, Named()
+    everything, most = frames.earlier(), 4 * layout.windows[-1]
+    for span in layout.windows:
+        columns[f"transactions in the last {words(span)}"] = _count(events, frames.earlier(span), where)
+    columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything, where))
+    last = events.tick.max(where=where).over(everything)
+    since = clock.length(_capped(events.tick - last, most, nothing=most))
+    columns[f"{clock.units} since the last transaction (at most {words(most)})"] = since
+    if layout.amount is not None:
+        for span in layout.windows:
+            mean = events.amount.mean(where=where).over(frames.earlier(span))
+            columns[f"mean {layout.amount} in the last {words(span)}"] = mean
+        mean = events.amount.mean(where=where).over(everything)
+        columns[f"mean {layout.amount} before"] = mean
+        columns[f"{layout.amount} over its mean before"] = events.amount / mean.nullif(0)
+    if layout.label is not None:
+        known, what, case = frames.labelled(), layout.label, events.label > 0
+        cases = events.label.sum(where=where).over(known).fill_null(0)
+        labels = events.label.count(where=where).over(known)
+        newest = events.tick.max(where=case if where is None else case & where).over(known)
+        since = clock.length(_capped(events.tick - newest, most, nothing=most))
+        columns[f"known labels of {what} (at most {MOST})"] = _at_most(labels)
+        columns[f"known cases of {what} (at most {MOST})"] = _at_most(cases)
+        columns[f"known rate of {what}"] = cases / (labels + KNOWN_LABELS)
+        columns[f"{clock.units} since the last known case of {what} (at most {words(most)})"] = since
+    if layout.batch is not None:
+        columns["transactions in the batch"] = _count(events, frames.batch(), where)
+    return columns
 
 
 def _amounts(layout: Layout, events: Any, frames: Frames) -> Named:
@@ -146,13 +177,11 @@ def _amounts(layout: Layout, events: Any, frames: Frames) -> Named:
     for span in layout.windows:
         window = frames.earlier(span)
         columns[f"total {what} in the last {words(span)}"] = amount.sum().over(window).fill_null(0)
-        columns[f"mean {what} in the last {words(span)}"] = amount.mean().over(window)
     columns[f"highest {what} in the last {words(layout.windows[-1])}"] = amount.max().over(window)
     mean, highest = amount.mean().over(everything), amount.max().over(everything)
     variance = events.squared.mean().over(everything) - mean * mean
     spread = ibis.ifelse(variance > 0, variance, 0 * variance).sqrt()
     columns |= {
-        f"mean {what} before": mean,
         f"spread of {what} before": spread,
         f"lowest {what} before": amount.min().over(everything),
         f"highest {what} before": highest,
@@ -163,24 +192,7 @@ def _amounts(layout: Layout, events: Any, frames: Frames) -> Named:
     width = ibis.greatest(spread, LEAST_SPREAD * mean.abs())
     return columns | {
         f"{what} above its mean before, in spreads": (amount - mean) / width.nullif(0),
-        f"{what} over its mean before": amount / mean.nullif(0),
         f"{what} over its highest before": amount / highest.nullif(0),
-    }
-
-
-def _labels(layout: Layout, events: Any, frames: Frames) -> Named:
-    """Returns what is known of earlier labels."""
-    known, what = frames.labelled(), layout.label
-    cases = events.label.sum().over(known).fill_null(0)
-    labels = events.label.count().over(known)
-    newest = ibis.ifelse(events.label > 0, events.tick, ibis.null("int64")).max().over(known)
-    longest = 4 * layout.windows[-1]
-    since = layout.clock.length(_capped(events.tick - newest, longest, nothing=longest))
-    return {
-        f"known labels of {what} (at most {MOST})": _at_most(labels),
-        f"known cases of {what} (at most {MOST})": _at_most(cases),
-        f"known rate of {what}": cases / (labels + KNOWN_LABELS),
-        f"{layout.clock.units} since the last known case of {what} (at most {layout.clock.span_words(longest)})": since,
     }
 
 
@@ -189,7 +201,6 @@ def _of_batch(layout: Layout, events: Any, frames: Frames) -> Named:
     words, clock, columns = layout.clock.span_words, layout.clock, Named()
     longest = max(layout.windows[-1], layout.batch or 0)
     own, wide = frames.batch(), frames.batch(longest)
-    columns["other transactions in the batch"] = _count(events, own) - 1
     columns[f"other transactions in {words(longest)} to the end of the batch"] = _count(events, wide) - 1
     following = events.tick.min().over(frames.next_in_batch())
     following = ibis.ifelse(events.end_tick - 1 > events.tick, following, ibis.null("int64"))
@@ -205,40 +216,17 @@ def _of_batch(layout: Layout, events: Any, frames: Frames) -> Named:
 
 def _of_category(layout: Layout, i: int) -> tuple[Any, Named]:
     """Returns what transactions with the same value of a category were before."""
-    name, events, clock, columns = layout.categories[i], events_of(layout), layout.clock, Named()
-    frames = Frames(events, [category_column(i)], layout.batch)
-    for span in layout.windows:
-        columns[f"transactions in the last {clock.span_words(span)}"] = _count(events, frames.earlier(span))
-    if layout.amount is not None:
-        mean = events.amount.mean().over(frames.earlier())
-        columns[f"{layout.amount} over its mean before"] = events.amount / mean.nullif(0)
-    if layout.label is not None:
-        columns |= _labels(layout, events, frames)
-    if layout.batch is not None:
-        columns["other transactions in the batch"] = _count(events, frames.batch()) - 1
-    return events, {f"{name}: {column}": value for column, value in columns.items()}
+    events = events_of(layout)
+    columns = _activity(layout, events, Frames(events, [category_column(i)], layout.batch))
+    return events, {f"{layout.categories[i]}: {column}": value for column, value in columns.items()}
 
 
 def _of_pair(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     """Returns what two parties did together before."""
-    pair = f"{layout.parties[i]} and {layout.parties[j]}"
-    events, clock, columns = events_of(layout), layout.clock, Named()
-    frames = Frames(events, [party_column(i), party_column(j)], layout.batch)
-    everything = frames.earlier()
-    columns["transactions together before (at most 100)"] = _at_most(_count(events, everything))
-    columns["first transaction together"] = (_count(events, everything) < 1).cast("int8")
-    most = 4 * layout.windows[-1]
-    since = clock.length(_capped(events.tick - events.tick.max().over(everything), most, nothing=most))
-    columns[f"{clock.units} since the last together (at most {clock.span_words(most)})"] = since
-    if layout.amount is not None:
-        mean = events.amount.mean().over(everything)
-        columns[f"mean {layout.amount} together before"] = mean
-        columns[f"{layout.amount} over its mean together"] = events.amount / mean.nullif(0)
-    if layout.label is not None:
-        columns |= _labels(layout, events, frames)
-    if layout.batch is not None:
-        columns["others together in the batch"] = _count(events, frames.batch()) - 1
-    return events, {f"{pair}: {column}": value for column, value in columns.items()}
+    events = events_of(layout)
+    columns = _activity(layout, events, Frames(events, [party_column(i), party_column(j)], layout.batch))
+    columns["first transaction"] = (columns[f"transactions before (at most {MOST})"] < 1).cast("int8")
+    return events, {f"{layout.parties[i]} and {layout.parties[j]}: {name}": value for name, value in columns.items()}
 
 
 def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
@@ -279,33 +267,11 @@ def _in_other_role(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
     """Returns what a party did before in the other of two roles that share their names."""
     table = events_of(layout)
     own = table.mutate(party=table[party_column(i)], other=ibis.literal(0, "int8"))
-    swapped = table.mutate(party=table[party_column(j)], other=ibis.literal(1, "int8"))
-    events = own.union(swapped)
-    frames, theirs, clock = Frames(events, ["party"], layout.batch), events.other == 1, layout.clock
-    everything, columns = frames.earlier(), Named()
-    for span in layout.windows:
-        columns[f"transactions in the last {clock.span_words(span)}"] = _count(events, frames.earlier(span), theirs)
-    columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything, theirs))
-    last = events.tick.max(where=theirs).over(everything)
-    most = 4 * layout.windows[-1]
-    since = clock.length(_capped(events.tick - last, most, nothing=most))
-    columns[f"{clock.units} since the last transaction (at most {clock.span_words(most)})"] = since
-    new = events[new_column(i, j)].sum(where=theirs).over(everything).fill_null(0)
+    events = own.union(table.mutate(party=table[party_column(j)], other=ibis.literal(1, "int8")))
+    frames, theirs = Frames(events, ["party"], layout.batch), events.other == 1
+    columns = _activity(layout, events, frames, theirs)
+    new = events[new_column(i, j)].sum(where=theirs).over(frames.earlier()).fill_null(0)
     columns[f"different {layout.parties[i]}s before (at most {MOST})"] = _at_most(new)
-    if layout.amount is not None:
-        for span in layout.windows[1:]:
-            mean = events.amount.mean(where=theirs).over(frames.earlier(span))
-            columns[f"mean {layout.amount} in the last {clock.span_words(span)}"] = mean
-        columns[f"mean {layout.amount} before"] = events.amount.mean(where=theirs).over(everything)
-    if layout.label is not None:
-        known = frames.labelled()
-        cases = events.label.sum(where=theirs).over(known).fill_null(0)
-        labels = events.label.count(where=theirs).over(known)
-        columns[f"known cases of {layout.label} (at most {MOST})"] = _at_most(cases)
-        columns[f"known labels of {layout.label} (at most {MOST})"] = _at_most(labels)
-        columns[f"known rate of {layout.label}"] = cases / (labels + KNOWN_LABELS)
-    if layout.batch is not None:
-        columns["transactions in the batch"] = _count(events, frames.batch(), theirs)
     name = f"{layout.parties[i]} as {layout.parties[j]}"
     computed = events.mutate(**{f"{name}: {column}": value for column, value in columns.items()})
     own = computed.filter(computed.other == 0)
