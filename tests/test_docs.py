@@ -105,6 +105,7 @@ def test_the_page_on_transactions_can_be_followed_to_the_letter(elsewhere: Path,
     june = pd.read_csv("runs/cards/transactions_june.csv")
     assert list(june["card"]) == list(names["scores"]["card"].astype(str)) == list(names["june"]["card"])
     assert len(names["queue"]) == 40
+    assert 0 < names["p_fraud"] < 1
     assert names["worst"]["expected_amount"].sum() > 0
 
 

@@ -163,6 +163,11 @@ class SavedRun(ScoresGraphs):
         Raises:
             InputError: the run is of no transactions, a table cannot be read, or the history changed.
         """
+        data, history = self.settings.data, self.history(history)
+        return data.transactions_of(source, history).graph(need_label=False)
+
+    def history(self, history: Any = None) -> Any:
+        """Returns earlier transactions; None: those of the run, which must be as they were, see `next_transactions`."""
         data = self.settings.data
         if not data.entities:
             raise InputError(f"run {self.folder}: it was not trained on transactions: name a graph (--graph)")
@@ -178,7 +183,7 @@ class SavedRun(ScoresGraphs):
                     f"run {self.folder}: {history} is not the table the run was trained on any more: name the "
                     "transactions before the new ones (--history)"
                 )
-        return data.transactions_of(source, history).graph(need_label=False)
+        return history
 
     def graph_if_there(self, data: str | None = None) -> tuple[Graph | None, str]:
         """Returns the run's own graph, or None and why it is not there; where it is named an InputError."""

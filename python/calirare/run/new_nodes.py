@@ -25,6 +25,7 @@ from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
 from calirare.run.saved_scoring import load
 from calirare.run.scoring import Scorer, to_stderr
+from calirare.run.transaction_scorer import TransactionScorer
 from calirare_ext import Csr
 
 
@@ -53,8 +54,14 @@ class NodeScorer:
         torch.Size([1])
     """
 
+    def __new__(cls, scorer: Any, graph: Any = None, mapped: Graph | None = None) -> Any:
+        """Opens a run where one is given, see `open`; of transactions a `TransactionScorer`."""
+        return super().__new__(cls) if isinstance(scorer, Scorer) else cls.open(scorer, graph)
+
     @plain_torch()
     def __init__(self, scorer: Scorer, graph: Graph, mapped: Graph | None = None) -> None:
+        if not isinstance(scorer, Scorer):  # a run, which `__new__` opened
+            return
         features = scorer.features.elsewhere()  # a graph with more nodes is another one
         self.scorer, self.graph = dataclasses.replace(scorer, features=features), graph.to("cpu")
         if mapped is None or features is not scorer.features or scorer.features.how == "stored":
@@ -63,22 +70,25 @@ class NodeScorer:
         self.known = KnownGraph(match_nodes(scorer.fit, mapped, to_stderr), mapped)
 
     @classmethod
-    def open(cls, run: str | Path | SavedRun | Outcome, graph: Graph | str | Path | None = None) -> Self:
-        """Returns a run ready for new nodes.
+    def open(cls, run: str | Path | SavedRun | Outcome, graph: Any = None) -> Self | TransactionScorer:
+        """Returns a run ready for new nodes, or for new transactions.
 
         Args:
             run: its folder, or what `calirare.load` or `calirare.train` returned.
             graph: that new nodes join; a path: where the own graph of a run in a folder is now; None: the run's own.
+                For a run on transactions the earlier ones, see `TransactionScorer`.
 
         Raises:
             InputError: the run or the graph cannot be used.
         """
+        run = run if isinstance(run, SavedRun | Outcome) else load(run)
+        if run.settings.data.entities:
+            return TransactionScorer(run, graph)
         if isinstance(run, Outcome):
             if isinstance(graph, Graph) and graph is not run.graph:
                 return cls(run.scorer, graph)
             return cls(run.scorer, run.graph, run.mapped)
-        saved = run if isinstance(run, SavedRun) else load(run)
-        return cls(saved.scorer, graph if isinstance(graph, Graph) else saved.graph(graph))
+        return cls(run.scorer, graph if isinstance(graph, Graph) else run.graph(graph))
 
     def score(
         self,

@@ -116,9 +116,9 @@ class Reading:
         Raises:
             FaultsError: cells do not fit.
         """
-        self._check()
-        classes, values = self._labels()
-        layout = self._events(values)
+        self.check()
+        classes, values = self.labels()
+        layout = self.events(values)
         names, blocks = self._names(layout)
         x = scratch(self.n, len(names), torch.device("cpu"))
         rows_of_x, y = x.numpy(), np.full(self.n, -1, dtype=np.int64)
@@ -133,7 +133,7 @@ class Reading:
         for query, first, last in blocks:
             for rows, *values_of in self._fetch(query):
                 rows_of_x[rows, first:last] = np.stack(values_of, 1)
-        columns = self._raw_columns()
+        columns = self.raw_columns()
         return Graph(
             _no_edges(self.n),
             x,
@@ -148,7 +148,7 @@ class Reading:
             where=self.table.where,
         )
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raises a FaultsError with every fault of the cells."""
         table, faults = self.table, list[str]()
         for name, kinds in (("source", self.kinds), ("history", self.before)):
@@ -177,7 +177,7 @@ class Reading:
         if faults:
             raise FaultsError(faults)
 
-    def _labels(self) -> tuple[tuple[str, ...], dict[str, int]]:
+    def labels(self) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns the names of both classes, the rare one last, and the class of each cell of labels."""
         if self.label is None:
             return (), {}
@@ -224,7 +224,7 @@ class Reading:
         of_cell = {cell: int(k == rare) for (cell, _), k in zip(found, read.y.tolist(), strict=True) if k >= 0}
         return classes, of_cell
 
-    def _events(self, values: dict[str, int]) -> Layout:
+    def events(self, values: dict[str, int]) -> Layout:
         """Makes the table of events of both tables; returns what its columns are made of."""
         table, clock, parties = self.table, self.clock, range(len(self.table.entities))
         run = self.engine.execute
@@ -300,7 +300,7 @@ class Reading:
             cells.append(f"{_exact_sql(quoted(number) if known else 'NULL')} AS {number_column(k)}")
         return f"SELECT {', '.join(cells)} FROM {name}"
 
-    def _raw_columns(self) -> tuple[Column, ...]:
+    def raw_columns(self) -> tuple[Column, ...]:
         """Returns the columns of the table itself, and the hour and day of dates."""
         names = [*([self.amount] if self.amount else []), *self.numbers]
         found = [Column(name) for name in names] + [Column(name, "date") for name in self.dates]
@@ -339,7 +339,7 @@ class Reading:
         """Returns the names of all columns, and for each query its SQL and the columns it fills."""
         from calirare.transactions.columns import statements  # late: it imports ibis
 
-        names, blocks = [column.name for column in self._raw_columns()], []
+        names, blocks = [column.name for column in self.raw_columns()], []
         for made, sql in statements(layout):
             first = len(names)
             names += made[1:]

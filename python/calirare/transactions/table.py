@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
@@ -13,6 +13,9 @@ from calirare.transactions.description import Description
 from calirare.transactions.opening import database, load
 from calirare.transactions.reading import Reading, clock_of
 from calirare.transactions.roles import NONE, Finder, find_roles, shared_parties
+
+if TYPE_CHECKING:
+    from calirare.transactions.one_row import OneRow
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +58,7 @@ class Transactions(Description):
     def resolved(self, *, need_label: bool = True) -> Self:
         """Returns the same with what was left open: columns, windows, batch and delay; see `read`."""
         with database() as engine:
-            return self._resolved(engine, load(engine, self.source, "source"), need_label=need_label)
+            return self.found(engine, load(engine, self.source, "source"), need_label=need_label)
 
     def graph(self, *, need_label: bool = True) -> Graph:
         """Returns the graph; see `read`."""
@@ -74,11 +77,17 @@ class Transactions(Description):
         """
         with database() as engine:
             kinds = load(engine, self.source, "source")
-            found = self._resolved(engine, kinds, need_label=need_label)
+            found = self.found(engine, kinds, need_label=need_label)
             before = {} if self.history is None else load(engine, self.history, "history")
             return Reading(engine, found, kinds, before).graph(), found
 
-    def _resolved(self, engine: Any, kinds: dict[str, str], *, need_label: bool) -> Self:
+    def one_row(self) -> OneRow:
+        """Returns these transactions in memory, and what makes the columns of one after them, see `OneRow`."""
+        from calirare.transactions.one_row import OneRow  # late: it imports ibis
+
+        return OneRow(self.source, self.found)
+
+    def found(self, engine: Any, kinds: dict[str, str], *, need_label: bool = True) -> Self:
         """Returns the description with what was left open, by the loaded table."""
         finder = Finder(engine, "source", kinds, self.where)
         roles = find_roles(finder, self, need_label=need_label)

@@ -51,6 +51,36 @@ def test_columns_with_a_history_are_those_of_one_table(frames, known_at):
     assert (graph.keys["when"] == new.when.to_numpy()).all()
 
 
+@pytest.mark.parametrize("known_at", ["batch", "transaction"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_one_row_has_the_columns_that_a_table_gives_it(frames, known_at, shared):
+    """Rows of one batch, of parties that are known, new, and named in both roles; from a table of numbers and texts."""
+    frame = pd.concat(frames, ignore_index=True).assign(
+        town=lambda rows: rows.card.str[-2:], share=lambda r: r.amount / 3
+    )
+    if shared:
+        frame = frame.assign(card=frame.card.str[-2:], merchant=frame.merchant.str[-2:]).drop(
+            columns=["device", "town"]
+        )
+    place, entities = 1400, ("card", "merchant") if shared else ("card", "merchant", "device")
+    how = {
+        "known_at": known_at,
+        "batch": "30d",
+        "label_delay": "3d",
+        "windows": ("1d", "7d", "30d"),
+        "entities": entities,
+    }
+    found = Transactions(frame[:place], shared=("card", "merchant") if shared else ("none",), **how).resolved()
+    earlier, changed = found.one_row(), {"card": "x", "merchant": "x", "town": "y", "share": None}
+    for cells in ({}, changed, {"amount": 0.0, "merchant": "x"}):
+        row = frame.iloc[place].to_dict() | {name: cell for name, cell in cells.items() if name in frame}
+        new = pd.DataFrame([row]).drop(columns="is_fraud").astype({"share": float})
+        want = Transactions(new, history=frame[:place], **found.chosen()).graph(need_label=False)
+        got = earlier.graph(row)
+        assert got.columns == want.columns
+        torch.testing.assert_close(got.x, want.x, equal_nan=True)
+
+
 def test_tables_of_a_run_name_the_parties(run, frames):
     table, old = run.to_frame(), frames[0]
     assert list(table)[:7] == ["node", "when", "card", "merchant", "device", "amount", "rank"]
@@ -91,3 +121,20 @@ def test_a_history_that_changed_is_refused(run):
     with pytest.raises(InputError, match=r"not there any more.*\(--history\)"):
         run.next_transactions(str(run.folder.parent / "new.csv"))
     old.write_text(text)
+
+
+def test_one_transaction_is_scored_as_in_a_batch(run, frames):
+    new = frames[1].drop(columns="is_fraud")
+    scorer = calirare.Scorer(run)
+    for place in (0, 1, len(new) - 1):  # the first ones of one batch see each other's batch without the others
+        row = new.iloc[[place]]
+        alone = run.predict(run.next_transactions(row), say=lambda note: None)
+        said = scorer.score(row.iloc[0].to_dict())
+        assert np.allclose(said.rare, alone.p_rare, rtol=1e-6)
+    stranger = {**row.iloc[0].to_dict(), "card": "nobody", "merchant": "nowhere", "device": 7}
+    alone = run.predict(run.next_transactions(pd.DataFrame([stranger])), say=lambda note: None)
+    assert np.allclose(scorer.score(stranger).rare, alone.p_rare, rtol=1e-6)
+    with pytest.raises(InputError, match="earlier than the history"):
+        scorer.score({**stranger, "when": "2025-01-01"})
+    with pytest.raises(InputError, match="must have 'amount'"):
+        scorer.score({**stranger, "amount": None})
