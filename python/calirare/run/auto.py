@@ -125,10 +125,14 @@ def tree_weights(data: TrainingData, settings: Settings) -> Tensor | None:
 
 
 def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
-    """Yields every candidate that reads the graph by its name; without edges those that read columns."""
+    """Yields every candidate that reads the graph by its name.
+
+    Without edges these are the ones that read columns; on many labels boosting leads, and a perceptron costs as much.
+    """
     yield from tabular(task, columns)
-    task.say("hops")
-    yield "hops", perceptron(task, columns)
+    if task.graph.n_edges or task.scarce:
+        task.say("hops")
+        yield "hops", perceptron(task, columns)
     if not task.graph.n_edges:
         return
     task.say("gcn")
@@ -148,7 +152,7 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
         task.say(name)
         detector = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed, columns=columns, labels=labels)
         if kind == "extra" and not task.scarce:
-            detector = dataclasses.replace(detector, rounds=MANY_TREES)
+            detector = dataclasses.replace(detector, rounds=MANY_TREES if task.graph.n_edges else MANY_TREES // 2)
         if kind == "boosting" and task.graph.n_classes > 2:
             detector = dataclasses.replace(detector, rounds=ROUNDS, learning_rate=RATE)
         yield name, detector.fit(task.graph, task.nodes, sample_weights=task.tree_weights)
