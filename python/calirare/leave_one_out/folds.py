@@ -76,10 +76,11 @@ def fold_networks(
 
     Args:
         fitted: the network with its labels.
-        retrain: trains a network as this one was trained on the labelled nodes it is given and returns it; None: a
-            network at a minimum goes on from there by L-BFGS; another is trained by Adam with the module's own
+        retrain: trains a network as this one was trained on the labelled nodes it is given, from the same random
+            numbers at each call, and returns it; changes are measured from the one that it trains on all labels. None:
+            a network at a minimum goes on from there by L-BFGS; another is trained by Adam with the module's own
             `reset_parameters`, weights of labels and weight decay, as many epochs as one with all labels takes to the
-            loss of the given network, at most 400. Changes are measured from that one.
+            loss of the given network, at most 400.
         folds: K, 2 to m.
         seed: of the folds, and of the parameters and dropout.
 
@@ -101,7 +102,7 @@ def fold_networks(
     nodes = nodes[~torch.isin(nodes, fitted.nodes)]
     order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(seed))
     nodes = nodes[order[:LOOKED_AT].to(nodes.device)]
-    whole = _logits(retrain(fitted.nodes), fitted) if how == BY_US else fitted.logits()
+    whole = fitted.logits() if how == BY_DESCENT else _logits(retrain(fitted.nodes), fitted)
     fold, logits = torch.zeros_like(fitted.targets), torch.empty_like(fitted.label_logits)
     own, changes = torch.empty_like(logit_differences(logits)), list[Tensor]()
     for number, (held, module) in enumerate(retrained_modules(fitted, retrain, min(folds, m), seed)):
