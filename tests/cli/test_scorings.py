@@ -14,8 +14,9 @@ import torch
 import calirare
 from calirare.graph import fingerprint, scipy_of_csr
 from calirare.models import LabelPropagation
+from calirare.page import ReviewSession, Verdicts
 from calirare.run.explaining import TrainedOn
-from tests.cli.test_later_months import month
+from tests.cli.test_later_months import HOPS, month
 from tests.helpers.command import assert_refused, call, succeed
 
 
@@ -102,6 +103,21 @@ def test_a_part_is_decided_on_with_a_cap_and_the_same_input_gives_the_same_bytes
     ]
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["alerts"] for line in lines] == [7, 7]
+
+
+def test_a_scoring_of_many_classes_is_explained_and_reviewed_too(place, tmp_path):
+    files = ("--dataset", place / "edges_1.csv", "--nodes", place / "nodes_1.csv", "--label", "region")
+    succeed("train", *files, "--drop-columns", "label", "--task", "classes", *HOPS, "--out", tmp_path / "run")
+    files = ("--graph", place / "edges_2.csv", "--nodes", place / "nodes_2.csv")
+    succeed("predict", tmp_path / "run", *files, "--out", tmp_path / "next")
+    run, table = calirare.load(tmp_path / "next"), pd.read_csv(tmp_path / "next" / "predictions.csv")
+    first = run.review()["node"].iloc[0]
+    why = run.explain([first])[0]
+    row = table[table["node"] == first].iloc[0]
+    assert why.of == row["prediction"]
+    assert why.p == pytest.approx(row["confidence"], abs=1e-5)
+    session = ReviewSession(run, Verdicts(tmp_path / "a.sqlite", run.fingerprint, run.class_names), run.explainer)
+    assert f"P({row['prediction']})" in session.page(session.cases[0], "n")
 
 
 def test_labels_of_a_scoring_recalibrate_its_run(place, tmp_path):

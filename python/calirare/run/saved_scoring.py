@@ -197,7 +197,8 @@ def write_scoring(
     assert found.table is not None
     assert found.queue is not None
     write_predictions(found.table, folder, "predictions" if reading["transactions"] is None else TRANSACTIONS)
-    write_csv(found.queue, folder / "review.csv")
+    queue = found.queue if "y" in found.queue else found.queue.assign(y="")
+    write_csv(queue, folder / "review.csv")
     calibrators = {t: {"kind": type(c).__name__, "state": c.state()} for t, c in found.calibrators.items()}
     facts: dict[str, Any] = {
         "format": FORMAT,

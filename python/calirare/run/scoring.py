@@ -204,7 +204,7 @@ class Scorer:
         totals.add(said.at(nodes))
         table = predictions(prepared, said, result, None, classes=self.classes, ranges=ranges)
         found = scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
-        return dataclasses.replace(found, queue=order)
+        return dataclasses.replace(found, queue=order, calibrators=corrected)
 
     def evaluated(self, graph: Graph, say: Say, report: Report | None = None) -> tuple[Graph, Fitted, Tensor]:
         """Returns a graph as the detector takes it, the detector with its nodes matched, and logits of all, [n, k]."""
@@ -263,7 +263,6 @@ class Scorer:
             expected=expected,
             alerts=int(alert.sum()),
             hits=hits,
-            calibrators=self.calibrators,
             threshold=threshold,
             rule=deciding.rule.name,
             prevalence=prevalence,
