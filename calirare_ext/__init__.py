@@ -6,6 +6,7 @@ from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
 from calirare_ext.eice_term import PATHS, GradientPath, eice_term
+from calirare_ext.field_of_graph import receptive_field
 from calirare_ext.first_layer import times, turned_times
 from calirare_ext.gcn_norm import gcn_norm, with_loops
 from calirare_ext.inputs import (
@@ -47,7 +48,6 @@ from calirare_ext.receptive_field import (
     cut,
     field_of_propagated,
     part_of_field,
-    receptive_field,
 )
 from calirare_ext.row_sums import row_parts, row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from calirare_ext._checks import check_index, check_shape, dtype_name
-from calirare_ext.as_csr import SparseMatrix, as_csr
 from calirare_ext.csr import Csr
 from calirare_ext.inputs import Factored, Inputs, as_matrix, rows_of_inputs
-from calirare_ext.propagate import propagate
 
 FEW = 16  # columns of a matrix for each entry of a cut from which its entries are sorted, and not its columns marked
 
@@ -78,35 +76,6 @@ class ReceptiveField:
         return self.rows[-1]
 
 
-def receptive_field(
-    a_hat: SparseMatrix, x: Inputs, nodes: Tensor, n_layers: int, edge_weight: Tensor | None = None
-) -> ReceptiveField:
-    """Returns the receptive field of `nodes` under an `n_layers` graph convolution.
-
-    A_hat X is made here, at the rows that the nodes need; of sparse X it stays in its factors.
-
-    Args:
-        a_hat: propagation matrix [n, n], from `gcn_norm`, in any form of `as_csr`.
-        x: features of the nodes, [n, d], dense, sparse or a product by its factors. They are not propagated yet.
-        nodes: int64 [m], distinct node ids.
-        n_layers: number of layers, >= 1.
-        edge_weight: of an `edge_index` as `a_hat`, [E].
-
-    Returns:
-        The field; its last rows are `nodes` in the order given, earlier rows are ascending.
-
-    Raises:
-        TypeError: `nodes` is not int64, or a dtype differs.
-        ValueError: `a_hat` is not square, `n_layers` < 1, a node is out of range or given twice, or `x` has another
-            number of rows.
-    """
-    a_hat = as_csr(a_hat, edge_weight, x.shape[0], dtype=x.dtype, op="receptive_field")
-    rows, blocks = _rows_and_blocks(a_hat, x, nodes, n_layers)
-    if isinstance(x, Tensor):
-        return ReceptiveField(rows, propagate(a_hat.select_rows(rows[0]), x), blocks)
-    return ReceptiveField(rows, _at(Factored(a_hat, x), rows[0]), blocks)
-
-
 def field_of_propagated(a_hat: Csr, propagated: Inputs, nodes: Tensor, n_layers: int) -> ReceptiveField:
     """Returns what `receptive_field` does where A_hat X is known for all nodes.
 
@@ -116,11 +85,11 @@ def field_of_propagated(a_hat: Csr, propagated: Inputs, nodes: Tensor, n_layers:
         nodes: int64 [m], distinct node ids.
         n_layers: number of layers, >= 1.
     """
-    rows, blocks = _rows_and_blocks(a_hat, propagated, nodes, n_layers)
-    return ReceptiveField(rows, _at(propagated, rows[0]), blocks)
+    rows, blocks = rows_and_blocks(a_hat, propagated, nodes, n_layers)
+    return ReceptiveField(rows, rows_at(propagated, rows[0]), blocks)
 
 
-def _rows_and_blocks(a_hat: Csr, x: Inputs, nodes: Tensor, n_layers: int) -> tuple[tuple[Tensor, ...], tuple[Csr, ...]]:
+def rows_and_blocks(a_hat: Csr, x: Inputs, nodes: Tensor, n_layers: int) -> tuple[tuple[Tensor, ...], tuple[Csr, ...]]:
     """Returns the rows of layers 1 .. L and the blocks between them."""
     n = a_hat.n_rows
     if a_hat.n_cols != n:
@@ -157,14 +126,14 @@ def part_of_field(field: ReceptiveField, places: Tensor) -> ReceptiveField:
         own, there = cut(block, there)
         blocks.insert(0, own)
         rows.insert(0, below[there])
-    return ReceptiveField(tuple(rows), _at(field.features, there), tuple(blocks))
+    return ReceptiveField(tuple(rows), rows_at(field.features, there), tuple(blocks))
 
 
-def _at(inputs: Inputs, rows: Tensor) -> Inputs:
+def rows_at(inputs: Inputs, rows: Tensor) -> Inputs:
     """Returns the inputs at some rows; of factors with the columns that these do not touch left out."""
     if isinstance(inputs, Factored):
         block, below = cut(inputs.a, rows)
-        return Factored(block, _at(inputs.x, below))
+        return Factored(block, rows_at(inputs.x, below))
     everything = rows.numel() == inputs.shape[0] and bool(
         (rows == torch.arange(rows.numel(), device=rows.device)).all()
     )

@@ -12,6 +12,7 @@ from calirare_ext import reference
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
 from calirare_ext.eice_term import eice_term
+from calirare_ext.field_of_graph import receptive_field
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inverse_hvp import SolverStatus, hessian_product, solve_inverse_hvp
 from calirare_ext.jackknife_interval import jackknife_interval
@@ -23,7 +24,7 @@ from calirare_ext.neighbour_means import neighbour_means
 from calirare_ext.network_loss import network_field, network_loss
 from calirare_ext.node_gradients import node_gradients
 from calirare_ext.propagate import propagate
-from calirare_ext.receptive_field import ReceptiveField, receptive_field
+from calirare_ext.receptive_field import ReceptiveField
 from calirare_ext.tape import Layer, gcn_forward, record
 
 # float64 rounding (1e-16) times the longest sums here (1e3) leaves four digits to spare

@@ -132,7 +132,7 @@ def test_every_option_of_every_command_is_explained(command):
         ),
         (["train", "--dataset", "digits", "--split", "secret"], "split must be one of public, random, share, all"),
         (["train", "--dataset", "digits", "--label-rate", "0"], "label_rate must be"),
-        (["train", "--set", "loo.damping=low"], "loo.damping must be a number or none, got 'low'"),
+        (["train", "--set", "loo.damping=low"], "loo.damping must be a number, auto or none, got 'low'"),
         (["train", "--calibrate-for", "both"], "--calibrate-for must be one of balanced, population, got 'both'"),
         (["audit", "--run", "r", "--at-least", "much"], "--at-least must be in (0, 1), got much"),
         (["explain", "--run", "r", "--top", "1.5"], "--top must be a whole number, got '1.5'"),

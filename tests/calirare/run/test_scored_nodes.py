@@ -18,6 +18,7 @@ from calirare.graph import Column, Graph, GraphOnDisk, with_sampled_negatives
 from calirare.graph.labelled import NO_PART
 from calirare.models import streams_of
 from calirare.run import Labels, Loaded, Streamed, update, write_scores
+from calirare.run.deciding import counting_coverage
 from tests.helpers.tasks import rare_task
 
 pytestmark = pytest.mark.usefixtures("rough")
@@ -83,7 +84,8 @@ def test_another_graph_is_told_of_as_far_as_it_is_scored(outcome):
     assert math.isclose(said.mean, said.table["p_rare"].mean())
     assert said.alerts == said.table["alert"].sum()
     z = outcome.fit.logits_of(calirare.run.Scorer.of(outcome).prepared(later))[later.scored]
-    assert said.expected == expected_count(outcome.calibrators["population"], z)
+    fitted = outcome.calibrators["population"]
+    assert said.expected == expected_count(fitted, z, counting_coverage(fitted))
 
 
 @pytest.mark.parametrize("by_blocks", [False, True])
