@@ -75,14 +75,14 @@ def lines() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def summary(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """Returns every result, and the mean over the sets of each method that has them all."""
-    methods = [method for method in METHODS if all((name, method) in rows for name in SETS)]
+    """Returns every result, and the mean of each method over the sets that all methods were measured on."""
+    methods = [method for method in METHODS if method != TRUTH]
+    complete = [name for name in SETS if all((name, method) in rows for method in methods)]
     means = {
-        method: {measure: float(np.mean([rows[name, method][measure] for name in SETS])) for measure in MEASURES}
-        for method in methods
+        method: {each: float(f"{np.mean([rows[name, method][each] for name in complete]):.5g}") for each in MEASURES}
+        for method in (methods if complete else ())
     }
-    rounded = {method: {key: float(f"{value:.5g}") for key, value in row.items()} for method, row in means.items()}
-    return {"means": rounded, "results": [rows[key] for key in sorted(rows)]}
+    return {"complete": complete, "means": means, "results": [rows[key] for key in sorted(rows)]}
 
 
 def main() -> None:

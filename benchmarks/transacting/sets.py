@@ -13,7 +13,7 @@ import pandas as pd
 from calirare.datasets import LAWS, synthetic_transactions
 
 DAY = 86_400.0
-ROWS = 30_000  # of a simulated table
+ROWS = 15_000  # of a simulated table
 SEED = 1
 
 
