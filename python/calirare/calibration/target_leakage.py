@@ -30,6 +30,7 @@ class Leakage:
         others: nodes without a label that have it, of those looked at.
         by_chance: how many would if labels were a random sample.
         copied: whether the column is a copy of the labels, which nodes without one have a value of their own in.
+        dated: whether it is a date that only rare nodes have, whatever nodes without a label have.
     """
 
     values: str
@@ -39,9 +40,16 @@ class Leakage:
     others: int
     by_chance: float
     copied: bool = False
+    dated: bool = False
 
     def sentence(self, what: str, remedy: str, kind: str = "rare") -> str:
         """Returns what a user should know of a column, or of the edges, and how to fix it; `kind` names the class."""
+        if self.dated:
+            return (
+                f"{what} {LEAKS}: it is a date that nearly only {kind} nodes have. {self.rare} of {self.labelled} "
+                f"labelled nodes with it are {kind}, {self.covered:.0%} of all {kind} labels. If it is written once "
+                f"the case is known, P({kind}) of new nodes is too low: {remedy}"
+            )
         few = "none" if not self.others else f"{self.others}"
         side = "wrong" if self.copied else "too low"
         return (
@@ -52,7 +60,9 @@ class Leakage:
         )
 
 
-def find_leakage(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]) -> Leakage | None:
+def find_leakage(
+    labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...], *, dated: bool = False
+) -> Leakage | None:
     """Returns the values of a column that leak the labels, else None.
 
     The values are those above or below some number, the categories of which nearly all labelled nodes are rare, or that
@@ -67,8 +77,17 @@ def find_leakage(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, nam
         rare: which of these are rare, bool [m].
         others: the column at nodes without a label, float [n].
         names: of the categories, by number; of a column of numbers none.
+        dated: the column holds dates: one that only rare nodes have is taken for the date on which they were found.
     """
-    if not len(others) or int(rare.sum()) < FEWEST:
+    if int(rare.sum()) < FEWEST:
+        return None
+    there = _there(labelled, rare, others) if dated else None
+    if there is not None:
+        own, hits = there[1], int(rare[there[1]].sum())
+        if hits >= max(FEWEST, COVERED * rare.sum(), PURE * own.sum()):
+            share = hits / int(rare.sum())
+            return Leakage(there[0], int(own.sum()), hits, share, int(there[2].sum()), 0.0, dated=True)
+    if not len(others):
         return None
     kinds = _of_categories(labelled, rare, others, names) if names else _of_numbers(labelled, rare, others)
     found = [each for each in (_there(labelled, rare, others), *kinds) if each is not None]

@@ -39,6 +39,7 @@ from calirare.run import (
     load_scoring,
     parties_of,
     read_scored,
+    with_rule,
     write_csv,
     write_json,
     write_predictions,
@@ -159,7 +160,7 @@ def _with_decision(folder: Path, given: dict[str, Any], prevalence: PrevalenceRe
     saved = load(folder)
     if prevalence is not None or given:
         saved.settings.check_rare("predict: --prevalence" if prevalence is not None else "predict: a decision")
-    return saved, dataclasses.replace(saved.settings.decision, **given)
+    return saved, dataclasses.replace(saved.settings.decision, **with_rule(given))
 
 
 def _folder(

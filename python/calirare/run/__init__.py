@@ -5,7 +5,7 @@ from calirare.run.choice import Choice, Row
 from calirare.run.columns import COLUMNS, predictions
 from calirare.run.data import Report
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
-from calirare.run.deciding import Decided, Deciding, decided
+from calirare.run.deciding import Decided, Deciding, decided, with_rule
 from calirare.run.explaining import read_groups, resolved_calibrate_on
 from calirare.run.folder import LABELS, SavedRun, write_json
 from calirare.run.interval_nodes import known_logits

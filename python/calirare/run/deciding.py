@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -39,6 +40,23 @@ OF_KNOWN = (
     "(docs/decisions.md)."
 )
 HELD = {False: "92 to 96 %", True: "94 %"}  # by whether each class has its own slope: decision_graphs.json
+
+
+RULES = {  # which setting is for which rule
+    "budget": "budget",
+    "cost_fn": "cost",
+    "cost_fp": "cost",
+    "min_precision": "precision",
+    "min_recall": "recall",
+}
+
+
+def with_rule(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with the rule of the decision that they are for, where they name none."""
+    rules = {RULES[name] for name in given if name in RULES}
+    if "decide" in given or len(rules) != 1:
+        return dict(given)
+    return {**given, "decide": rules.pop()}
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,9 @@ def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:
     """Returns what gives labels of a class away, in a sentence with its name; empty where nothing does."""
     graph, nodes = data.raw_graph, data.nodes
     rare = (data.targets == k).cpu().numpy()
+    dates = {column.name for column in graph.columns if column.kind == "date"}
     for name, own, rest, categories in _columns(graph, nodes, others):
-        found = find_leakage(own, rare, rest, categories or ())
+        found = find_leakage(own, rare, rest, categories or (), dated=name in dates)
         if found is not None:
             return found.sentence(f"the column {name!r}", "leave the column out (--drop-columns)", kind)
     numbers, those = _neighbours(graph, nodes), _neighbours(graph, others)

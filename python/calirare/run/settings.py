@@ -15,7 +15,7 @@ from calirare.leave_one_out import ALO, LeaveOneOutMethod, UncertaintyName
 from calirare.leave_one_out.eice import EiceSettings
 from calirare.models import DETECTORS, HOPS, WEIGHT_DECAYS, GcnTraining, model_names, networks, trained_here
 from calirare.run.data_settings import Data
-from calirare.run.deciding import Deciding, check_decision
+from calirare.run.deciding import Deciding, check_decision, with_rule
 from calirare.run.schema import changed, check_words, to_mapping
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
@@ -307,6 +307,7 @@ class Settings:
 
     def but(self, where: str = "settings", /, **changes: Any) -> Self:
         """Returns the settings with some changed, see `of`; `where` stands in front of a message."""
+        changes = with_rule(changes)
         base = changed(self, PRESETS.get(str(changes.get("preset")), {}), where)
         return changed(base, changes, where) if changes else self
 

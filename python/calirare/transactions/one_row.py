@@ -346,14 +346,17 @@ class OneRow:
     Args:
         source: table of the earlier transactions.
         describe: returns how they are read, by the loaded table.
+        amount: column of the amounts, see `load`.
 
     Raises:
         InputError: they cannot be read.
     """
 
-    def __init__(self, source: Any, describe: Callable[[Any, dict[str, str]], Description]) -> None:
+    def __init__(
+        self, source: Any, describe: Callable[[Any, dict[str, str]], Description], amount: str | None = None
+    ) -> None:
         with database() as engine:
-            kinds = load(engine, source, "source")
+            kinds = load(engine, source, "source", amount)
             self.reading = Reading(engine, describe(engine, kinds), kinds, {})
             self.reading.check()
             layout = self.reading.events(self.reading.labels()[1])

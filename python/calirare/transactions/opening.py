@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from calirare.graph.tables import TABLE_SUFFIXES, source_of, unnamed_table
 from calirare.graph.tables.files import reading
 from calirare.graph.tables.sources import TableInMemory, batches_of, is_arrow
 
+AMOUNT = re.compile(r"(?i)(?<![a-z])(amount|amt|price|total|sum)(?![a-z])|^value$")  # names of columns of amounts
 MEMORY_SHARE = 0.4  # of the free memory that DuckDB may take before it works in files
 
 
@@ -48,13 +50,14 @@ def database() -> Iterator[Any]:
             yield engine
 
 
-def load(engine: Any, source: Any, name: str) -> dict[str, str]:
+def load(engine: Any, source: Any, name: str, amount: str | None = None) -> dict[str, str]:
     """Copies a table into the database; returns the DuckDB types of its columns by their names.
 
     Args:
         engine: the database.
         source: path, FILE.duckdb::TABLE, or a table of pandas, polars or Arrow.
         name: of the copy.
+        amount: column of the amounts; None: one whose name says so. Text such as "$1,204.50" becomes a number.
 
     Raises:
         InputError: there is no such table, it cannot be read, or is empty.
@@ -85,7 +88,35 @@ def load(engine: Any, source: Any, name: str) -> dict[str, str]:
         raise InputError(f"{where}: the table cannot be read ({str(error).splitlines()[0]}): repair it") from error
     if not engine.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]:
         raise InputError(f"{where}: the table of transactions has no rows: write one row per transaction")
+    kinds = _kinds(engine, name)
+    for column, kind in kinds.items():
+        if kind == "VARCHAR" and (column == amount or (amount is None and AMOUNT.search(column))):
+            _read_amounts(engine, name, column)
+    return _kinds(engine, name)
+
+
+def _kinds(engine: Any, name: str) -> dict[str, str]:
     return {column: kind for column, kind, *_ in engine.execute(f"DESCRIBE {name}").fetchall()}
+
+
+def _read_amounts(engine: Any, table: str, column: str) -> None:
+    """Makes numbers of a column of text, if all cells have the same form: 1,204.50 or 1.204,50, with any currency."""
+    cell = f"trim(CAST({quoted(column)} AS VARCHAR))"
+    fitting = []
+    for thousands, decimal in ((",", "."), (".", ",")):
+        whole = f"([0-9]{{1,3}}([{thousands}][0-9]{{3}})+|[0-9]+)"
+        form = f"[^0-9.,+-]*[+-]?[^0-9.,+-]*{whole}([{decimal}][0-9]+)?[^0-9.,+-]*"
+        wrong = f"count(*) FILTER ({cell} <> '' AND NOT regexp_full_match({cell}, '{form}'))"
+        marks = f"count(*) FILTER (regexp_matches({cell}, '[.,]'))"
+        others, marked = engine.execute(f"SELECT {wrong}, {marks} FROM {table}").fetchall()[0]
+        if not others:
+            fitting.append((thousands, decimal))
+    if not fitting or (len(fitting) > 1 and marked):  # 1,204 may be both
+        return
+    thousands, decimal = fitting[0]
+    digits = f"replace(regexp_replace({cell}, '[^0-9.,+-]', '', 'g'), '{thousands}', '')"
+    number = f"CAST(nullif(replace({digits}, '{decimal}', '.'), '') AS DOUBLE)"
+    engine.execute(f"ALTER TABLE {table} ALTER {quoted(column)} TYPE DOUBLE USING {number}")
 
 
 def source_name(source: Any) -> str:

@@ -162,16 +162,15 @@ class Reading:
             if not NUMBER.fullmatch(kinds[self.amount]):
                 faults.append(
                     f"{where}: amounts must be numbers, but column {self.amount!r} holds {kinds[self.amount].lower()}: "
-                    "write numbers with a point, or name another column (--amount)"
+                    "write all in one form, such as 1204.50, or name another column (--amount)"
                 )
                 continue
             wrong, first = self.engine.execute(
-                f"SELECT count(*), min(rowid) FROM {name} WHERE {cell} IS NULL OR NOT isfinite(CAST({cell} AS DOUBLE)) "
-                f"OR {cell} < 0"
+                f"SELECT count(*), min(rowid) FROM {name} WHERE {cell} IS NULL OR NOT isfinite(CAST({cell} AS DOUBLE))"
             ).fetchall()[0]
             if wrong:
                 faults.append(
-                    f"{where}: amounts must be numbers >= 0, but {counted(wrong, 'row')} of column {self.amount!r} "
+                    f"{where}: amounts must be numbers, but {counted(wrong, 'row')} of column {self.amount!r} "
                     f"holds none, the first is row {first}. Fix the cells, or read it as another number (--amount none)"
                 )
         if faults:

@@ -10,7 +10,7 @@ from typing import Any
 
 from calirare._util.amounts import listed
 from calirare.graph.tables.sources import LABELS
-from calirare.transactions.opening import quoted
+from calirare.transactions.opening import AMOUNT, quoted
 
 TIMES = ("time", "timestamp", "datetime", "date", "when", "ts", "step", "created_at", "trans_date_trans_time", "dt")
 AMOUNTS = (
@@ -37,8 +37,12 @@ IDS = (
     "uid",
     "index",
 )
+ID = re.compile(
+    r"(?i)^(tx|txn|trx|trans|transaction|payment|booking|order)s?[_ -]?(id|ref|reference|no|nr|num|number)$"
+)
 PARTY_WORDS = (
     *("card", "customer", "client", "user", "account", "acct", "merchant", "terminal", "shop", "store", "device", "ip"),
+    *("pan", "iban", "subscriber", "employee", "vendor", "supplier", "member"),
     *(
         "source",
         "target",
@@ -133,6 +137,11 @@ class Finder:
         free = {name.lower(): name for name in reversed(self.kinds) if name not in set(taken)}
         return next((free[name] for name in names if name in free and kind.fullmatch(self.kinds[free[name]])), None)
 
+    def like(self, name: re.Pattern[str], kind: re.Pattern[str], taken: Iterable[str | None]) -> str | None:
+        """Returns the first column whose name holds a word, with the right kind of cells."""
+        free = [each for each in self.kinds if each not in set(taken)]
+        return next((each for each in free if name.search(each) and kind.fullmatch(self.kinds[each])), None)
+
     def parties(self, taken: set[str | None]) -> tuple[str, ...]:
         """Returns columns whose names say that they are parties, else whose names repeat, in the order of the table."""
         free = [name for name, kind in self.kinds.items() if name not in taken and _may_name(kind)]
@@ -212,10 +221,10 @@ def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
             )
     taken |= {time, label}
     if wanted.amount is None:
-        amount = finder.usual(AMOUNTS, NUMBER, taken)
+        amount = finder.usual(AMOUNTS, NUMBER, taken) or finder.like(AMOUNT, NUMBER, taken)
         finder.notes += [f"amounts are column {amount!r} (--amount; none: there are none)"] if amount else []
     if wanted.id is None:
-        found = finder.usual(IDS, anything, taken | {amount})
+        found = finder.usual(IDS, anything, taken | {amount}) or finder.like(ID, anything, taken | {amount})
         number = found if found and finder.different[found] > 0.9 * finder.rows else None
         finder.notes += [f"each is named by column {number!r} (--id)"] if number else []
     parties = tuple(name for name in entities if name)

@@ -28,7 +28,7 @@ class Transactions(Description):
         time: column of the times: numbers, dates, or timestamps (without a zone: UTC); None: found by name.
         label: column of the labels, of two values; None: found by name.
         entities: columns of the parties, such as card and merchant; none: found by name and repetition.
-        amount: column of the amounts, >= 0; None: found by name; "none": there are none.
+        amount: column of the amounts; None: found by name; "none": there are none.
         id: column that names each transaction; None: found by name, "none": rows are numbered.
         rare_class: the rare value of the labels; None: 1 of 0 and 1, else the rarer one.
         unknown: further values that stand for no label, next to an empty cell and -1.
@@ -58,7 +58,7 @@ class Transactions(Description):
     def resolved(self, *, need_label: bool = True) -> Self:
         """Returns the same with what was left open: columns, windows, batch and delay; see `read`."""
         with database() as engine:
-            return self.found(engine, load(engine, self.source, "source"), need_label=need_label)
+            return self.found(engine, load(engine, self.source, "source", self.amount), need_label=need_label)
 
     def graph(self, *, need_label: bool = True) -> Graph:
         """Returns the graph; see `read`."""
@@ -76,16 +76,16 @@ class Transactions(Description):
             InputError: a table cannot be read, or columns do not fit; all faults are named.
         """
         with database() as engine:
-            kinds = load(engine, self.source, "source")
+            kinds = load(engine, self.source, "source", self.amount)
             found = self.found(engine, kinds, need_label=need_label)
-            before = {} if self.history is None else load(engine, self.history, "history")
+            before = {} if self.history is None else load(engine, self.history, "history", found.amount)
             return Reading(engine, found, kinds, before).graph(), found
 
     def one_row(self) -> OneRow:
         """Returns these transactions in memory, and what makes the columns of one after them, see `OneRow`."""
         from calirare.transactions.one_row import OneRow  # late: it imports ibis
 
-        return OneRow(self.source, self.found)
+        return OneRow(self.source, self.found, self.amount)
 
     def found(self, engine: Any, kinds: dict[str, str], *, need_label: bool = True) -> Self:
         """Returns the description with what was left open, by the loaded table."""

@@ -42,6 +42,19 @@ def leaks(rng: np.random.Generator, seen: np.ndarray) -> dict[str, tuple[np.ndar
     }
 
 
+def test_a_date_that_only_rare_nodes_have_is_named_whatever_nodes_without_a_label_have():
+    rng = np.random.default_rng(3)
+    rare, known = drawn(rng)
+    found_on = np.where(rare & (rng.random(len(rare)) < 0.8), rng.random(len(rare)), np.nan)
+    given = found_on[known], rare[known], found_on[~known], NONE
+    assert find_leakage(*given) is None
+    found = find_leakage(*given, dated=True)
+    assert found is not None
+    assert "it is a date that nearly only rare nodes have" in found.sentence("the column 'c'", "leave it out")
+    opened = np.where(rng.random(len(rare)) < 0.5, rng.random(len(rare)), np.nan)
+    assert find_leakage(opened[known], rare[known], opened[~known], NONE, dated=True) is None
+
+
 @pytest.mark.parametrize("name", ["above 0", "below 0", "filled", "name", "names"])
 def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
     rng = np.random.default_rng(1)

@@ -120,6 +120,8 @@ def test_what_another_rule_takes_is_noted():
         "budget and min_recall changed nothing with decide cost"
     ]
     assert ignored_settings(Settings.of(decide="recall", min_recall=0.5, guarantee=0.5)) == []
+    assert (Settings.of(budget=5).decision.decide, Settings.of(min_recall=0.5).decision.decide) == ("budget", "recall")
+    assert Settings.of(budget=5, decide="cost").decision.decide == "cost"
     for wrong, message in (
         ({"cost_fn": 0.0}, "cost of a miss must be positive"),
         ({"budget": 2.5}, "whole number or a share"),

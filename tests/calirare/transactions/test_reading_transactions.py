@@ -100,7 +100,7 @@ def test_all_faults_come_in_one_message():
     ("column", "cells", "words"),
     [
         ("when", ["2026-01-01", "soon", None], r"needs a time.*2 rows of column 'when'.*first is row 1: 'soon'"),
-        ("amount", [1.0, -2.0, np.nan], r"numbers >= 0, but 2 rows of column 'amount'.*first is row 1.*--amount none"),
+        ("amount", [-1.0, np.inf, np.nan], r"be numbers, but 2 rows of column 'amount'.*first is row 1.*--amount none"),
         ("amount", ["1", "2", "dear"], r"must be numbers, but column 'amount' holds varchar.*--amount"),
         ("is_fraud", ["0", "1", "2"], r"two values, but column 'is_fraud' has 3: 0, 1, 2.*--unknown"),
     ],
@@ -165,3 +165,19 @@ def test_a_run_on_transactions(tmp_path):
     before = torch.from_numpy(~later.to_numpy())
     assert torch.equal(scores[0][before], scores[1][before])
     assert not torch.equal(scores[0], scores[1])
+
+
+@pytest.mark.parametrize(
+    ("cells", "first"),
+    [(["$1,204.50", "3", "-2.5"], 1204.5), (["1.204,50 €", "3", "-2,5"], 1204.5), (["EUR 12", "3", "-2"], 12.0)],
+)
+def test_amounts_written_for_people_are_numbers(cells, first):
+    frame = pd.DataFrame({"pan": list("ababab"), "shop": list("xyxyxy"), "fraud": list("NYNNYN")})
+    frame["booked"] = pd.date_range("2026-01-01", periods=6)
+    frame["amount_eur"], frame["txn_ref"] = 2 * cells, [f"T{i}" for i in range(6)]
+    found = Transactions(frame).resolved()
+    assert (found.entities, found.amount, found.id) == (("pan", "shop"), "amount_eur", "txn_ref")
+    assert Transactions(frame).graph().x[:3, 0].tolist() == [first, 3.0, float(cells[2].replace(",", "."))]
+    frame["amount_eur"] = "1,204"  # a thousand, or a fraction
+    with pytest.raises(InputError, match="amounts must be numbers, but column 'amount_eur' holds varchar"):
+        Transactions(frame, amount="amount_eur").graph()
