@@ -34,6 +34,7 @@ def neighbour_means(a: SparseMatrix, x: Tensor, edge_weight: Tensor | None = Non
 
     Example:
         >>> import torch
+        >>> from calirare_ext import Csr
         >>> a = Csr.from_dense(torch.tensor([[0.0, 1.0, 3.0], [0.0, 0.0, 0.0]]))
         >>> neighbour_means(a, torch.tensor([[5.0], [2.0], [4.0]]))
         tensor([[3.5000],

@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 import calirare
 import calirare_ext
 from calirare.cli import plugins
+from calirare_ext._version import RELEASE
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_SUFFIXES = {".py", ".pyi", ".typed"}
@@ -35,17 +36,16 @@ def run(command: list[str | Path], **options) -> subprocess.CompletedProcess[str
 
 class TestVersion:
     def test_it_is_the_same_everywhere(self):
-        version = calirare_ext.__version__
-        assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version)
-        assert importlib.metadata.version("calirare") == version
-        assert calirare.__version__ == version
+        assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", RELEASE)
+        assert importlib.metadata.version("calirare") == RELEASE
+        assert calirare.__version__ == calirare_ext.__version__
 
     def test_it_is_written_once(self):
         files = [ROOT / name for name in ("setup.py", "pyproject.toml", "CMakeLists.txt")]
         for folder, pattern in (("calirare_ext", "*.py"), ("python", "**/*.py"), ("csrc", "**/*.*")):
             files += sorted((ROOT / folder).glob(pattern))
-        found = [path for path in files if re.search(rf"\b{re.escape(calirare_ext.__version__)}\b", path.read_text())]
-        assert found == [ROOT / "calirare_ext" / "__init__.py"]
+        found = [path for path in files if re.search(rf"\b{re.escape(RELEASE)}\b", path.read_text())]
+        assert found == [ROOT / "calirare_ext" / "_version.py"]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ class TestWheel:
         ask = "import setuptools; d = setuptools.setup(); print(d.get_version()); print(d.entry_points)"
         found = run([sys.executable, "-c", ask, "-q", "--version"], cwd=source / "python" / f"calirare_{extra}")
         assert found.returncode == 0, found.stderr
-        assert found.stdout.splitlines()[0] == calirare_ext.__version__
+        assert found.stdout.splitlines()[0] == RELEASE
         commands = facts(extra)["entry-points"][plugins.GROUP]
         assert set(commands) == {name for name, package in plugins.OTHERS.items() if package == f"calirare-{extra}"}
         for name, place in commands.items():

@@ -266,7 +266,7 @@ def test_of_many_labels_some_folds_judge_and_the_run_says_so(few_judges):
     assert [step for step in done if step[0] == "check"] == [("check", 1, 2), ("check", 2, 2)]
     held, error = outcome.held_out, outcome.agreement.standard_error
     judged = torch.isfinite(held).all(1)
-    said = f"2 of 5 folds, drawn at random: it compares the losses of {int(judged.sum())} of the 150 labels: standard "
+    said = f"2 of 5 folds: it compares the losses of {int(judged.sum())} of the 150 labels: standard "
     assert any(f"{said}error {error:.2g}" in note for note in outcome.notes)
     every = calirare.train(graph, preset="paper", epochs=12, folds=5)
     detector = outcome.settings.training.detector(0, 12)

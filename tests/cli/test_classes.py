@@ -68,5 +68,5 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     assert "trained with task classes" in assert_refused(refused)
     assert "task classes" in assert_refused(call("explain", "--run", out))
     both = call(*words, *quick, "--rare-class", "loan", "--overwrite")
-    assert "has no rare class" in assert_refused(both)
+    assert "must be left out with task classes" in assert_refused(both)
     assert (out / "predictions.csv").is_file()

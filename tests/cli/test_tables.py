@@ -56,7 +56,7 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     assert labelled / 4 - 2 <= test <= labelled / 4
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["data"]["split"] == "share"
-    assert config["data"]["minority"] == "fraud"
+    assert config["data"]["rare_class"] == "fraud"
     succeed("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "again")
     assert (tmp_path / "again" / "predictions.csv").read_text() == (tmp_path / "run" / "predictions.csv").read_text()
 

@@ -42,6 +42,7 @@ def _known(values: Sequence[float]) -> list[float]:
 ELEMENTWISE: dict[type, Callable[..., Any]] = {
     ops.Abs: abs,
     ops.Add: operator.add,
+    ops.And: lambda one, other: bool(one) and bool(other),
     ops.Cast: lambda value: value,
     ops.Coalesce: lambda *values: next(iter(_known(values)), NULL),
     ops.Divide: lambda value, by: value / by if by else NULL,

@@ -139,7 +139,11 @@ def test_a_run_says_so_and_is_not_to_be_trusted(tmp_path):
     scored = saved.score(graph, told.append)
     assert scored.verdict == "do not trust"
     assert "do not trust: the run's verdict: not known: the column 'case' gives the labels away" in scored.summary()
-    assert scored.to_mapping()["run"] == {"answer": "not known", "sentence": str(outcome.verdict)}
+    assert scored.to_mapping()["run"] | {"name": ""} == {
+        "name": "",
+        "answer": "not known",
+        "sentence": str(outcome.verdict),
+    }
     saved.predict(graph, told.append)
     assert any("gives the labels away" in note for note in told)
     assert saved.score(graph, told.append, prevalence=0.3).verdict == "do not trust"

@@ -26,7 +26,7 @@ from calirare.explain.explanation import (
     written,
 )
 from calirare.explain.network import ExplainableNetwork
-from calirare.explain.text import WIDTH, _points, _table
+from calirare.explain.text import WIDTH, _table, points
 from calirare.explain.words import neighbours, with_words
 from calirare.graph import Column, Relation, default_names
 from calirare.models import GcnTraining, MlpTraining
@@ -396,4 +396,4 @@ def test_a_probability_is_written_on_its_side_of_the_threshold(p, threshold, tex
 
 @pytest.mark.parametrize(("effect", "text"), [(-0.0002, "0.0"), (0.0, "0.0"), (-0.000975, "-0.1"), (0.0312, "+3.1")])
 def test_points_have_no_negative_zero(effect, text):
-    assert _points(effect) == text
+    assert points(effect) == text

@@ -150,7 +150,7 @@ def test_weights_that_another_graph_lacks_or_has_are_told(own, other, words, tmp
 @pytest.mark.slow
 def test_weights_that_are_numbers_of_rows_may_all_be_one(tmp_path):
     nodes, edges = tables()
-    path, given = written(tmp_path, nodes, edges), {"features": str(tmp_path / "nodes.csv"), "minority": "fraud"}
+    path, given = written(tmp_path, nodes, edges), {"nodes": str(tmp_path / "nodes.csv"), "rare_class": "fraud"}
     with rough_runs():
         outcome = calirare.train(dataset=str(path), duplicates="sum", model="hops", folds=2, epochs=5, **given)
         outcome.save(tmp_path / "run")
