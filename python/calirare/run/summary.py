@@ -141,7 +141,7 @@ def _calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
 def _verdict(metrics: dict[str, Any]) -> list[str]:
     """Returns whether the probabilities can be read as such, and if not why, and what helps."""
     verdict = metrics["verdict"]
-    sentence = verdict["sentence"][:1].upper() + verdict["sentence"][1:]
+    sentence = verdict["sentence"][:1].upper() + verdict["sentence"][1:] + ("." if verdict["why"] else "")
     lines = _wrapped(f"{'CALIBRATION':<14}{sentence}", most=REASON_LINES)
     return lines + (_wrapped(f"  {verdict['why']}", most=REASON_LINES) if verdict["why"] else [])
 
