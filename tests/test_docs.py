@@ -102,7 +102,7 @@ def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path, unrendered: No
 @pytest.mark.release
 def test_the_page_on_transactions_can_be_followed_to_the_letter(elsewhere: Path, unrendered: None) -> None:
     names = followed(DOCS / "transactions.md")
-    june = pd.read_csv("runs/cards/transactions_june.csv")
+    june = pd.read_csv("scores/june/transactions.csv")
     assert list(june["card"]) == list(names["scores"]["card"].astype(str)) == list(names["june"]["card"])
     assert len(names["queue"]) == 40
     assert 0 < names["p_fraud"] < 1
