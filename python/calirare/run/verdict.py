@@ -331,8 +331,8 @@ def _cause(evidence: Evidence, known: Circumstances) -> tuple[Cause, str]:
     if known.leak:
         return "leakage", known.leak
     rates = ""
-    if known.labels:
-        own, judged = known.rare / known.labels, evidence.rare / evidence.nodes
+    own, judged = known.rare / max(known.labels, 1), evidence.rare / evidence.nodes
+    if known.labels and (judged > own) == (evidence.ratio < 1):  # else it is not the base rate
         rates = f"base rate is {own:.2%} among the labels that calibrate and {judged:.2%} among the {evidence.source}"
     if known.later:
         later = f"The {evidence.source} are later than the labels that calibrate"
