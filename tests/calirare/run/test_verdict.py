@@ -99,7 +99,7 @@ WRONG = nodes()[0], nodes()[1] / 2
         (Circumstances(leak="the column 'closed' gives the labels away", later=True), "leakage", "'closed'"),
         (Circumstances(later=True, rare=50, labels=1000), "time", "later than the labels that calibrate"),
         (Circumstances(no_sample="labels are clustered"), "labels", "clustered"),
-        (Circumstances(rare=100, labels=1000), "labels", "The base rate is 10.00% among the labels"),
+        (Circumstances(rare=20, labels=1000), "labels", "The base rate is 2.00% among the labels"),
         (Circumstances(rare=400, labels=1000), "model", "More labels may help"),  # which would predict too much
         (Circumstances(rare=int(WRONG[0].sum()), labels=N), "model", "More labels may help"),
     ],
