@@ -179,7 +179,7 @@ class Scorer:
         prepared, fit, logits = self.evaluated(graph, say, report)
         drift = self.drift(graph, logits)
         nodes = prepared.scored_nodes
-        told, corrected = correct_prevalence(prevalence, self.calibrators, logits[nodes])
+        prevalence_used, corrected = correct_prevalence(prevalence, self.calibrators, logits[nodes])
         kept, decision = (self.threshold, settings.decision) if deciding is None else (None, deciding)
         own = dataclasses.replace(settings, decision=decision)
         scorer = dataclasses.replace(self, fit=fit, calibrators=corrected, settings=own)
@@ -203,7 +203,7 @@ class Scorer:
         totals = Totals(len(self.class_names))
         totals.add(said.at(nodes))
         table = predictions(prepared, said, result, None, classes=self.classes, ranges=ranges)
-        found = scorer.scored(graph.name, logits[nodes], totals, drift, told, (threshold, tied), table)
+        found = scorer.scored(graph.name, logits[nodes], totals, drift, prevalence_used, (threshold, tied), table)
         return dataclasses.replace(found, queue=order, calibrators=corrected)
 
     def evaluated(self, graph: Graph, say: Say, report: Report | None = None) -> tuple[Graph, Fitted, Tensor]:

@@ -145,16 +145,16 @@ class Finder:
     def parties(self, taken: set[str | None]) -> tuple[str, ...]:
         """Returns columns whose names say that they are parties, else whose names repeat, in the order of the table."""
         free = [name for name, kind in self.kinds.items() if name not in taken and _may_name(kind)]
-        told = [name for name in free if _words(name) & set(PARTY_WORDS) and self.different[name] > 1]
+        by_word = [name for name in free if _words(name) & set(PARTY_WORDS) and self.different[name] > 1]
         wide = [
             name
             for name in free
-            if name not in told
+            if name not in by_word
             and self.different[name] >= FEWEST_NAMES
             and self.rows >= REPEATED * self.different[name]
         ]
         wide.sort(key=lambda name: -self.different[name])
-        found = told[:MOST_PARTIES] if len(told) > 1 else [*told, *wide[: 2 - len(told)]]
+        found = by_word[:MOST_PARTIES] if len(by_word) > 1 else [*by_word, *wide[: 2 - len(by_word)]]
         return tuple(name for name in self.kinds if name in found)
 
     def texts(self, taken: set[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
