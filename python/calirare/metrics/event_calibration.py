@@ -26,6 +26,7 @@ class InTheLarge(NamedTuple):
         ratio: mean_p / share; 1 is calibrated, above 1 the event is overestimated.
         lower: lower end of the ratio's interval, mean_p over the highest share that the count allows.
         upper: upper end of the ratio's interval.
+        effect: design effect of groups, 1 without any: how many times its variance is that of independent samples.
     """
 
     mean_p: float
@@ -33,6 +34,7 @@ class InTheLarge(NamedTuple):
     ratio: float
     lower: float
     upper: float
+    effect: float = 1.0
 
 
 def equal_mass_ece(
@@ -93,18 +95,21 @@ def equal_mass_noise_floor(
 
 
 def calibration_in_the_large(
-    y_true: Array, p: Array, *, level: float = 0.95, weights: Array | None = None
+    y_true: Array, p: Array, *, level: float = 0.95, weights: Array | None = None, groups: np.ndarray | None = None
 ) -> InTheLarge:
     """Mean probability over observed frequency: is the event predicted as often as it happens?
 
     The interval holds the proportions that the observed count allows: that of Clopper and Pearson (1934), with Kish's
-    effective number of samples where there are weights. It takes the samples as independent.
+    effective number of samples where there are weights. It takes the samples as independent, or those of different
+    groups: then their number is divided by the design effect (Kish 1965): the sum over groups of (sum of r)^2 over the
+    sum of r^2, where r = y - c p, and c scales the probabilities to the observed number.
 
     Args:
         y_true: 1 where the event happened, else 0, [n]; one at least happened.
         p: its predicted probabilities, [n], in [0, 1].
         level: in (0, 1).
         weights: sample weights [n] >= 0, or None.
+        groups: int64 [n, g]: g ways of grouping the samples, such as by card and by merchant; None: no groups.
 
     Returns:
         Mean probability, share, their ratio and the ratio's interval.
@@ -124,10 +129,25 @@ def calibration_in_the_large(
     mean_p, share = float(data.mean(data.probabilities.double())), float(data.mean(data.labels.double()))
     if share == 0:
         raise ValueError(f"{name}: y_true must hold a 1, got zeros only: the ratio has no denominator")
-    size = worth_of(None if data.weights is None else data.weights.numpy(), len(data.labels))
+    w, y = None if data.weights is None else data.weights.numpy(), data.labels.numpy()
+    effect = 1.0 if groups is None else _design_effect(y, data.probabilities.double().numpy(), groups, w)
+    size = worth_of(w, len(y)) / effect
     low, high = binomial_interval(np.array([share * size]), np.array([size]), level)
     upper = mean_p / float(low[0]) if low[0] > 0 else math.inf
-    return InTheLarge(mean_p, share, mean_p / share, mean_p / float(high[0]), upper)
+    return InTheLarge(mean_p, share, mean_p / share, mean_p / float(high[0]), upper, effect)
+
+
+def _design_effect(y: np.ndarray, p: np.ndarray, groups: np.ndarray, weights: np.ndarray | None) -> float:
+    """Returns the largest design effect of the ways of grouping, at least 1."""
+    w = np.ones(len(y)) if weights is None else weights
+    predicted = float(w @ p)
+    residual = w * (y - p * (float(w @ y) / predicted if predicted > 0 else 0.0))
+    alone = float(residual @ residual)
+    effects = [1.0]
+    for each in groups.T:
+        sums = np.bincount(np.unique(each, return_inverse=True)[1], weights=residual)
+        effects.append(float(sums @ sums) / alone if alone > 0 else 1.0)
+    return max(effects)
 
 
 class CalibrationLine(NamedTuple):

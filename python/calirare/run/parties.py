@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from calirare.graph import Graph
 from calirare.run.data_settings import Data
 
 
@@ -35,3 +36,18 @@ def parties_of(table: pd.DataFrame, data: Data) -> pd.DataFrame:
         found = found.sort_values("expected_fraud", ascending=False, kind="stable").rename_axis("name").reset_index()
         parts.append(found.assign(party=party)[["party", "name", *kinds]])
     return pd.concat(parts, ignore_index=True)
+
+
+def party_groups(graph: Graph, nodes: np.ndarray) -> np.ndarray | None:
+    """Returns which transactions share a party, int64 [m, parties]; None: the nodes are no transactions.
+
+    Args:
+        graph: has the parties among its keys, as `calirare.Transactions` makes it.
+        nodes: int64 [m]; one without a party shares it with none.
+    """
+    alone, parties = -1 - np.arange(len(nodes)), list[np.ndarray]()
+    for values in (graph.keys or {}).values():
+        if isinstance(values, pd.Categorical):
+            codes = values.codes[nodes].astype(np.int64)
+            parties.append(np.where(codes < 0, alone, codes))
+    return np.stack(parties, 1) if parties else None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calirare.calibration import Calibrator, Target, period_spans
 from calirare.graph import Graph, newest_first
+from calirare.run.parties import party_groups
 from calirare.run.probabilities import p_rare
 from calirare.run.verdict import Evidence
 
@@ -61,8 +62,10 @@ def periods(graph: Graph, labels: ByTime | None) -> list[dict[str, Any]]:
     for span in [] if labels is None else map(torch.from_numpy, period_spans(len(labels.nodes))):
         assert labels is not None
         assert graph.time is not None
-        found = Evidence.of("test nodes", labels.rare[span].long().numpy(), labels.p[span].numpy())
-        ends = graph.time[labels.nodes[span]]
+        nodes = labels.nodes[span]
+        y, groups = labels.rare[span].long().numpy(), party_groups(graph, nodes.cpu().numpy())
+        found = Evidence.of("test nodes", y, labels.p[span].numpy(), groups=groups)
+        ends = graph.time[nodes]
         row = {"from": float(ends.min()), "to": float(ends.max()), "test": int(labels.test[span].sum())}
         names = ("nodes", "rare", "predicted", "ratio", "low", "high")
         rows.append(row | {name: getattr(found, name) for name in names})

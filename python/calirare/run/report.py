@@ -23,6 +23,7 @@ from calirare.run.calibrators import Calibrated
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.judging import RAW, Judged, rare_among
+from calirare.run.parties import party_groups
 from calirare.run.periods import are_later, labels_by_time, periods
 from calirare.run.probabilities import assumed_by, p_rare, realised_error, unrepresented_by
 from calirare.run.result import RunResult
@@ -172,7 +173,9 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         p = data.p.get(outcome.settings.calibration.calibrate_for, data.p[RAW])
         return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, known)
     p = data.p.get("population", data.p[RAW])[:, 1].double()
-    return verdict_of(Evidence.of(SOURCES[data.on], (data.labels == 1).long().numpy(), p.numpy()), known)
+    groups = None if data.nodes is None else party_groups(graph, data.nodes.numpy())
+    y = (data.labels == 1).long().numpy()
+    return verdict_of(Evidence.of(SOURCES[data.on], y, p.numpy(), groups=groups), known)
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:

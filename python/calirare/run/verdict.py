@@ -69,7 +69,16 @@ class Evidence:
     of_class: str = ""
 
     @classmethod
-    def of(cls, source: Source, y: np.ndarray, p: np.ndarray, *, coverage: float = 0.95, of_class: str = "") -> Self:
+    def of(
+        cls,
+        source: Source,
+        y: np.ndarray,
+        p: np.ndarray,
+        *,
+        coverage: float = 0.95,
+        of_class: str = "",
+        groups: np.ndarray | None = None,
+    ) -> Self:
         """Returns the evidence of nodes.
 
         Args:
@@ -78,10 +87,12 @@ class Evidence:
             p: its probability, float64 [n].
             coverage: of the interval of the ratio.
             of_class: see the attribute.
+            groups: int64 [n, g], nodes that may be of the class together, see `calibration_in_the_large`; or None.
         """
-        rare, predicted = int(y.sum()), float(p.sum())
+        rare, predicted, wider = int(y.sum()), float(p.sum()), 1.0
         if rare:
-            ratio, low, high = calibration_in_the_large(y, p, level=coverage)[2:]
+            _, _, ratio, low, high, effect = calibration_in_the_large(y, p, level=coverage, groups=groups)
+            wider = math.sqrt(effect)
         else:
             ratio, low, high = math.inf, population_check(y, p, coverage=coverage).low, math.inf
         found = cls(source, len(y), rare, predicted, ratio, low, high, of_class=of_class)
@@ -91,8 +102,8 @@ class Evidence:
         return replace(
             found,
             error=float(equal_mass_ece(y, p)),
-            expected_error=expected.mean,
-            error_spread=expected.std,
+            expected_error=expected.mean * wider,
+            error_spread=expected.std * wider,
             auprc=area,
             as_good=_ranks_as_well(y, p) if of_class else _as_good(y, p, area),
         )

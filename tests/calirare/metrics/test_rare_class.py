@@ -71,7 +71,7 @@ def test_the_report_holds_what_the_measures_say():
     large, line = metrics.calibration_in_the_large(y, p), metrics.calibration_line(y, p)
     assert (report["n"], report["n_rare"]) == (600, y.sum())
     assert (report["mean_p"], report["observed_share"], report["mean_p_over_share"]) == large[:3]
-    assert (report["mean_p_over_share_lower"], report["mean_p_over_share_upper"]) == large[3:]
+    assert (report["mean_p_over_share_lower"], report["mean_p_over_share_upper"]) == large[3:5]
     assert (report["slope"], report["intercept"], report["intercept_at_slope_1"]) == tuple(line)
     assert report["ece"] == metrics.equal_mass_ece(y, p)
     assert report["ece_noise_floor"] == metrics.equal_mass_noise_floor(p, n_draws=20).mean
@@ -93,3 +93,22 @@ def test_what_is_not_defined_is_none():
             call([0, 0], [0.1, 0.2])
         with pytest.raises(ValueError, match=rf"{call.__name__}: y_true must be \[n\]"):
             call([[0, 1]], [[0.1, 0.2]])
+
+
+def test_an_interval_with_groups_covers_where_events_come_together():
+    rng, held, without = np.random.default_rng(0), 0, 0
+    card = np.repeat(np.arange(1000), 10)  # of ten transactions each: all are fraud, or none is
+    groups = np.stack([rng.integers(0, 50, 10_000), card], 1)
+    for _ in range(200):
+        p = np.full(10_000, 0.03)
+        y = (rng.random(1000) < 0.03)[card].astype(int)
+        grouped, independent = (
+            metrics.calibration_in_the_large(y, p, groups=groups),
+            metrics.calibration_in_the_large(y, p),
+        )
+        held += grouped.lower <= 1 <= grouped.upper
+        without += independent.lower <= 1 <= independent.upper
+    assert 184 <= held <= 200  # of 95 %
+    assert without < 120
+    assert grouped.effect == pytest.approx(10, rel=1e-6)
+    assert metrics.calibration_in_the_large(y, p, groups=np.arange(10_000)[:, None]).effect == 1
