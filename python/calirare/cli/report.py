@@ -9,8 +9,8 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
 from calirare._util.run_files import changed_file
-from calirare.page import html_of, read_elsewhere
-from calirare.run import SavedRun, load
+from calirare.page import html_of
+from calirare.run import load
 
 
 def run(
@@ -18,7 +18,6 @@ def run(
     graph: str | None = None,
     out: Path | None = None,
     against: Path | None = None,
-    drift: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes the page.
@@ -28,7 +27,6 @@ def run(
         graph: where the run's graph is now; None: where it was. Where it is gone the page has no slices, and says so.
         out: HTML file to write; None: `report.html` in the run's folder, in place of an unchanged one.
         against: folder of another run, to be shown beside it.
-        drift: JSON file that `calirare predict` wrote of another graph, to be told of.
         overwrite: replace a file that is there.
 
     Raises:
@@ -41,18 +39,12 @@ def run(
     as_written = out is None and changed_file(folder, [path.name]) is None
     check_free([path], "report", overwrite=overwrite or as_written)
     saved, other = load(folder), None if against is None else load(against)
-    many = saved.settings.many
-    if many and drift is not None:
-        raise InputError("report: --drift is for runs of a rare class: predict's own summary says it of many classes")
-    elsewhere = None if drift is None else read_elsewhere(drift)
-    if other is not None:
-        _check_alike(saved, other)
     own, why_not = saved.graph_if_there(graph)
     if own is None:
-        absent = "slices and labels' audit" if many else "slices, reasons and labels' audit"
+        absent = "slices and labels' audit" if saved.settings.many else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
-        page = html_of(saved, own, why_not, other, elsewhere)
+        page = html_of(saved, own, why_not, other)
     write_page(page, path)
     print(path)
 
@@ -61,14 +53,3 @@ def write_page(page: str, path: Path) -> None:
     """Writes a page where it belongs, as a whole or not at all."""
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
-
-
-def _check_alike(saved: SavedRun, other: SavedRun) -> None:
-    """Checks that two runs are of one task."""
-    if saved.settings.many == other.settings.many:
-        return
-    tasks = ("of a rare class", "of task classes")
-    here, there = tasks[saved.settings.many], tasks[other.settings.many]
-    raise InputError(
-        f"report: --against must be a run {here}, as {saved.folder} is, but {other.folder} is {there}: name another run"
-    )

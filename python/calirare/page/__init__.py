@@ -1,6 +1,5 @@
 """A run as pages: one to hand over, of what was found and how far to believe it; and its review queue at work."""
 
-from calirare.page.drift import Elsewhere, read_elsewhere
 from calirare.page.render import html_of
 from calirare.page.review_session import Case, ReviewSession
 from calirare.page.server import ReviewServer

@@ -15,7 +15,6 @@ from calirare._util.amounts import amount, class_words, count_of
 from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, rare_rows
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
-from calirare.plots import Marks, read_marks
 from calirare.run import TOGETHER, Choice, SavedRun, Verdict
 
 ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
@@ -355,18 +354,16 @@ class Picture(NamedTuple):
         words: what it shows.
         address: that holds the file itself; None where there is none.
         wide: whether it is of several panels, which a phone shows side by side all the same.
-        marks: of its panels, what they tell whoever points at them.
     """
 
     words: str
     address: str | None
     wide: bool
-    marks: tuple[Marks, ...]
 
 
 def picture_of(path: Path, words: str, wide: bool = True) -> Picture:
     """Returns a picture of a run, arguments as the attributes; the address of a missing one is None."""
     if not path.is_file() or path.stat().st_size == 0:
-        return Picture(words, None, wide, ())
+        return Picture(words, None, wide)
     address = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
-    return Picture(words, address, wide, read_marks(path))
+    return Picture(words, address, wide)

@@ -18,7 +18,7 @@ from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
 from calirare.page.card import Card, Cards
-from calirare.page.drift import Elsewhere, told_of
+from calirare.page.drift import told_of
 from calirare.page.slices import FEWEST, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
@@ -34,7 +34,6 @@ def html_of(
     graph: Graph | None,
     why_not: str = "",
     other: SavedRun | None = None,
-    elsewhere: Elsewhere | None = None,
 ) -> str:
     """Returns the page of a run.
 
@@ -43,7 +42,6 @@ def html_of(
         graph: the run's own graph with the run's split, for the slices; None: there are none.
         why_not: why there is no graph, a sentence.
         other: a run to compare with; None: none.
-        elsewhere: what the run predicts of another graph; None: nothing.
 
     Raises:
         InputError: a file of a run is missing or damaged, or the other run has other classes.
@@ -74,7 +72,6 @@ def html_of(
         versions=_versions_of(saved),
         against=None if other is None else against(saved, metrics, predictions, other),
         other_picture=None if other is None else content.picture_of(other.folder / first_picture, ""),
-        elsewhere=elsewhere,
         flagged=[each for each in sliced["slices"] if each.flag],
         most=MANY,
         fewest=FEWEST,

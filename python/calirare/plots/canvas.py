@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calirare._util.errors import printable
-from calirare.plots.marks import Marks, text_chunk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +75,7 @@ def number_axes(axes: Axes, form: str) -> None:
         axis.set_major_formatter(lambda value, _: f"{value:{form}}")
 
 
-def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:
+def save(figure: Figure, path: str | Path) -> Path:
     """Writes without date or program version, which would make two equal pictures differ.
 
     A $ in a name is a $, what cannot be printed is escaped, and a letter that the font does not have is a box.
@@ -85,7 +83,6 @@ def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:
     Args:
         figure: what is drawn.
         path: where to write, the suffix says what.
-        marks: points with numbers that a PNG file holds, see `calirare.plots.marks`.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,8 +102,5 @@ def save(figure: Figure, path: str | Path, marks: Sequence[Marks] = ()) -> Path:
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     with matplotlib.rc_context({"svg.hashsalt": "calirare"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
-        if marks and path.suffix == ".png":
-            figure.savefig(path, pil_kwargs={"pnginfo": text_chunk(marks)})  # which has no version either
-        else:
-            figure.savefig(path, metadata=formats[path.suffix])
+        figure.savefig(path, metadata=formats[path.suffix])
     return path

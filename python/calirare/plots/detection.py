@@ -14,7 +14,6 @@ from calirare.metrics import PrecisionRecall, auprc, precision_recall_curve
 from calirare.metrics.inputs import Predictions, read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
-from calirare.plots.marks import Marks, evenly, marks_of, plain
 from calirare.plots.reliability import Panel
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def precision_recall_diagram(
     axes.set_xlabel("recall: proportion of the class that is found")
     axes.set_ylabel("precision: proportion of alerts that are right")
     canvas.legend_below(figure)
-    marks = [_marks(axes, curve, data)] if len(panels) == 1 else []  # of several the nearest one is not clear
-    return canvas.save(figure, path, marks)
+    return canvas.save(figure, path)
 
 
 def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str, str, str]) -> None:
@@ -98,26 +96,6 @@ def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str
         linewidth=1.4,
         label=label,
     )
-
-
-def _marks(axes: Axes, curve: PrecisionRecall, data: Predictions) -> Marks:
-    """Returns the points of a curve with their numbers, evenly spaced in the recall."""
-    rises = np.flatnonzero(np.diff(curve.recall, prepend=0.0) > 0)
-    chosen = rises[evenly(curve.recall[rises])]
-    p = np.sort(data.probabilities.numpy())
-    words = []
-    for i in chosen:
-        alerts = len(p) - int(np.searchsorted(p, curve.threshold[i]))
-        words.append(
-            f"P from {_threshold(curve.threshold[i])} on: {amount(alerts, 'alert')}\n"
-            f"precision {curve.precision[i]:.3f}\nrecall {curve.recall[i]:.3f}"
-        )
-    return marks_of(axes, "Precision over recall", curve.recall[chosen], curve.precision[chosen], words)
-
-
-def _threshold(p: float) -> str:
-    """Returns a probability with two digits of what it lacks of one, so that the highest differ."""
-    return plain(p) if p < 0.99 or p == 1 else f"{p:.{min(2 - int(np.log10(1 - p)), 12)}f}"
 
 
 def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:
@@ -183,20 +161,4 @@ def budget_diagram(
     axes.set_xlabel(f"alerts, the likeliest first (of {amount(n, 'node')})")
     axes.set_ylabel("rare nodes among them")
     canvas.legend_below(figure)
-    return canvas.save(figure, path, [_budget_marks(axes, curve, rare)])
-
-
-def _budget_marks(axes: Axes, curve: BudgetCurve, rare: np.ndarray | None) -> Marks:
-    """Returns points of the budget curve with their numbers, evenly spaced on the logarithmic axis."""
-    chosen = evenly(np.log(curve.alerts))
-    found = None if rare is None else curve.observed(rare)
-    words = []
-    for i in chosen:
-        of = amount(int(curve.alerts[-1]), "node")
-        words.append(
-            f"{amount(int(curve.alerts[i]), 'alert')} of {of}\nexpected: {curve.expected[i]:,.3g} rare\n"
-            f"{curve.coverage:.0%} interval: {curve.low[i]:,.4g} to {curve.high[i]:,.4g}"
-            + ("" if found is None else f"\nobserved: {found[i]:,.6g}")
-        )
-    title = "Rare nodes among the likeliest alerts"
-    return marks_of(axes, title, curve.alerts[chosen], np.maximum(curve.expected[chosen], LEAST), words)
+    return canvas.save(figure, path)

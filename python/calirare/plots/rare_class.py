@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from calirare._util.amounts import shortened
 from calirare._util.arrays import check_count
 from calirare.metrics import N_BINS, InTheLarge, NoiseFloor, calibration_in_the_large, equal_mass_noise_floor
 from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
 from calirare.metrics.inputs import read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
-from calirare.plots.marks import Marks, marks_of, plain
 from calirare.plots.reliability import Panel
 
 if TYPE_CHECKING:
@@ -28,15 +26,12 @@ LEAST = -4.0  # power of ten at which logarithmic axes begin at the lowest
 
 
 class _Bins(NamedTuple):
-    """What one panel shows: the filled bins, how many equal samples each is worth, their ranges of P, and the whole."""
+    """What one panel shows: the filled bins, how many equal samples each is worth, and the whole."""
 
     title: str
     mean_p: np.ndarray
     share: np.ndarray
     worth: np.ndarray
-    samples: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
     n: int
     error: float
     floor: NoiseFloor
@@ -91,11 +86,9 @@ def rare_reliability_diagram(
     edges = {"left": 0.9 / width, "right": 1 - 0.15 / width, "bottom": below / height}
     grid = figure.add_gridspec(n_rows, n_columns, top=1 - above / height, hspace=0.45, wspace=0.38, **edges)
     low = _lowest(binned)
-    marks = []
     for i, bins in enumerate(binned):
         axes = figure.add_subplot(grid[divmod(i, n_columns)])
         _draw_bins(axes, bins, low, level)
-        marks.append(_marks(axes, bins, low, level, event))
         axes.set_xlabel(f"P({event})")
         if i % n_columns == 0:
             axes.set_ylabel(f"observed share of {event}")
@@ -105,49 +98,27 @@ def rare_reliability_diagram(
     figure.legend(handles, labels, loc="lower center", **look)
     if title:
         figure.suptitle(heading, y=1 - 0.1 / height, va="top", fontsize=11)
-    return canvas.save(figure, path, marks)
+    return canvas.save(figure, path)
 
 
 def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int) -> _Bins:
     data = read_event(f"{function}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
     y, p, w = data.labels, data.probabilities, data.weights
-    bins, at = equal_mass_statistics(p, y, n_bins, w), equal_mass_bins(p, n_bins, w)
-    filled, worth, empty = bins.weight[0] > 0, bins.count[0], torch.zeros(n_bins, dtype=p.dtype)
+    bins = equal_mass_statistics(p, y, n_bins, w)
+    filled, worth = bins.weight[0] > 0, bins.count[0]
     if w is not None:
-        squares = torch.bincount(at, weights=w.square(), minlength=n_bins)
+        squares = torch.bincount(equal_mass_bins(p, n_bins, w), weights=w.square(), minlength=n_bins)
         worth = bins.weight[0].square() / torch.where(filled, squares, 1.0)
-    least, most = (empty.scatter_reduce(0, at, p, end, include_self=False)[filled].numpy() for end in ("amin", "amax"))
     return _Bins(
         panel.title,
         bins.confidence[0][filled].numpy(),
         bins.accuracy[0][filled].numpy(),
         worth[filled].numpy(),
-        bins.count[0][filled].numpy(),
-        least,
-        most,
         len(y),
         float(bins.error()[0]),
         equal_mass_noise_floor(p, n_bins, n_draws=n_draws, weights=w),
         calibration_in_the_large(y, p, level=level, weights=w),
     )
-
-
-def _marks(axes: Axes, bins: _Bins, low: float, level: float, event: str) -> Marks:
-    """Returns the bins with their numbers."""
-    ends = binomial_interval(bins.share * bins.worth, bins.worth, level)
-    event, words = shortened(event), []
-    for i, count in enumerate(bins.samples):
-        alike = round(bins.worth[i], 1) == count
-        of = f"{bins.share[i] * count:.0f} of {count:,.0f}" if alike else f"of {count:,.0f}, worth {bins.worth[i]:,.0f}"
-        least, most, mean, share, low_end, high_end = map(
-            plain, (bins.least[i], bins.most[i], bins.mean_p[i], bins.share[i], ends[0][i], ends[1][i])
-        )
-        words.append(
-            f"P({event}) {least} to {most}, mean {mean}\nobserved: {share} ({of})\n"
-            f"{level:.0%} interval: {low_end} to {high_end}"
-        )
-    title = f"P({event}), {bins.title}"
-    return marks_of(axes, title, np.maximum(bins.mean_p, low), np.maximum(bins.share, low), words)
 
 
 def _lowest(panels: Sequence[_Bins]) -> float:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_count
+from calirare._util.arrays import Array, check_count
 from calirare.metrics import N_BINS, BinStatistics
 from calirare.metrics.binning import equal_width_statistics
-from calirare.metrics.inputs import class_members, confidence_and_correct, read, refuse_multilabel
+from calirare.metrics.inputs import class_members, confidence_and_correct, read, read_event, refuse_multilabel
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
-from calirare.plots.marks import Marks, marks_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +129,6 @@ def reliability_diagram(
     top = 1 - (0.85 if title else 0.5) / height
     grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.36, wspace=0.28, **edges)
     first = min(int(torch.nonzero(bins.count[0])[0]) for bins, _ in statistics) / n_bins
-    marks = []
     for i, (panel, (bins, trials)) in enumerate(zip(panels, statistics, strict=True)):
         row, column = divmod(i, n_columns)
         cell = grid[row, column].subgridspec(2, 1, height_ratios=[3, 1], hspace=0.1)
@@ -142,7 +140,6 @@ def reliability_diagram(
         size = f"n = {int(bins.count.sum()):,}{weighted}"
         axes.set_title(f"{panel.title}\n{size}, ECE = {float(bins.error()[0]):.3f}", fontsize=10)
         axes.set_xlim(first, 1)
-        marks.append(_marks(axes, panel.title, bins, _band(bins, trials, band_level), (x_label, y_label, band_level)))
         axes.tick_params(labelbottom=False)
         counts.set_xlabel(x_label)
         if column == 0:
@@ -154,18 +151,13 @@ def reliability_diagram(
     figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
     if title:
         figure.suptitle(title, y=1 - 0.12 / height, va="top")
-    return canvas.save(figure, path, marks)
+    return canvas.save(figure, path)
 
 
 def _panel_statistics(panel: Panel, n_bins: int) -> tuple[BinStatistics, np.ndarray]:
     """Returns the sums per bin, and how many samples of equal weight each bin is worth, [M]."""
-    where = f"of panel {panel.title!r}"
-    scores = as_scores("reliability_diagram", f"p {where}", panel.p).detach().cpu()
-    outcomes = as_integers("reliability_diagram", f"y_true {where}", panel.y_true, scores.device, 2)
-    if outcomes.shape != scores.shape:
-        shapes = f"{tuple(scores.shape)}, got {tuple(outcomes.shape)}"
-        raise ValueError(f"reliability_diagram: y_true {where} must have shape {shapes}")
-    weights = as_weights("reliability_diagram", panel.weights, len(scores), scores.device)
+    data = read_event(f"reliability_diagram: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
+    scores, outcomes, weights = data.probabilities, data.labels, data.weights
     if weights is None:
         bins = equal_width_statistics(scores, outcomes, n_bins)
         return bins, bins.count[0].numpy()
@@ -184,21 +176,6 @@ def _band(bins: BinStatistics, trials: np.ndarray, level: float) -> list[np.ndar
     filled = bins.count[0].numpy() > 0
     trials, confidence = trials[filled], bins.confidence[0].numpy()[filled]
     return [binom.ppf(q, trials, confidence) / trials for q in ((1 - level) / 2, (1 + level) / 2)]
-
-
-def _marks(
-    axes: Axes, title: str, bins: BinStatistics, band: list[np.ndarray], labels: tuple[str, str, float]
-) -> Marks:
-    """Returns the bins with their numbers."""
-    count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
-    filled, n_bins = np.flatnonzero(count), len(count)
-    x_label, y_label, level = labels
-    words = [
-        f"{x_label} {m / n_bins:.2f} to {(m + 1) / n_bins:.2f}, mean {confidence[m]:.3f}\n"
-        f"{y_label}: {accuracy[m]:.3f} (of {count[m]:,.0f})\n{level:.0%} if calibrated: {low:.3f} to {high:.3f}"
-        for m, low, high in zip(filled, *band, strict=True)
-    ]
-    return marks_of(axes, title, (filled + 0.5) / n_bins, accuracy[filled], words)
 
 
 def _draw_reliability(

@@ -35,7 +35,7 @@ def drawn(monkeypatch):
     """Keeps the figure that a plot function saves, to look at what is on it."""
     kept = []
     save = canvas.save
-    monkeypatch.setattr(canvas, "save", lambda figure, path, marks=(): kept.append(figure) or save(figure, path, marks))
+    monkeypatch.setattr(canvas, "save", lambda figure, path: kept.append(figure) or save(figure, path))
     return kept
 
 
@@ -69,7 +69,7 @@ def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
     # Three to one: (20 * 3 + 20)^2 / (20 * 9 + 20) = 32 samples of equal weight.
     low = [axes.collections[0].get_segments()[0][0, 1] for axes in (bars, plain)]
     assert low == [binom.ppf(0.025, n, 0.9) / n for n in (32, 40)]
-    with pytest.raises(ValueError, match="reliability_diagram: weights must have shape"):
+    with pytest.raises(ValueError, match="weights must have shape"):
         plots.reliability_diagram([("t", y, p, weights[1:])], tmp_path / "a.png")
 
 
@@ -178,8 +178,8 @@ TWO = [("x", [1, 0], [1.5, 0.2])]
     ("name", "arguments", "message"),
     [
         ("reliability_diagram", ([],), "at least one"),
-        ("reliability_diagram", ([("x", [1], [1.5])],), "p of panel 'x' must lie in"),
-        ("reliability_diagram", ([("x", [1, 0], [0.5])],), "y_true of panel 'x' must have shape"),
+        ("reliability_diagram", ([("x", [1], [1.5])],), "panel 'x': p must lie in"),
+        ("reliability_diagram", ([("x", [1, 0], [0.5])],), "panel 'x': y_true must have shape"),
         ("interval_diagram", ([1], [0.5], [1.0], [0.0]), "lower <= upper"),
         ("interval_diagram", ([1], [0.5], [1.0], [0.0, 1.0]), "upper must have shape"),
         ("precision_recall_diagram", ([],), "precision_recall_diagram: panels must hold"),
