@@ -30,8 +30,8 @@ class Past:
         return self.rows[i]["t"] // self.batch * self.batch
 
     def since(self, i, some):
-        """Time since the newest of some rows, at most four of the longest windows, which no row counts as."""
-        t, most = self.rows[i]["t"], 4 * self.windows[-1]
+        """Time since the newest of some rows, at most the longest window, which no row counts as."""
+        t, most = self.rows[i]["t"], self.windows[-1]
         return min([most, *(t - self.rows[j]["t"] for j in some)])
 
     def earlier(self, i, span=math.inf):
@@ -73,7 +73,7 @@ class Past:
     def activity(self, name, i, select):
         """Columns of the rows that `select` takes of some."""
         every, known, own = select(self.earlier(i)), select(self.with_labels(i)), self.rows[i]["amount"]
-        most = f"(at most {4 * self.windows[-1]} of t)"
+        most = f"(at most {self.windows[-1]} of t)"
         for w in self.windows:
             some = select(self.earlier(i, w))
             self.add(f"{name}: transactions in the last {w} of t", i, len(some))
@@ -101,15 +101,12 @@ class Past:
             some = self.of(i, (name,), self.earlier(i, w))
             self.add(f"{name}: total amount {span}", i, sum(self.amounts(some)))
         self.add(f"{name}: highest amount {words[-1]}", i, max(self.amounts(some), default=NAN))
-        first = min(t - min(times), 4 * longest) if times else 0
-        self.add(f"{name}: t since the first transaction (at most {4 * longest} of t)", i, first)
+        most = f"(at most {longest} of t)"
+        first = min(t - min(times), longest) if times else 0
+        self.add(f"{name}: t since the first transaction {most}", i, first)
         for number in (5, 20):
             last = recent[-number:]
-            self.add(
-                f"{name}: t since the start of the last {number} transactions",
-                i,
-                t - self.rows[last[0]]["t"] if last else NAN,
-            )
+            self.add(f"{name}: t since the start of the last {number} transactions {most}", i, self.since(i, last[:1]))
             self.add(f"{name}: mean amount of the last {number} transactions", i, mean(self.amounts(last)))
         self.add(f"{name}: amount of the last transaction", i, mean(self.amounts(recent[-1:])))
         for other in others:

@@ -61,7 +61,7 @@ class Reference:
     __repr__ = brief
 
     @classmethod
-    def of(cls, graph: Graph, features: FeatureMap, p: Tensor, nodes: Tensor) -> Self:
+    def of(cls, graph: Graph, features: FeatureMap, p: Tensor, nodes: Tensor, compared: Tensor | None = None) -> Self:
         """Returns the summary of a graph.
 
         Args:
@@ -69,11 +69,12 @@ class Reference:
             features: fitted on it.
             p: P(rare) for the population of every node, [n].
             nodes: those outside the training labels, int64 [m].
+            compared: whose columns others are compared with, int64; None: all scored nodes.
         """
         patch, at, p_rare = patches(graph.adjacency), nodes.cpu().numpy(), p.cpu().numpy()
         columns: dict[str, ReferenceColumn] = {}
         read, scored = np.empty(0, dtype=np.int64), (np.empty(0), np.empty(0))
-        for each in _columns(graph, features):
+        for each in _columns(graph, features, graph.scored_nodes if compared is None else compared):
             own = patch[each.nodes]
             if each.nodes is not read:  # mostly the same for all columns
                 read, scored = each.nodes, centred(p_rare[each.nodes])
@@ -141,7 +142,7 @@ class Reference:
         """Returns the findings about columns before the others, of which the first is about degrees."""
         columns: list[Finding] = []
         heaviest = max((column.weight for column in self.columns.values()), default=0.0)
-        for each in _columns(self._stored_alike(graph), features):
+        for each in _columns(self._stored_alike(graph), features, graph.scored_nodes):
             own = self.columns[each.name]
             unit = (each.unit,) if isinstance(own, ReferenceNumbers) else ()
             found = own.compare(each.name, each.values, self._noise, *unit)
@@ -200,17 +201,17 @@ class Reference:
         return cls(cast(dict[str, ReferenceColumn], columns), read("edges", ReferenceEdges), scores)
 
 
-def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
-    """Yields the columns of a graph that a map reads, at scored nodes, some where there are many."""
-    nodes, raw = drawn(graph.scored_nodes.cpu().numpy()), features.raw(graph)
+def _columns(graph: Graph, features: FeatureMap, at: Tensor) -> Iterator[_Column]:
+    """Yields the columns of a graph that a map reads, at some nodes, a sample where these are many."""
+    nodes, raw = drawn(at.cpu().numpy()), features.raw(graph)
     if isinstance(raw, Csr):
         yield from _sparse(raw, nodes)
         return
     if len(nodes) < graph.n_nodes:
         raw = dataclasses.replace(raw, x=raw.x[torch.from_numpy(nodes).to(raw.x.device)])
     inputs = sorted(features.values_read)
-    for at, block in raw.blocks(inputs):
-        for j, i in enumerate(inputs[at]):
+    for some, block in raw.blocks(inputs):
+        for j, i in enumerate(inputs[some]):
             column = raw.columns[i]
             known = len(column.categories) if column.kind == "categorical" else None
             yield _Column(column.name, known, block[:, j], nodes, DAYS if column.kind == "date" else "")

@@ -34,6 +34,14 @@ def are_later(graph: Graph, nodes: Tensor) -> bool:
     return bool(graph.time[nodes].nanmedian() > graph.time[own].quantile(LATER))
 
 
+def newest(graph: Graph) -> Tensor:
+    """Returns the scored nodes that are no older than the labels that calibrate, int64; all where there is no time."""
+    nodes, split = graph.scored_nodes, graph.split
+    if graph.time is None or split is None or not split.val.numel():
+        return nodes
+    return nodes[~(graph.time[nodes] < graph.time[split.val].min())]
+
+
 def labels_by_time(
     graph: Graph, nodes: Tensor, own_logits: Tensor | None, logits: Tensor, calibrators: dict[Target, Calibrator]
 ) -> ByTime | None:

@@ -20,6 +20,7 @@ from calirare.leave_one_out import Agreement, JackknifeResult
 from calirare.models import Fitted
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
+from calirare.run.periods import newest
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.ranges import Ranges
 from calirare.run.settings import Settings
@@ -176,7 +177,7 @@ class RunResult:
             return Reference.of(self.graph, self.features, torch.zeros(self.graph.n_nodes), nobody)
         taught, rest = nodes_not_to_review(self.graph), self.graph.scored_nodes
         rest = rest if taught is None else rest[~torch.isin(rest, taught)]
-        return Reference.of(self.graph, self.features, p_rare(self.logits, self.calibrators), rest)
+        return Reference.of(self.graph, self.features, p_rare(self.logits, self.calibrators), rest, newest(self.graph))
 
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""

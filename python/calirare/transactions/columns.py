@@ -111,13 +111,13 @@ def _of_party(layout: Layout, i: int) -> tuple[Any, Named]:
     name, by = layout.parties[i], [party_column(i)]
     events = Frames(events_of(layout), by, layout.batch).with_ties()
     frames, words, clock = Frames(events, by, layout.batch), layout.clock.span_words, layout.clock
-    everything, most = frames.earlier(), 4 * layout.windows[-1]
+    everything, most = frames.earlier(), layout.windows[-1]
     columns = _activity(layout, events, frames)
     since = clock.length(_capped(events.tick - events.tick.min().over(everything), most, nothing=0))
     columns[f"{clock.units} since the first transaction (at most {words(most)})"] = since
     for number in RECENT:
-        past = events.tick - events.tick.min().over(frames.last(number))
-        columns[f"{clock.units} since the start of the last {number} transactions"] = clock.length(past)
+        since = clock.length(_capped(events.tick - events.tick.min().over(frames.last(number)), most, nothing=most))
+        columns[f"{clock.units} since the start of the last {number} transactions (at most {words(most)})"] = since
     for j, other in enumerate(layout.parties):
         if j != i:
             new = events[new_column(i, j)]
@@ -141,7 +141,7 @@ def _activity(layout: Layout, events: Any, frames: Frames, where: Any = None) ->
         where: which of its events count; None: all.
     """
     words, clock, columns = layout.clock.span_words, layout.clock, Named()
-    everything, most = frames.earlier(), 4 * layout.windows[-1]
+    everything, most = frames.earlier(), layout.windows[-1]
     for span in layout.windows:
         columns[f"transactions in the last {words(span)}"] = _count(events, frames.earlier(span), where)
     columns[f"transactions before (at most {MOST})"] = _at_most(_count(events, everything, where))

@@ -20,7 +20,8 @@ from calirare.drift import Drift, Finding, Noise, Reference, design_effect, neig
 from calirare.drift.columns import ReferenceCategories, ReferenceNumbers
 from calirare.drift.neighbourhoods import communities
 from calirare.features import FeatureMap
-from calirare.graph import Column, Graph
+from calirare.graph import Column, Graph, Split
+from calirare.run.periods import newest
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -180,6 +181,20 @@ def test_a_column_that_the_map_dropped_raises_no_alarm():
     assert list(reference.columns) == ["amount"]
     later = two_columns(np.full(500, 9030.0), rng.standard_normal(500))
     assert reference.compare(later, features, p).verdict == "ok"
+
+
+def test_months_in_which_a_history_grew_raise_no_alarm():
+    rng = np.random.default_rng(0)
+    then = two_columns(np.minimum(np.arange(600.0), 240), rng.standard_normal(600))
+    at = torch.arange(600)
+    split = Split(at[:300], at[300:450], at[450:], "time")
+    then = dataclasses.replace(then, y=(at % 5 == 0).long(), class_names=("a", "b"), split=split, time=at.double())
+    features, p = FeatureMap.fit(then), torch.from_numpy(rng.random(600))
+    later = two_columns(np.full(600, 240.0), rng.standard_normal(600))
+    assert newest(then).tolist() == list(range(300, 600))
+    of_newest = Reference.of(then, features, p, at, newest(then))
+    assert of_newest.compare(later, features, p).verdict == "ok"
+    assert Reference.of(then, features, p, at).compare(later, features, p).verdict != "ok"
 
 
 def used_and_unused(used: float, unused: float) -> tuple[Graph, torch.Tensor]:
