@@ -65,7 +65,7 @@ setup(
     package_dir={"calirare": "python/calirare", "calirare_ext": "calirare_ext"},
     package_data={
         "calirare_ext": ["py.typed", "*.pyi"],
-        "calirare": ["py.typed", "cli/*.json", "datasets/catalogue.json", "page/*.html"],
+        "calirare": ["py.typed", "cli/*.json", "page/*.html"],
     },
     # `depends` puts the sources into a source distribution; CMakeLists.txt says which are compiled.
     ext_modules=[Extension("calirare_ext._C", sources=[], depends=SOURCES)],

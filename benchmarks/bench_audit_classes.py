@@ -25,8 +25,8 @@ from cleanlab.rank import get_label_quality_scores
 from sklearn.metrics import roc_auc_score
 
 import calirare
-from calirare.datasets import data_root
 from calirare.explain.audit import Audit
+from calirare_lab.published import data_root
 
 SETS = ("cora", "citeseer", "digits", "dblp", "computers")
 CHOSEN_ON = ("cora", "citeseer", "digits")

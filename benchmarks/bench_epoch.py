@@ -35,7 +35,6 @@ from torch import Tensor
 
 import calirare
 from calirare.datasets import load_dataset
-from calirare.datasets.catalogue import data_roots
 from calirare.graph import Graph, Order, normalize_features, propagation
 from calirare.models import GcnTraining, class_weights, cross_entropy, cross_fitted_logits
 from calirare.run.stages import Clock
@@ -51,6 +50,7 @@ from calirare_ext import (
     times,
     turned_times,
 )
+from calirare_lab.published import data_roots
 
 GRAPHS = ("cora", "citeseer", "dblp", "facebook", "facebook_bag", "amazon_computers", "sichuan")
 FILES = {"amazon_computers": ("amazon_computers.npz", 9), "sichuan": ("fraud/sichuan.npz", 1)}

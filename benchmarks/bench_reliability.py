@@ -31,8 +31,8 @@ import torch
 
 import calirare
 from calirare.datasets import load_dataset
-from calirare.datasets.catalogue import data_roots
 from calirare_ext import Csr
+from calirare_lab.published import data_roots
 
 KINDS = (
     "fuzz", "coverage", "requests", "determinism", "starved", "kills", "faults", "soak", "sanitizers", "checks"

@@ -112,7 +112,7 @@ def main() -> None:
 
 def data_folder() -> Path:
     """Returns the folder of the published tables."""
-    from calirare.datasets import data_root
+    from calirare_lab.published import data_root
 
     return data_root()
 

@@ -117,7 +117,7 @@ FLOORS = {
         {""},
         {"cli"},
     ),
-    "calirare_lab": ({""}, {"baselines", "multilabel", "profile", "simulation"}, {"paper", "studies"}),
+    "calirare_lab": ({""}, {"baselines", "multilabel", "profile", "published", "simulation"}, {"paper", "studies"}),
 }
 # Machinery in public modules of its own, in the place of a folder's door; folders within folders have doors too.
 OPEN_MODULES = {

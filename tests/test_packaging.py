@@ -93,7 +93,6 @@ class TestWheel:
             "calirare/py.typed",
             "calirare/cli/commands.json",
             "calirare/cli/options.json",
-            "calirare/datasets/catalogue.json",
             "calirare/page/run.html",
             "calirare/page/queue.html",
         ):

@@ -12,8 +12,9 @@ import pandas as pd
 import torch
 
 from calirare import Graph, load_dataset
-from calirare.datasets import data_root, synthetic_rare
+from calirare.datasets import synthetic_rare
 from calirare.graph import Normalisation
+from calirare_lab.published import data_root
 from detection.amlsim import amlsim
 from detection.tasks import Task
 

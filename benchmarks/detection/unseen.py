@@ -24,7 +24,7 @@ import scipy.sparse as sp
 import torch
 
 from calirare import Graph
-from calirare.datasets import data_root
+from calirare_lab.published import data_root
 from detection.tasks import Task
 
 RULES: dict[str, Any] = {"symmetrize": True, "duplicates": "drop", "self_loops": "drop"}

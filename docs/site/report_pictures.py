@@ -14,7 +14,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from calirare.datasets import data_root
+from calirare_lab.published import data_root
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

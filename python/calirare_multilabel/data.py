@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
 from calirare._util.errors import InputError
-from calirare.datasets import data_root
 from calirare.graph import PARTS, Split
 from calirare.graph.validation import check_adjacency
 from calirare_ext import Csr
 
 PUBLISHED = ("emotions", "scene", "yeast", "enron")
 VALIDATION_SHARE = 0.2
+ENVIRONMENT = "CALIRARE_DATA"
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,3 +212,47 @@ def hold_out(rows: Tensor, seed: int, share: float = VALIDATION_SHARE) -> tuple[
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
     size = max(round(share * len(rows)), min(2, len(rows) // 2))
     return rows[order[size:]].sort().values, rows[order[:size]].sort().values
+
+
+def data_roots(root: str | Path | None = None) -> tuple[Path, ...]:
+    """Returns the folders that are searched for data sets, in order.
+
+    Args:
+        root: the only folder to search; None for the folder named by the environment variable `CALIRARE_DATA`, else
+            `../shared/data` next to a source checkout if it is there, and then the user's cache.
+
+    Returns:
+        The folders; only the last need not exist.
+
+    Raises:
+        InputError: `root` or the folder of the environment variable is not a folder.
+    """
+    if root is not None:
+        return (existing_folder(root, "root"),)
+    found = os.environ.get(ENVIRONMENT)
+    if found:
+        return (existing_folder(found, ENVIRONMENT), cache_folder())
+    checkout = Path(__file__).resolve().parents[2]
+    beside = checkout.parent / "shared" / "data"
+    if (checkout / "pyproject.toml").is_file() and beside.is_dir():
+        return (beside, cache_folder())
+    return (cache_folder(),)
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Returns the folder that is searched first; see `data_roots`."""
+    return data_roots(root)[0]
+
+
+def cache_folder() -> Path:
+    """Returns the user's cache folder for data sets; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "calirare"
+
+
+def existing_folder(path: str | Path, what: str) -> Path:
+    """Returns the path of an existing folder."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"datasets: {what} must be an existing folder, got {folder}: create it or give another")
+    return folder

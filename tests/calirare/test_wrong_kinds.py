@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import calirare
-from calirare.datasets.pickles import unpickle
 from calirare.metrics import ece
+from calirare_lab.published.pickles import unpickle
 from tests.helpers.tasks import rare_task
 
 

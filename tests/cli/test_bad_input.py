@@ -31,8 +31,7 @@ def test_a_file_that_is_not_there_or_of_no_known_kind(tmp_path):
     [
         (("--split", "random", "--label-rate", 79), "class 1 has 78: lower label_rate"),
         (("--split", "random", "--label-rate", 10**15), "lower label_rate"),
-        (("--label-rate", 10**15), "lower label_rate"),
-        (("--label-rate", 3), "label_rate must be at least what the split has"),
+        (("--label-rate", 3), "label_rate is of a random split, and graph"),
         (("--rare-class", "fraud"), "there is no class 'fraud'"),
         (("--rare-class", 10**12), "there is no class"),
         (("--nodes", "nodes.csv"), "nodes must be left out for an .npz file"),

@@ -13,8 +13,8 @@ import torch
 import yaml
 from safetensors import safe_open
 
-from calirare.datasets import dataset_table
 from calirare.graph import Graph
+from calirare_lab.published import dataset_table
 from tests.helpers.command import QUICK, call, few_candidates, succeed
 from tests.helpers.tasks import rare_task
 

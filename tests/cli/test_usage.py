@@ -15,9 +15,10 @@ from calirare.cli import plugins
 from calirare.cli.app import GROUPS, version
 from calirare.cli.options import OLD_OPTIONS, first
 from calirare.cli.parser import COMMANDS, parser_of
-from calirare.datasets import dataset_table
+from calirare.datasets import published_sets
 from calirare_ext import __version__
 from calirare_ext.self_check import CHECKS
+from calirare_lab.published import dataset_table
 from tests.helpers.command import QUICK, assert_refused, call, succeed
 
 OTHERS = {name: entry for name, entry in plugins.commands().items() if name in plugins.OTHERS}
@@ -202,6 +203,15 @@ def test_datasets_finds_a_file_in_its_place(tmp_path):
     (tmp_path / "cora.npz").write_bytes(b"")
     said = call("datasets", "--root", tmp_path)
     assert f"cora: {tmp_path / 'cora.npz'}" in said.out.splitlines()
+
+
+def test_without_the_lab_a_name_says_what_to_install(tmp_path, monkeypatch):
+    published_sets.cache_clear()
+    with monkeypatch.context() as without:
+        without.setattr("calirare.datasets.by_name.entry_points", lambda group: ())
+        for words in (("datasets",), ("train", "--dataset", "cora", "--out", tmp_path / "run")):
+            assert "pip install 'calirare[lab]'" in assert_refused(call(*words))
+    published_sets.cache_clear()
 
 
 def test_datasets_refuses_a_root_that_is_not_there(tmp_path):

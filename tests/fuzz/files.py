@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from calirare.cli.tables import TableColumns, load_table
-from calirare.datasets.pickles import unpickle
 from calirare.graph import Graph, Relation
 from calirare.run import Settings, read_yaml
+from calirare_lab.published.pickles import unpickle
 from calirare_multilabel import MultilabelData, load_multilabel, multilabel_report
 from calirare_multilabel.cli import read_table
 from tests.fuzz.mutate import archive, some, spoilt_arrays, spoilt_bytes, spoilt_text, with_spoilt_member

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets.catalogue import data_root
-from calirare_multilabel.data import PUBLISHED, load_multilabel
+from calirare_multilabel.data import PUBLISHED, data_root, load_multilabel
 from tests.helpers.multilabel import small_data, write_npz
 
 # rows, features, labels, train, test, cardinality: the publisher's table

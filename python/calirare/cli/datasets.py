@@ -1,35 +1,18 @@
-"""`calirare datasets`: what can be loaded, where it is looked for and how to get it."""
+"""`calirare datasets`: which published data sets can be loaded by name, where they are looked for, how to get them."""
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from calirare._util.console import screen
-from calirare.datasets import dataset_table
+from calirare._util.errors import InputError
+from calirare.datasets import NO_CATALOGUE, published_sets
 
 
 def run(root: str | None = None) -> None:
-    """Prints every known data set."""
-    rows = dataset_table(root)
-    table = Table()
-    for name in ("data set", "nodes", "directed edges", "features", "rare class", "share", "split", "found"):
-        numeric = name in ("nodes", "directed edges", "features", "share")
-        table.add_column(name, justify="right" if numeric else "left")
-    for row in rows:
-        found = "embedded" if not row.looked_for else "yes" if row.available else "no"
-        table.add_row(
-            row.name,
-            f"{row.entry.n_nodes:,}",
-            f"{row.entry.n_edges:,}",
-            f"{row.entry.n_features:,}",
-            row.entry.minority_name,
-            f"{row.entry.minority_share:.2%}",
-            "public" if row.entry.public else "random",
-            found,
-        )
-    screen(120).print(table)
-    for row in rows:
-        if row.found is not None:
-            print(f"{row.name}: {row.found}")
-        elif row.looked_for:
-            print(f"{row.name}: looked for {', '.join(str(path) for path in row.looked_for)}; {row.how}")
+    """Prints every published data set.
+
+    Raises:
+        InputError: the package that has them is not installed.
+    """
+    catalogue = published_sets()
+    if catalogue is None:
+        raise InputError(f"datasets: {NO_CATALOGUE}")
+    catalogue.print_table(root)

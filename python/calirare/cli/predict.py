@@ -16,7 +16,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files, fresh_folder, locked_files
 from calirare._util.run_files import seal
 from calirare.cli.parser import DECISION
-from calirare.datasets import CATALOGUE
+from calirare.datasets import is_named
 from calirare.explain import text_of
 from calirare.graph import GraphOnDisk
 from calirare.graph.matching import note_weights
@@ -215,7 +215,7 @@ def _absolute(reading: dict[str, Any]) -> dict[str, Any]:
     """Returns how a graph is read, with paths that do not depend on the working folder."""
     kept = reading["settings"] | {k: absolute_source(v) for k, v in reading["settings"].items() if k == "nodes" and v}
     there = {name: reading[name] for name in ("graph", "transactions", "history")}
-    paths = {k: v if v is None or v in CATALOGUE else absolute_source(v) for k, v in there.items()}
+    paths = {k: v if v is None or is_named(v) else absolute_source(v) for k, v in there.items()}
     return reading | paths | {"settings": kept}
 
 

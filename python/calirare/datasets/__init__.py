@@ -1,6 +1,6 @@
-"""Data sets: loaders for published graphs and for the user's own, the embedded digits, and simulated graphs."""
+"""Data sets: the loader of any graph, the embedded digits, and simulated graphs."""
 
-from calirare.datasets.catalogue import CATALOGUE, data_root, dataset_table
+from calirare.datasets.by_name import NO_CATALOGUE, is_named, published_sets
 from calirare.datasets.embedded import digits
 from calirare.datasets.loading import (
     TABLE_OPTIONS,

@@ -1,4 +1,4 @@
-"""The one function that loads any data set, and the table of those known by name."""
+"""The one function that loads any data set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from torch import Tensor
 
 from calirare._util.amounts import quoted
 from calirare._util.errors import InputError
-from calirare.datasets.catalogue import CATALOGUE, locate
-from calirare.datasets.download import Progress
+from calirare.datasets.by_name import NO_CATALOGUE, is_named, published_sets
 from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
 from calirare.graph import (
@@ -20,6 +19,7 @@ from calirare.graph import (
     EdgeOptions,
     Graph,
     Normalisation,
+    Split,
     check_trainable,
     known_rare,
     random_split,
@@ -28,7 +28,7 @@ from calirare.graph import (
 )
 from calirare.graph.labelled import check_labelled
 from calirare.graph.spelling import words_of
-from calirare.graph.splits import FEWEST_TESTED, LABEL_RATE, TEST_SHARE, raise_label_rate
+from calirare.graph.splits import FEWEST_TESTED, LABEL_RATE, TEST_SHARE
 from calirare.graph.tables import TABLE_SUFFIXES, is_table, no_label_column, unnamed_table
 
 Task = Literal["rare", "classes"]
@@ -36,6 +36,7 @@ TASKS: tuple[Task, ...] = ("rare", "classes")
 
 
 EDGE_OPTIONS = tuple(EdgeOptions.__annotations__)
+RARE_DIGIT = 8
 TABLE_OPTIONS = ("nodes", "label", "weight", *COLUMN_OPTIONS)
 
 
@@ -57,17 +58,17 @@ def load_dataset(
     """Returns a data set as a rare-class task, or with all its classes, with a split, ready for training.
 
     Args:
-        name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
-            file or of a folder (`calirare.graph.folder`); or an edge table: the path of a CSV or Parquet file or of a
-            folder of Parquet files, or a DuckDB table, FILE.duckdb::TABLE.
-        root: the folder to search for a named data set; None for those of `calirare.datasets.catalogue.data_roots`.
+        name: "digits"; with calirare-lab also "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or
+            the path of an `.npz` file or of a folder (`calirare.graph.folder`); or an edge table: the path of a CSV or
+            Parquet file or of a folder of Parquet files, or a DuckDB table, FILE.duckdb::TABLE.
+        root: the folder to search for a named data set; None for CALIRARE_DATA in the environment and the user's cache.
         rare_class: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
         positive_only: labels of only the rare class are known, see `calirare.graph.known_rare`.
         labels_file: table of labels, which replace those of the data, see `with_label_table`.
-        label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
-            leaves that as it is, and stands for 20 in a random one.
+        label_rate: training nodes per class before merging, of a random split (None: 20); the public split of a
+            published data set is enlarged to it with random nodes.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
             quarters of every class (`share_split`), "all" for every label, "time" for the newest
             (`time_split`); None for "public" where there is one, else
@@ -110,7 +111,7 @@ random(label_rate=20, seed=0) 200/500/1000)
             raise InputError(f"load_dataset: {what} must be one of {known}, got {value!r}")
     if task == "classes" and rare_class is not None:
         raise InputError(f"load_dataset: rare_class must be left out with task 'classes', got {rare_class!r}")
-    published = str(name) in CATALOGUE
+    published = is_named(name)
     one_class = positive_only and (graph.y is None or torch.unique(graph.y[graph.y >= 0]).numel() < 2)
     if not one_class and (task == "rare" or positive_only):
         graph = graph.rare(_choose_minority(graph, rare_class, stored))
@@ -146,10 +147,13 @@ def read_graph(
             "read_graph: scale must be left out, it is for a graph to train on, and a trained network scales others as "
             "its own: pass it to load_dataset (command line: calirare train --scale)"
         )
-    if str(name) in CATALOGUE:
+    if is_named(name):
         _refuse(options, TABLE_OPTIONS, f"the data set {name}", "edge tables")
         _refuse(options, EDGE_OPTIONS, f"the data set {name}", "the user's own graphs")
-        return _named(str(name), root, download, progress), CATALOGUE[str(name)].minority
+        if name == "digits":
+            return digits(), RARE_DIGIT
+        found: tuple[Graph, int] = published_sets().read(str(name), root, fetch=download, progress=progress)
+        return found
     loaded = _from_path(name, options)
     ignored = [word for word, given in (("root", root is not None), ("download", download)) if given]
     if ignored:
@@ -172,9 +176,12 @@ def _from_path(name: str | Path, options: dict[str, Any]) -> tuple[Graph, int | 
     tables = unnamed_table(path)
     if tables:
         raise InputError(f"{path}: {tables}")
+    catalogue = published_sets()
+    names = "digits" if catalogue is None else f"one of {', '.join(catalogue.CATALOGUE)}"
+    more = f" ({NO_CATALOGUE})" if catalogue is None and path.name == str(name) else ""
     raise InputError(
-        f"load_dataset: name must be one of {', '.join(CATALOGUE)}, a folder, or a path that ends in .npz or "
-        f"{', '.join(TABLE_SUFFIXES)}, got {str(path)!r}"
+        f"load_dataset: name must be {names}, a folder, or a path that ends in .npz or {', '.join(TABLE_SUFFIXES)}, "
+        f"got {str(path)!r}{more}"
     )
 
 
@@ -302,16 +309,10 @@ def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed:
         return graph.with_split(random_split(original, rate, seed=seed, class_names=names))
     if label_rate is None:
         return graph
-    return graph.with_split(raise_label_rate(graph.split, original, label_rate, seed, class_names=names))
-
-
-def _named(name: str, root: str | Path | None, fetch: bool, progress: Progress | None) -> Graph:
-    """Returns a data set of the catalogue with the classes before merging."""
-    if name == "digits":
-        return digits()
-    layout, folder = locate(name, root, fetch=fetch, progress=progress)
-    graph, entry = layout.read(folder / layout.files[0]), CATALOGUE[name]
-    names = entry.class_names or graph.class_names
-    return dataclasses.replace(
-        graph, name=name, class_names=names, feature_normalisation=entry.normalisation, trusted=True
-    )
+    if not published:
+        raise InputError(
+            f"load_dataset: label_rate is of a random split, and graph {graph.name!r} has one of its own: take "
+            "split='random' (command line: --split random)"
+        )
+    larger: Split = published_sets().raise_label_rate(graph.split, original, label_rate, seed, class_names=names)
+    return graph.with_split(larger)

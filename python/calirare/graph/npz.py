@@ -1,6 +1,4 @@
-"""Graphs in `.npz` archives: our own layout and the two that PyTorch Geometric's raw files have.
-
-Our layout (every array plain, nothing pickled):
+"""Graphs in `.npz` archives, every array plain, nothing pickled.
 
 | key | meaning |
 | --- | --- |
@@ -50,26 +48,20 @@ def read_npz(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     """Returns the parts of the graph in an `.npz` file, classes as stored, and the number of the rare class stored.
 
     Args:
-        path: the file, in one of the layouts above or in the raw layout of PyTorch Geometric's CitationFull
-            (`adj_indptr`, ...) or FacebookPagePage (`edges`, `features`, `target`).
+        path: the file.
         rules: what to do with repeated edges, self loops and missing opposite directions.
 
     Raises:
         InputError: the file or the graph in it cannot be used.
     """
     arrays = open_arrays(path)
-    read = _own_layout
-    if "adj_indptr" in arrays:
-        read = _citation_full
-    elif "target" in arrays and "edges" in arrays:
-        read = _page_page
-    parts = {"class_names": (), "name": path.stem, "where": str(path)} | read(arrays, rules, path)
+    parts = _read(arrays, rules, path)
     stored = arrays.get("minority", np.array(None))
     return parts, stored_minority(stored.item() if stored.size == 1 else stored.tolist(), parts, path)
 
 
-def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
-    """Returns the parts of a graph in our own layout."""
+def _read(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
+    """Returns the parts of a stored graph."""
     require(arrays, ("indptr", "indices"), path)
     edges = _edges_of_csr(arrays["indptr"], arrays["indices"], path)
     x = _features(arrays, "x", path)
@@ -165,29 +157,8 @@ def _features(arrays: dict[str, NumpyArray], prefix: str, path: Path) -> torch.T
         raise InputError(f"{path}: features do not fit together ({error})") from error
 
 
-def _citation_full(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
-    """Returns the graph of PyTorch Geometric's CitationFull file; every non-zero feature becomes 1, as there."""
-    require(arrays, ("adj_indptr", "adj_indices", "labels"), path)
-    edges = _edges_of_csr(arrays["adj_indptr"], arrays["adj_indices"], path, "adj_indptr")
-    x = _features(arrays, "attr", path)
-    assert isinstance(x, Csr)
-    return {
-        "adjacency": build_adjacency(edges, None, len(arrays["adj_indptr"]) - 1, rules, str(path)),
-        "x": Csr(x.indptr, x.indices, torch.ones_like(x.values), x.n_cols),
-        "y": as_labels(arrays["labels"], str(path)),
-    }
-
-
-def _page_page(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
-    """Returns the graph of PyTorch Geometric's FacebookPagePage file."""
-    require(arrays, ("edges", "features", "target"), path)
-    x = as_features(arrays["features"], str(path))
-    adjacency = build_adjacency(arrays["edges"], None, x.shape[0], rules, str(path))
-    return {"adjacency": adjacency, "x": x, "y": as_labels(arrays["target"], str(path))}
-
-
 def write_npz(graph: Parts, path: Path) -> None:
-    """Writes a graph, given by its attributes, in our own layout; the file appears only when it is complete.
+    """Writes a graph, given by its attributes, as an `.npz` file, which appears only when it is complete.
 
     Args:
         graph: the attributes; a rare-class task keeps its classes before merging and the rare class.

@@ -165,7 +165,7 @@ def random_split(
     if exclude is not None:
         free[exclude.cpu().numpy()] = False
     rng = np.random.default_rng(seed)
-    train = _draw_per_class(y, free, _wanted(y, label_rate), label_rate, rng, class_names)
+    train = draw_per_class(y, free, wanted_per_class(y, label_rate), label_rate, rng, class_names)
     free[train] = False
     rest = rng.permutation(np.flatnonzero(free))
     name = f"random(label_rate={label_rate}, seed={seed})"
@@ -288,53 +288,12 @@ def split_note(split: Split, n_rare: int) -> str:
     )
 
 
-def raise_label_rate(
-    split: Split, original_y: Tensor, label_rate: int, seed: int = 0, *, class_names: tuple[str, ...] = ()
-) -> Split:
-    """Returns the split with random training nodes added until every class that occurs has `label_rate` of them.
-
-    The paper's label rates 30 and 40 on the public splits. Validation and test nodes stay as they are, and only
-    labelled nodes outside the split are drawn.
-
-    Args:
-        split: the split to enlarge.
-        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
-        label_rate: training nodes per class that are wanted.
-        seed: of numpy's default generator, >= 0.
-        class_names: names of the k classes, for messages.
-
-    Returns:
-        The larger split; `split` itself where every class already has exactly `label_rate`.
-
-    Raises:
-        InputError: a class already has more training nodes, or too few nodes are left.
-    """
-    y = original_y.cpu().numpy()
-    train = split.train.cpu().numpy()
-    want = _wanted(y, label_rate)
-    have = np.bincount(y[train], minlength=len(want))
-    if (have > label_rate).any():
-        k = int(np.argmax(have > label_rate))
-        raise InputError(
-            f"raise_label_rate: label_rate must be at least what the split has, got {label_rate}, but "
-            f"{_named(k, class_names)} has {int(have[k])}: take split='random' (command line: --split random)"
-        )
-    if (have == want).all():
-        return split
-    free = y >= 0
-    for part in PARTS:
-        free[getattr(split, part).cpu().numpy()] = False
-    added = _draw_per_class(y, free, want - have, label_rate, np.random.default_rng(seed), class_names)
-    name = f"{split.name} with random nodes added (label_rate={label_rate}, seed={seed})"
-    return Split(torch.from_numpy(np.concatenate([train, added])), split.val.cpu(), split.test.cpu(), name)
-
-
-def _wanted(y: np.ndarray, label_rate: int) -> np.ndarray:
+def wanted_per_class(y: np.ndarray, label_rate: int) -> np.ndarray:
     """Returns how many training nodes each class shall have: none where no node is of it, as in labels 0 and 2."""
     return np.where(np.bincount(y[y >= 0]) > 0, label_rate, 0)
 
 
-def _draw_per_class(
+def draw_per_class(
     y: np.ndarray, free: np.ndarray, want: np.ndarray, label_rate: int, rng: np.random.Generator, names: tuple[str, ...]
 ) -> np.ndarray:
     """Returns `want[k]` random nodes of each class k among the free ones."""
@@ -343,13 +302,14 @@ def _draw_per_class(
         members = np.flatnonzero(free & (y == k))
         if len(members) < number:
             raise InputError(
-                f"split: every class must have at least {label_rate} nodes free to train on, but {_named(k, names)} "
-                f"has {len(members) + label_rate - int(number)}: lower label_rate (command line: --label-rate)"
+                f"split: every class must have at least {label_rate} nodes free to train on, but "
+                f"{class_in_words(k, names)} has {len(members) + label_rate - int(number)}: lower label_rate "
+                "(command line: --label-rate)"
             )
         drawn.append(rng.choice(members, int(number), replace=False))
     return np.concatenate(drawn) if drawn else np.empty(0, dtype=np.int64)
 
 
-def _named(k: int, names: tuple[str, ...]) -> str:
+def class_in_words(k: int, names: tuple[str, ...]) -> str:
     """Returns how a message calls class k."""
     return f"class {k} ({names[k]})" if k < len(names) and names[k] != str(k) else f"class {k}"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.text_tables import INERT, read_text
-from calirare.datasets import CATALOGUE, TABLE_OPTIONS, Task, load_dataset
+from calirare.datasets import TABLE_OPTIONS, Task, is_named, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
@@ -215,7 +215,7 @@ class Data:
         return dataclasses.replace(
             self,
             transactions=_absolute(self.transactions),
-            dataset=self.dataset if self.dataset in CATALOGUE else _absolute(self.dataset),
+            dataset=self.dataset if is_named(self.dataset) else _absolute(self.dataset),
             root=_absolute(self.root),
             nodes=_absolute(self.nodes),
             labels_file=_absolute(self.labels_file),

@@ -247,32 +247,6 @@ def test_pickled_objects_in_an_archive_are_never_opened(tmp_path, save):
     assert proof.exists(), "the pickle of this test must be one that would have run"
 
 
-def test_raw_archives_of_pytorch_geometric_are_read(tmp_path):
-    a, x = small_adjacency(), Csr.from_dense(small_features() * 0.5)
-    np.savez(
-        tmp_path / "dblp.npz",
-        adj_indptr=a.indptr.numpy().astype(np.int32),
-        adj_indices=a.indices.numpy(),
-        attr_indptr=x.indptr.numpy(),
-        attr_indices=x.indices.numpy(),
-        attr_data=x.values.numpy(),
-        attr_shape=np.array(x.shape),
-        labels=np.array([0, 1, 2, 0, 1]),
-    )
-    graph = Graph.from_npz(tmp_path / "dblp.npz")
-    assert torch.equal(graph.x.to_dense(), (small_features() > 0).float())
-    assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
-    np.savez(
-        tmp_path / "pages.npz",
-        edges=EDGES.astype(np.int32),
-        features=small_features(),
-        target=np.array([0, 1, 2, 0, 1]),
-    )
-    graph = Graph.from_npz(tmp_path / "pages.npz")
-    assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
-    assert graph.y.tolist() == [0, 1, 2, 0, 1]
-
-
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"cannot be written \(No such file or directory\)"):
         small_graph().to_npz(tmp_path / "none" / "g.npz")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph.splits import Split, raise_label_rate, random_split, share_split, split_note
+from calirare.graph.splits import Split, random_split, share_split, split_note
 
 Y = torch.from_numpy(np.random.default_rng(7).permutation(np.repeat([0, 1, 2, -1], [400, 1500, 60, 40])))
 NONE = torch.tensor([], dtype=torch.long)
@@ -56,26 +56,18 @@ def test_nothing_is_drawn_of_a_class_that_does_not_occur():
     gap = torch.where(Y == 1, 3, Y)
     split = random_split(gap, 20, 100, 200, seed=1)
     assert torch.bincount(gap[split.train]).tolist() == [20, 0, 20, 20]
-    more = raise_label_rate(split, gap, 30, seed=5)
-    assert torch.bincount(gap[more.train]).tolist() == [30, 0, 30, 30]
-    assert raise_label_rate(split, gap, 20) is split
     dense = torch.tensor([0, -1, 1, 2, -1])[gap]  # the last for -1
-    for got, want in (
-        (split, random_split(dense, 20, 100, 200, seed=1)),
-        (more, raise_label_rate(split, dense, 30, 5)),
-    ):
-        assert torch.equal(got.train, want.train), "the numbers of the classes change no draw"
+    want = random_split(dense, 20, 100, 200, seed=1)
+    assert torch.equal(split.train, want.train), "the numbers of the classes change no draw"
     with pytest.raises(InputError, match="class 2 has 60: lower label_rate"):
         random_split(gap, 61)
 
 
 def test_splits_where_every_class_occurs_are_those_of_earlier_versions():
-    train, val, added = [61, 242, 264, 702, 1063, 1219, 1434, 1587, 1819], [128, 463, 1009, 1077], [494, 1162, 1928]
+    train, val = [61, 242, 264, 702, 1063, 1219, 1434, 1587, 1819], [128, 463, 1009, 1077]
     split = random_split(Y, 3, 4, 5, seed=11)
-    more = raise_label_rate(split, Y, 4, seed=12)
     assert split.train.tolist() == train
     assert split.val.tolist() == val
-    assert sorted(set(more.train.tolist()) - set(train)) == added
 
 
 def test_a_small_graph_shrinks_in_proportion_and_says_so():
@@ -89,32 +81,6 @@ def test_a_small_graph_shrinks_in_proportion_and_says_so():
 def test_numbers_must_be_in_range(wrong):
     with pytest.raises(InputError, match=f"random_split: {next(iter(wrong))} must be >="):
         random_split(Y, **wrong)
-
-
-def test_raising_the_label_rate_leaves_val_and_test():
-    split = random_split(Y, 20, 100, 200)
-    more = raise_label_rate(split, Y, 30, seed=5)
-    assert torch.bincount(Y[more.train]).tolist() == [30, 30, 30]
-    assert np.isin(split.train, more.train).all()
-    assert torch.equal(more.val, split.val)
-    assert torch.equal(more.test, split.test)
-    assert torch.equal(more.train, raise_label_rate(split, Y, 30, seed=5).train)
-    assert not torch.equal(more.train, raise_label_rate(split, Y, 30, seed=6).train)
-    assert raise_label_rate(split, Y, 20) is split
-    assert (
-        more.name
-        == "random(label_rate=20, n_val=100, n_test=200, seed=0) with random nodes added (label_rate=30, seed=5)"
-    )
-
-
-def test_the_label_rate_cannot_fall_or_outrun_a_class():
-    split = random_split(Y, 20)
-    with pytest.raises(
-        InputError, match=r"at least what the split has, got 10, but class 0 has 20: take split='random'"
-    ):
-        raise_label_rate(split, Y, 10)
-    with pytest.raises(InputError, match="class 2 has"):
-        raise_label_rate(split, Y, 60)
 
 
 def test_a_node_stands_in_one_part_once():

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import data_root, read_graph
+from calirare.datasets import read_graph
 from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare_ext import Csr
+from calirare_lab.published import data_root
 from calirare_lab.studies.record.protocol import Protocol
 
 FILES = {"computers": "amazon_computers.npz"}  # of the data; other names are known to the library

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import data_root, dataset_table, load_dataset
-from calirare.datasets.catalogue import CATALOGUE, cache_folder, data_roots, find
+from calirare.datasets import load_dataset
 from calirare_ext import Csr
+from calirare_lab.published import CATALOGUE, data_root, data_roots, dataset_table
+from calirare_lab.published.catalogue import find
+from calirare_multilabel.data import cache_folder
 
 # nodes, directed edges, features, non-zero features (None: dense), nodes per class, rare class, its share in per cent,
 # isolated nodes, split sizes. CiteSeer's first class is without the 15 nodes that have no label.

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from calirare._util.errors import InputError
-from calirare.datasets import catalogue, load_dataset
-from calirare.datasets import download as download_module
-from calirare.datasets.download import RemoteFile, download
+from calirare.datasets import load_dataset
+from calirare_lab.published import catalogue
+from calirare_lab.published import download as download_module
+from calirare_lab.published.download import RemoteFile, download
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

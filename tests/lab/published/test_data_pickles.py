@@ -7,11 +7,14 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
-from calirare.datasets.pickles import open_pickled_arrays, read_pickle, unpickle
-from calirare.datasets.raw import PLANETOID_PARTS, read_planetoid
+from calirare_ext import Csr
+from calirare_lab.published.pickles import open_pickled_arrays, read_pickle, unpickle
+from calirare_lab.published.raw import PLANETOID_PARTS, read_npz, read_planetoid
+from tests.helpers.graphs import EDGES, small_adjacency, small_features
 
 MATRIX = sp.csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0], [0, 0, 0]], dtype=np.float32))
 
@@ -200,3 +203,29 @@ def test_planetoid_files_missing_or_damaged_are_named(tmp_path, part):
     path.unlink()
     with pytest.raises(InputError, match=rf"ind.cora.{part} is missing \(1 of 8\): put it there"):
         read_planetoid(tmp_path, "cora")
+
+
+def test_raw_archives_of_pytorch_geometric_are_read(tmp_path):
+    a, x = small_adjacency(), Csr.from_dense(small_features() * 0.5)
+    np.savez(
+        tmp_path / "dblp.npz",
+        adj_indptr=a.indptr.numpy().astype(np.int32),
+        adj_indices=a.indices.numpy(),
+        attr_indptr=x.indptr.numpy(),
+        attr_indices=x.indices.numpy(),
+        attr_data=x.values.numpy(),
+        attr_shape=np.array(x.shape),
+        labels=np.array([0, 1, 2, 0, 1]),
+    )
+    graph = read_npz(tmp_path / "dblp.npz")
+    assert torch.equal(graph.x.to_dense(), (small_features() > 0).float())
+    assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
+    np.savez(
+        tmp_path / "pages.npz",
+        edges=EDGES.astype(np.int32),
+        features=small_features(),
+        target=np.array([0, 1, 2, 0, 1]),
+    )
+    graph = read_npz(tmp_path / "pages.npz")
+    assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
+    assert graph.y.tolist() == [0, 1, 2, 0, 1]

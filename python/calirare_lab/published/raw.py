@@ -1,4 +1,4 @@
-"""Raw files of published graphs: Planetoid's, MUSAE's FaceBook pages, GraphData's pickled archive of DBLP."""
+"""Raw files of published graphs: of Planetoid, PyTorch Geometric, MUSAE (FaceBook pages) and GraphData (DBLP)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from calirare._util.array_files import NumpyArray
+from calirare._util.array_files import NumpyArray, open_arrays, require
 from calirare._util.errors import InputError
-from calirare.datasets.pickles import open_pickled_arrays, read_pickle
 from calirare.graph import EdgeOptions, Graph, Split
 from calirare.graph.splits import N_VAL
 from calirare_ext import Csr
+from calirare_lab.published.pickles import open_pickled_arrays, read_pickle
 
 PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 MUSAE_FILES = ("facebook_edges.csv", "facebook.json", "facebook_target.csv")
@@ -138,3 +138,34 @@ def read_pickled_npz(path: Path) -> Graph:
             f"{path}: the file must hold adj_matrix, node_attr and node_label as matrices: get it again"
         ) from error
     return Graph.from_edges(edges, x, y, name=path.stem, where=str(path), **CLEANED)
+
+
+def read_npz(path: Path) -> Graph:
+    """Returns the graph of an `.npz` file, in our layout or a raw one of PyTorch Geometric's.
+
+    These are CitationFull's (`adj_indptr`, ..), of which every non-zero feature becomes 1 as there, and
+    FacebookPagePage's (`edges`, `features`, `target`).
+    """
+    import scipy.sparse as sp
+
+    arrays = open_arrays(path)
+    if "adj_indptr" in arrays:
+        require(arrays, ("adj_indices", "attr_indptr", "attr_indices", "attr_shape", "labels"), path)
+        n = len(arrays["adj_indptr"]) - 1
+        try:
+            adjacency, words = (
+                sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape)
+                for indices, indptr, shape in (
+                    (arrays["adj_indices"], arrays["adj_indptr"], (n, n)),
+                    (arrays["attr_indices"], arrays["attr_indptr"], tuple(arrays["attr_shape"])),
+                )
+            )
+            edges = np.stack(adjacency.tocoo().coords, axis=1)
+        except ValueError as error:
+            raise InputError(f"{path}: the file is damaged ({error}): get it again") from error
+        return Graph.from_edges(edges, words, arrays["labels"], name=path.stem, where=str(path), **CLEANED)
+    if "target" in arrays and "edges" in arrays:
+        require(arrays, ("features",), path)
+        parts = (arrays["edges"], arrays["features"], arrays["target"])
+        return Graph.from_edges(*parts, name=path.stem, where=str(path), **CLEANED)
+    return Graph.read(path, **CLEANED)[0]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calirare._util.errors import InputError
-from calirare.datasets.download import Progress, RemoteFile, download
-from calirare.datasets.raw import CLEANED, read_musae, read_pickled_npz, read_planetoid
+from calirare.datasets import digits
 from calirare.graph import Graph, Normalisation
+from calirare_lab.published.download import Progress, RemoteFile, download
+from calirare_lab.published.raw import read_musae, read_npz, read_pickled_npz, read_planetoid
+from calirare_multilabel.data import ENVIRONMENT, cache_folder, data_roots, existing_folder
 
 READERS: dict[str, Callable[[Path], Graph]] = {
-    "npz": lambda path: Graph.read(path, **CLEANED)[0],  # its edges mended as those of raw files
+    "npz": read_npz,
     "pickled npz": read_pickled_npz,
     "planetoid": lambda first: read_planetoid(first.parent, first.name.split(".")[1]),
     "musae": lambda first: read_musae(first.parent),
@@ -86,52 +88,7 @@ def _entry(facts: dict[str, Any]) -> Entry:
 _FACTS = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
 CATALOGUE: dict[str, Entry] = {name: _entry(facts) for name, facts in _FACTS.items()}
 
-ENVIRONMENT = "CALIRARE_DATA"
 DOWNLOAD = "add --download (download=True)"
-
-
-def data_roots(root: str | Path | None = None) -> tuple[Path, ...]:
-    """Returns the folders that are searched for data sets, in order.
-
-    Args:
-        root: the only folder to search; None for the folder named by the environment variable `CALIRARE_DATA`, else
-            `../shared/data` next to a source checkout if it is there, and then the user's cache.
-
-    Returns:
-        The folders; only the last need not exist.
-
-    Raises:
-        InputError: `root` or the folder of the environment variable is not a folder.
-    """
-    if root is not None:
-        return (_folder(root, "root"),)
-    found = os.environ.get(ENVIRONMENT)
-    if found:
-        return (_folder(found, ENVIRONMENT), cache_folder())
-    checkout = Path(__file__).resolve().parents[3]
-    beside = checkout.parent / "shared" / "data"
-    if (checkout / "pyproject.toml").is_file() and beside.is_dir():
-        return (beside, cache_folder())
-    return (cache_folder(),)
-
-
-def data_root(root: str | Path | None = None) -> Path:
-    """Returns the folder that is searched first; see `data_roots`."""
-    return data_roots(root)[0]
-
-
-def cache_folder() -> Path:
-    """Returns the user's cache folder for data sets; it need not exist."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "calirare"
-
-
-def _folder(path: str | Path, what: str) -> Path:
-    """Returns the path of an existing folder."""
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"datasets: {what} must be an existing folder, got {folder}: create it or give another")
-    return folder
 
 
 def find(entry: Entry, roots: tuple[Path, ...]) -> tuple[Layout, Path] | None:
@@ -152,7 +109,7 @@ def locate(
     if found is None and fetch:
         if not entry.sources:
             raise InputError(f"{name}: no download is known; searched {_shown(root)}: {entry.by_hand}")
-        folder = cache_folder() if root is None else _folder(root, "root")
+        folder = cache_folder() if root is None else existing_folder(root, "root")
         for remote in entry.sources:
             download(remote, folder, progress)
         found = find(entry, (folder,))
@@ -214,3 +171,28 @@ def dataset_table(root: str | Path | None = None) -> tuple[DatasetRow, ...]:
         looked_for = tuple(folder / layout.files[0] for folder in roots for layout in entry.layouts)
         rows.append(DatasetRow(name, entry, looked_for, None if place is None else place[1] / place[0].files[0]))
     return tuple(rows)
+
+
+def read(
+    name: str, root: str | Path | None = None, *, fetch: bool = False, progress: Progress | None = None
+) -> tuple[Graph, int]:
+    """Returns a data set with the classes before merging, and the number of its rare class.
+
+    Args:
+        name: of the catalogue.
+        root: as in `data_roots`.
+        fetch: download a data set that is not there.
+        progress: called during a download with the bytes so far and in all.
+
+    Raises:
+        InputError: the data set is not there or damaged.
+    """
+    entry = CATALOGUE[name]
+    if name == "digits":
+        return digits(), entry.minority
+    layout, folder = locate(name, root, fetch=fetch, progress=progress)
+    graph = layout.read(folder / layout.files[0])
+    names = entry.class_names or graph.class_names
+    scaling = entry.normalisation
+    graph = dataclasses.replace(graph, name=name, class_names=names, feature_normalisation=scaling, trusted=True)
+    return graph, entry.minority
