@@ -41,23 +41,6 @@ def test_what_is_said_of_the_likeliest_alerts_agrees_with_the_runs_files(run):
             assert table["split"][label["node"]] in ("train", "val")
 
 
-def test_labels_are_grouped_by_a_table_that_the_run_has_not_read(run, tmp_path):
-    train = pd.read_parquet(run / "predictions.parquet").query("split == 'train'")["node"]
-    who = ["Kim" if node % 2 else "Meyer, jun." for node in train]
-    path = tmp_path / "cases.csv"
-    pd.DataFrame({"row": "x", "account": train, "investigator": who}).to_csv(path, index=False)
-    asked = ("explain", "--run", run, "--node", 7, "--group", "investigator")
-    said = succeed(*asked, "--groups", path, "--json")
-    groups = {each["value"]: each["labels"] for each in json.loads(said.out)["explanations"][0]["groups"]}
-    assert groups == {"Kim": who.count("Kim"), "Meyer, jun.": who.count("Meyer, jun.")}
-    assert "name its table too (--groups)" in assert_refused(call(*asked))
-    assert "name the column too" in assert_refused(call("explain", "--run", run, "--node", 7, "--groups", path))
-    pd.DataFrame({"account": ["a"], "investigator": ["Kim"]}).to_csv(path, index=False)
-    assert "no column names nodes of graph" in assert_refused(call(*asked, "--groups", path))
-    pd.DataFrame({"account": train}).to_csv(path, index=False)
-    assert "there is no column 'investigator'" in assert_refused(call(*asked, "--groups", path))
-
-
 def test_alerts_are_picked_by_the_runs_table_and_without_it_by_the_detector(run, tmp_path):
     copy = Path(shutil.copytree(run, tmp_path / "run"))
     path = copy / "predictions.parquet"
@@ -107,35 +90,11 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
         (("--node", "fred"), "has no node fred"),
         (("--top", "0"), "at least 1"),
         (("--node", "7", "--labels", "0"), "at least 1"),
-        (("--node", "7", "--retrain", "0"), "--retrain must be at least 1"),
         (("--node", "7", "--out", "why.txt"), "must end in .json"),
-        (("--node", "7", "--group", "ring"), "no column 'ring'"),
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
     assert wanted in assert_refused(call("explain", "--run", run, *words))
-
-
-@pytest.mark.slow
-def test_labels_are_left_out_by_whole_new_runs_too(trained_quickly, tmp_path):
-    """What is told is what a run says that forgets the label."""
-    run = trained_quickly
-    asked = ("explain", "--run", run, "--node", 7, 9)
-    said = succeed(*asked, "--retrain", 1, "--json")
-    found = json.loads(said.out)
-    plain = json.loads(call(*asked, "--json").out)
-    told = {each["node"]: [e for e in each["labels"] if e["retrained"] is not None] for each in found["explanations"]}
-    for each, before in zip(found["explanations"], plain["explanations"], strict=True):
-        assert told[each["node"]] == each["labels"][:1]
-        assert [{**e, "retrained": None} for e in each["labels"]] == before["labels"]
-    (strongest,) = told[7]
-    pd.DataFrame({"node": [strongest["name"]]}).to_csv(tmp_path / "gone.csv", index=False)
-    new = tmp_path / "new"
-    succeed("update", "--run", run, "--forget", tmp_path / "gone.csv", "--out", new)
-    table = pd.read_parquet(new / "predictions.parquet").set_index("node")["p_rare"]
-    assert strongest["retrained"] == pytest.approx(table[7], abs=1e-6)
-    assert any("whole new runs" in note for note in found["notes"])
-    assert call(*asked[:-1], "--retrain", 1).out.count("a whole new run without it") == 1
 
 
 def test_a_node_that_is_named_twice_is_explained_once(run):

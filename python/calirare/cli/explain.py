@@ -10,9 +10,8 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import one_step
 from calirare.explain import draw, picture_name, text_of
-from calirare.run import load, read_groups, retrained, write_json
+from calirare.run import load, write_json
 
-STORED = 10  # labels of each node in JSON
 READING = "reading the run"
 
 
@@ -24,9 +23,6 @@ def run(
     *,
     class_name: str | None = None,
     labels: int | None = None,
-    group: str | None = None,
-    groups: Path | None = None,
-    retrain: int | None = None,
     as_json: bool = False,
     out: Path | None = None,
     pictures: Path | None = None,
@@ -40,10 +36,7 @@ def run(
         node: names of nodes, or their numbers where the graph has no names.
         top: how many of the likeliest alerts, or of the nodes that are likeliest of the class, in place of nodes.
         class_name: of a run of many classes the class; None: of each node its likeliest.
-        labels: how many labels of each node are told of; None: `STORED` in JSON, as many as fit a screen in text.
-        group: column of the node table; labels of one value of it are left out together.
-        groups: table of nodes that has this column, where it is none of the run's; None: it is.
-        retrain: how many of each node's strongest labels a whole new run is trained without, too; None: none.
+        labels: how many labels of each node are shown; None: 10 in JSON, as many as fit a screen in text.
         as_json: print JSON in place of text.
         out: JSON file to write.
         pictures: folder for a picture of each node among its neighbours.
@@ -54,30 +47,15 @@ def run(
     """
     if labels is not None and labels < 1:
         raise InputError(f"explain: --labels must be at least 1, got {labels}")
-    if retrain is not None and retrain < 1:
-        raise InputError(f"explain: --retrain must be at least 1, got {retrain}")
     if out is not None and out.suffix != ".json":
         raise InputError(f"explain: --out must end in .json, got {out}")
-    if groups is not None and group is None:
-        raise InputError("explain: --groups is the table of a column to group by: name the column too (--group)")
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     with Reporter():
         with one_step(READING):
             saved = load(folder)
             explainer = saved.explainer(graph)
-        if retrain is not None and saved.scoring is not None:
-            raise InputError("explain: --retrain trains the run again, whose own nodes it explains: name the run")
         context = explainer.context
-        found = saved.explain(
-            node,
-            explainer=explainer,
-            class_name=class_name,
-            top=top,
-            labels=None if labels is None and retrain is None else max(labels or STORED, retrain or 0),
-            group=group if group is None or groups is None else read_groups(groups, group, context.graph),
-        )
-        if retrain is not None:
-            found = retrained(saved, context.graph, found, retrain)
+        found = saved.explain(node, explainer=explainer, class_name=class_name, top=top, labels=labels)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
     check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:

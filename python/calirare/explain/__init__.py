@@ -1,6 +1,6 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
-from calirare.explain.context import FIRST_DAY, ExplanationContext, Group
+from calirare.explain.context import ExplanationContext
 from calirare.explain.explainable_model import ExplainableModel, Shares, difference, log_odds_of, two_columns
 from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from calirare._util.errors import InputError
 from calirare.calibration import Calibrator
 from calirare.explain.explainable_model import probabilities
 from calirare.explain.words import neighbours
-from calirare.graph import Column, Graph, names_in_words
+from calirare.graph import Graph
 
-MOST_GROUPS = 200  # values of a column whose labels are left out together
-FIRST_DAY = datetime.date(2000, 1, 1)  # from which columns of dates count
-MISSING, LEFT_OUT = "missing", object()  # of a node without a value, and of one that is in no group
-DATE, MONTH = re.compile(r"\d{4}-\d\d-\d\d(\D|$)"), 7  # a date, and the characters of its month
 DRAWN = "none, drawn"  # of a node that stands for the rest, in the place of its class
-
-Group: TypeAlias = str | Mapping[Any, Any]  # a column of the node table, or the group of each node by its name
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,68 +114,3 @@ class ExplanationContext:
                 way = "" if other in ways[0] & ways[1] else " to" if other in ways[0] else " from"
                 found[other].append(relation.name + way)
         return {other: tuple(types) for other, types in found.items()}
-
-    def groups(self, by: Group) -> dict[str, Tensor]:
-        """Returns the labels (their places, int64) by their nodes' value in a column, or as they are grouped by hand.
-
-        Dates are taken by the month.
-
-        Raises:
-            InputError: there is no such column, or it has too many values to be one of kinds.
-        """
-        values = self._of_column(by) if isinstance(by, str) else self._by_hand(by)
-        found = sorted({value for value in values if value is not None})
-        if len(found) > MOST_GROUPS:
-            what = f"{by!r} has" if isinstance(by, str) else "there are"
-            raise InputError(
-                f"explain: a column to group by must have at most {MOST_GROUPS} values, {what} {len(found)} "
-                "among the labels: name one of kinds or of dates"
-            )
-        return {
-            value: torch.tensor([i for i, other in enumerate(values) if other == value], device=self.labelled.device)
-            for value in found
-        }
-
-    def _by_hand(self, groups: Mapping[Any, Any]) -> list[str | None]:
-        """Returns the group of each labelled node; None: it is in none."""
-        groups_of = {str(node): value for node, value in groups.items()}
-        values = [groups_of.get(self.trained_on.node_name(node), LEFT_OUT) for node in self.labelled.tolist()]
-        words = [None if value is LEFT_OUT else _word(value) for value in values]
-        if all(word is None for word in words):
-            raise InputError(
-                f"explain: no node with a label is in a group: name nodes as graph {self.trained_on.name!r} does"
-            )
-        dates = all(word is None or word == MISSING or DATE.match(word) for word in words)
-        return [word[:MONTH] if dates and word not in (None, MISSING) else word for word in words]
-
-    def _of_column(self, column: str) -> list[str | None]:
-        """Returns the value of each labelled node."""
-        graph = self.trained_on
-        names = graph.feature_names if isinstance(graph.x, Tensor) else ()
-        if column not in names:
-            known = f"its columns are {names_in_words(names, 10)}" if names else "its features have no names"
-            raise InputError(
-                f"explain: graph {graph.name!r} has no column {column!r} to group by: {known}; "
-                "of one that was left out, name its table too (--groups)"
-            )
-        place = names.index(column)
-        assert isinstance(graph.x, Tensor)
-        kind = graph.columns[place] if graph.columns else Column(column)
-        return [_value(number, kind) for number in graph.x[self.labelled, place].tolist()]
-
-
-def _word(value: Any) -> str:
-    """Returns a cell of the user's in words."""
-    text = "" if value is None or value != value else str(value).strip()
-    return text or MISSING
-
-
-def _value(number: float, column: Column) -> str:
-    """Returns a cell in words."""
-    if math.isnan(number):
-        return MISSING
-    if column.categories:
-        return column.categories[int(number)]
-    if column.kind == "date":
-        return f"{FIRST_DAY + datetime.timedelta(days=math.floor(number)):%Y-%m}"
-    return f"{number:g}"

@@ -13,7 +13,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.steps import counted
 from calirare._util.torch_state import plain_torch, threads_for
-from calirare.explain.context import ExplanationContext, Group
+from calirare.explain.context import ExplanationContext
 from calirare.explain.explainable_model import ExplainableModel, Shares, class_log_odds, difference, two_columns
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, Needed
 from calirare.explain.label_reasons import LabelReasons
@@ -96,28 +96,25 @@ class Explainer:
         return Shares(found.base[:, 0], found.names, found.values[:, :, 0])
 
     @plain_torch()
-    def explain(
-        self, nodes: Tensor, shown: int | None = None, group: Group | None = None, of: int | None = None
-    ) -> Explanations:
+    def explain(self, nodes: Tensor, shown: int | None = None, of: int | None = None) -> Explanations:
         """Returns why each of some nodes has its P(rare), or P(class).
 
         Args:
             nodes: int64 [n].
             shown: labels of each that are reported; None: `SHOWN`, but none where their effects take long.
-            group: a column by whose values labels are left out together, see `ExplanationContext.groups`.
             of: with many classes the class, in [0, k); None: of each node its likeliest.
 
         Raises:
-            InputError: there is no such column, or it has too many values.
+            InputError: effects of labels are wanted and cannot be made.
         """
         number = (SHOWN if self.labels_are_quick else 0) if shown is None else shown
-        if self.no_labels and (number or group):
+        if self.no_labels and number:
             raise InputError(f"explain: {self.no_labels}")
         with self.lock:
-            each = counted("reasons", self._each(nodes, number, group, of), nodes.numel())
+            each = counted("reasons", self._each(nodes, number, of), nodes.numel())
             found = {explanation.node: explanation for explanation in each}
             left_out = self.no_labels or TOO_MANY.format(self.context.labelled.numel(), SHOWN, SHOWN)
-            notes = self.model.label_notes if number or group else () if shown == 0 else (left_out,)
+            notes = self.model.label_notes if number else () if shown == 0 else (left_out,)
         return Explanations(tuple(found[node] for node in nodes.tolist()), (*notes, *self.model.notes))
 
     @property
@@ -125,9 +122,8 @@ class Explainer:
         """Whether label effects take seconds at most, so that every explanation has them."""
         return not self.no_labels and self.model.label_work <= LABEL_WORK
 
-    def _each(self, nodes: Tensor, shown: int, group: Group | None, of: int | None) -> Iterator[Explanation]:
+    def _each(self, nodes: Tensor, shown: int, of: int | None) -> Iterator[Explanation]:
         """Yields the same, one after the other, class by class."""
-        groups = {} if group is None else self.context.groups(group)
         if nodes.numel() > TOGETHER:
             self.model.prepare(nodes)
         if of is None and self.context.many:
@@ -138,10 +134,10 @@ class Explainer:
         for c in classes.unique().tolist():
             for part in nodes[classes == c].split(TOGETHER):
                 with threads_for(0 if self._used else self.context.graph.n_edges):  # many small steps, once large ones
-                    yield from self._explain(part, c, shown, groups)
+                    yield from self._explain(part, c, shown)
                 self._used = True
 
-    def _explain(self, nodes: Tensor, of: int, shown: int, groups: dict[str, Tensor]) -> Iterator[Explanation]:
+    def _explain(self, nodes: Tensor, of: int, shown: int) -> Iterator[Explanation]:
         context, every = self.context, self.probabilities(nodes)
         p, log_odds = every[:, of], class_log_odds(every, of).tolist()
         effects, needed = None, dict[int, Needed | None]()
@@ -149,7 +145,6 @@ class Explainer:
             effects = self.labels.effects(nodes, of, p)
             chosen = context.chosen(every, of).nonzero().flatten()
             needed = dict(zip(chosen.tolist(), self.labels.needed(nodes[chosen], of, effects[chosen]), strict=True))
-        grouped = self.labels.groups(nodes, of, p, groups) if groups else [()] * nodes.numel()
         shares, p_around = self.feature_shares(nodes, of), self._around(nodes, of)
         for i, node in enumerate(nodes.tolist()):
             yield Explanation(
@@ -164,7 +159,6 @@ class Explainer:
                 edges=self._edges(node, of, float(p[i]), log_odds[i], p_around),
                 features=() if shares is None else self._features(node, shares, i),
                 base=None if shares is None else float(shares.base[i]),
-                groups=grouped[i],
                 of=context.class_names[of],
                 probabilities=dict(zip(context.class_names, every[i].tolist(), strict=True)) if context.many else None,
             )

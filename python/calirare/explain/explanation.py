@@ -28,7 +28,6 @@ class LabelEffect:
         without: P(rare) without it.
         log_odds: what it adds to the log-odds.
         own: whether it is the label of the very node that is explained.
-        retrained: P(rare) by a whole new run that was trained without it; None: none was (`pipeline.retrained`).
     """
 
     node: int
@@ -38,24 +37,6 @@ class LabelEffect:
     without: float
     log_odds: float
     own: bool
-    retrained: float | None = None
-
-
-@dataclass(frozen=True)
-class GroupEffect:
-    """All labels of nodes with one value in a column, left out together.
-
-    Attributes:
-        value: of the column.
-        labels: how many.
-        effect: P(rare) with them minus P(rare) without.
-        without: P(rare) without them.
-    """
-
-    value: str
-    labels: int
-    effect: float
-    without: float
 
 
 @dataclass(frozen=True)
@@ -142,7 +123,6 @@ class Explanation:
         edges: all of its edges, by |log_odds|.
         features: columns, of more than 1,000 those with a share, by |share|; with `base` they add up to `log_odds`.
         base: log-odds of the node that is compared with; None without features.
-        groups: of labels, by |effect|; none unless a column was named.
         of: the class that is explained.
         probabilities: with many classes P of every class, by its name; None of a rare class.
     """
@@ -158,7 +138,6 @@ class Explanation:
     edges: tuple[EdgeEffect, ...] = ()
     features: tuple[FeatureShare, ...] = ()
     base: float | None = None
-    groups: tuple[GroupEffect, ...] = ()
     of: str = "rare"
     probabilities: Mapping[str, float] | None = None
 

@@ -1,4 +1,4 @@
-"""Labels as reasons: the strongest, the fewest without which a node is no alert, and groups of them."""
+"""Labels as reasons: the strongest, and the fewest without which a node is no alert."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calirare.explain.context import ExplanationContext
 from calirare.explain.explainable_model import ExplainableModel, log_odds_of
-from calirare.explain.explanation import GroupEffect, LabelEffect, Needed
+from calirare.explain.explanation import LabelEffect, Needed
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of labels that are left out together
 BLOCK = 4_000_000  # numbers of labels times nodes worked on together
@@ -80,16 +80,6 @@ class LabelReasons:
         names = tuple(context.name_at(int(place)) for place in order[: sizes[row]])
         instead = context.class_names[int(after[row].argmax())] if context.many else None
         return Needed(names, float(after[row, of]), bool(enough[row]), instead)
-
-    def groups(self, nodes: Tensor, of: int, p: Tensor, groups: dict[str, Tensor]) -> list[tuple[GroupEffect, ...]]:
-        """Returns, of each node, what all labels of a group do together, by |effect|."""
-        after = self._p(self.model.without_labels(nodes, list(groups.values())), of)
-        out = []
-        for i, whole in enumerate(p.tolist()):
-            pairs = zip(groups.items(), after[:, i].tolist(), strict=True)
-            each = [GroupEffect(value, len(places), whole - less, less) for (value, places), less in pairs]
-            out.append(tuple(sorted(each, key=lambda effect: -abs(effect.effect))))
-        return out
 
     def _p(self, logits: Tensor, of: int) -> Tensor:
         return self.context.probabilities(logits)[..., of]

@@ -10,7 +10,7 @@ from calirare._util.errors import printable, without_middle
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, LabelEffect, written
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
-LABELS, EDGES, FEATURES, GROUPS = 5, 5, 8, 5  # rows of each table
+LABELS, EDGES, FEATURES = 5, 5, 8  # rows of each table
 Row = Sequence[str]
 
 
@@ -29,33 +29,25 @@ def _one(explanation: Explanation, width: int, labels: int) -> str:
 
 
 def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row, list[Row]]]:
-    """Returns head and rows, of five cells, of a table per kind of reason: labels, groups of them, edges, features."""
+    """Returns head and rows, of five cells, of a table per kind of reason: labels, edges, features."""
     edges = explanation.edges[:EDGES]
     own = explanation.what if len(explanation.what) <= SHORT else "P(class)"
     what = "labels there" if edges and all(edge.beyond for edge in edges) else own
-    groups: list[Row] = [
-        (e.value, f"{e.labels:,}", points(e.effect), written(e.without), "") for e in explanation.groups[:GROUPS]
-    ]
     found: list[tuple[Row, list[Row]]] = [
         (
             ("label of", "class", "points", "without", "log-odds"),
-            [row for e in explanation.labels[:labels] for row in _label(e)],
+            [_label(e) for e in explanation.labels[:labels]],
         ),
-        (("labels with", "number", "points", "without", ""), groups),
         (("edge to", what, "points", "without", "log-odds"), [row for e in edges for row in _edge(e)]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
     ]
     return [(head, rows) for head, rows in found if rows]
 
 
-def _label(each: LabelEffect) -> list[Row]:
-    """Returns the row of a label, and one below it of a whole new run without it."""
+def _label(each: LabelEffect) -> Row:
+    """Returns the row of a label."""
     name = f"{each.name} (its own)" if each.own else each.name
-    row = name, each.label, points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
-    if each.retrained is None:
-        return [row]
-    again = points(each.effect + each.without - each.retrained), written(each.retrained)
-    return [row, ("  a whole new run without it", "", *again, "")]
+    return name, each.label, points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
 
 
 def _edge(each: EdgeEffect) -> list[Row]:

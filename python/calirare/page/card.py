@@ -13,7 +13,6 @@ from torch import Tensor
 from calirare._util.amounts import class_words, listed
 from calirare._util.array_files import NumpyArray
 from calirare.explain import (
-    FIRST_DAY,
     NEARBY,
     EdgeEffect,
     Explanation,
@@ -279,4 +278,4 @@ def time_in_words(time: float) -> str:
     """Returns a time: as a date where it looks like days since 2000."""
     if not DAYS[0] <= time <= DAYS[1]:
         return short_number(time)
-    return str(FIRST_DAY + datetime.timedelta(days=int(time)))
+    return str(datetime.date(2000, 1, 1) + datetime.timedelta(days=int(time)))

@@ -6,7 +6,7 @@ from calirare.run.columns import COLUMNS, predictions
 from calirare.run.data import Report
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, decided, with_rule
-from calirare.run.explaining import read_groups, resolved_calibrate_on
+from calirare.run.explaining import resolved_calibrate_on
 from calirare.run.folder import LABELS, SavedRun, write_json
 from calirare.run.interval_nodes import known_logits
 from calirare.run.judging import TOGETHER
@@ -26,6 +26,6 @@ from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings
 from calirare.run.stages import train
 from calirare.run.tables import PARTIES, REVIEWED, TRANSACTIONS, inert, predictions_of, write_csv, write_predictions
 from calirare.run.unused import ignored_settings
-from calirare.run.updating import retrained, update, update_calibrators
+from calirare.run.updating import update, update_calibrators
 from calirare.run.verdict import Verdict
 from calirare.run.yaml_files import read_yaml

@@ -17,7 +17,6 @@ from calirare.explain import (
     Explainer,
     ExplanationContext,
     Explanations,
-    Group,
     Nodes,
     OutOfFold,
     difference,
@@ -105,7 +104,6 @@ def explained(
     class_name: str | None,
     top: int | None,
     labels: int | None,
-    group: Group | None,
 ) -> Explanations:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare), or with many classes P(class).
 
@@ -115,7 +113,6 @@ def explained(
         class_name: the class; None: the rare one, with many classes of each node its likeliest.
         top: how many alerts, or nodes without a label whose likeliest class it is, the likeliest first.
         labels: how many labels of each node are shown; None: 10, but none where their effects take long.
-        group: a column by whose values labels are left out together; None: none are.
 
     Raises:
         InputError: nodes and `top` are both given or neither, `top` without a class, something is unknown, or there is
@@ -136,7 +133,7 @@ def explained(
         if top < 1:
             raise InputError(f"explain: --top must be at least 1, got {top}")
         chosen = top_nodes(explainer, of, top)
-    return explainer.explain(chosen, labels, group, of)
+    return explainer.explain(chosen, labels, of)
 
 
 def _class_of(context: ExplanationContext, name: str | None) -> int | None:
@@ -260,14 +257,14 @@ def resolved_calibrate_on(requested: CalibrateOn, graph: Graph) -> CalibrateOn:
     return "random" if requested == "auto" and sample else requested
 
 
-def read_groups(path: str | Path, column: str, graph: Graph) -> dict[str, str]:
+def read_node_column(path: str | Path, column: str, graph: Graph) -> dict[str, str]:
     """Returns what stands in a column of a table for each node that has a row there.
 
     The nodes are in the other column in which most cells are names of nodes (of a graph without names their numbers).
 
     Args:
         path: CSV, TSV or Parquet.
-        column: the one to group by.
+        column: the one that is read.
         graph: whose nodes they are.
 
     Raises:
@@ -275,9 +272,7 @@ def read_groups(path: str | Path, column: str, graph: Graph) -> dict[str, str]:
     """
     table = read_rows(Path(path))
     if column not in table:
-        raise InputError(
-            f"{path}: there is no column {column!r} to group by: its columns are {names_in_words(table.columns, 10)}"
-        )
+        raise InputError(f"{path}: there is no column {column!r}: its columns are {names_in_words(table.columns, 10)}")
     known = set(map(str, range(graph.n_nodes) if graph.node_names is None else graph.node_names))
     others = {name: cells_of(as_names(table[name])) for name in table.columns if name != column}
     met = {name: sum(cell in known for cell in cells) for name, cells in others.items()}

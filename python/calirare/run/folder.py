@@ -25,7 +25,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
-from calirare.explain import Explainer, Explanations, Group, Nodes
+from calirare.explain import Explainer, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
 from calirare.graph.tables import source_exists
@@ -304,7 +304,6 @@ class SavedRun(ScoresGraphs):
         class_name: str | None = None,
         top: int | None = None,
         labels: int | None = None,
-        group: Group | None = None,
     ) -> Explanations:
         """Returns why nodes of the run's own graph have their P(rare), or P(class); nothing is trained.
 
@@ -316,13 +315,12 @@ class SavedRun(ScoresGraphs):
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
             labels: how many labels of each node are shown; None: 10, but none where their effects take long.
-            group: a column by whose values labels are left out together.
 
         Raises:
-            InputError: the graph is gone or another one, a node, the class or the column is unknown, or there is no
+            InputError: the graph is gone or another one, a node or the class is unknown, or there is no
                 alert.
         """
-        return explained(explainer or self.explainer_for(graph), nodes, class_name, top, labels, group)
+        return explained(explainer or self.explainer_for(graph), nodes, class_name, top, labels)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made again out of copies and files."""

@@ -19,7 +19,7 @@ from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare._util.output import fresh_folder
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
-from calirare.explain import Explainer, Explanations, Group, Nodes
+from calirare.explain import Explainer, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, random_split, share_split
 from calirare.graph.splits import LABEL_RATE, TEST_SHARE
@@ -159,7 +159,6 @@ class Outcome(RunResult, ScoresGraphs):
         class_name: str | None = None,
         top: int | None = None,
         labels: int | None = None,
-        group: Group | None = None,
     ) -> Explanations:
         """Returns why nodes have their P(rare), or P(class): labels, edges and features for and against it.
 
@@ -169,15 +168,12 @@ class Outcome(RunResult, ScoresGraphs):
             class_name: with many classes the class; None: of each node its likeliest.
             top: how many of the likeliest alerts, or of the nodes likeliest of the class, in place of nodes.
             labels: how many labels of each node are shown; None: 10, but none where their effects take long.
-            group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
-                are left out together; dates by the month. Or, of what is no feature, the group of each node by its
-                name: a dict, or a pandas Series.
 
         Raises:
-            InputError: a node, the class or the column is unknown, there is no alert, or the detector cannot be
+            InputError: a node or the class is unknown, there is no alert, or the detector cannot be
                 explained.
         """
-        return explained(self.explainer, nodes, class_name, top, labels, group)
+        return explained(self.explainer, nodes, class_name, top, labels)
 
     @plain_torch()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

@@ -23,7 +23,7 @@ from calirare.graph.tables import id_column_of, is_table
 from calirare.models import match_nodes
 from calirare.run.data_settings import Labels
 from calirare.run.deciding import Deciding
-from calirare.run.explaining import TrainedOn, explainer_of, read_groups
+from calirare.run.explaining import TrainedOn, explainer_of, read_node_column
 from calirare.run.folder import SavedRun, load_run, write_json
 from calirare.run.scored import Scored
 from calirare.run.tables import TRANSACTIONS, stored_p_rare, write_csv, write_predictions
@@ -155,7 +155,7 @@ def read_scored(saved: SavedRun, reading: dict[str, Any]) -> Graph:
     column, _, value = where.partition("=")
     if table is None or not column or not value:
         raise InputError(f"predict: --where must be COLUMN=VALUE of a node table (--nodes), got {where!r}")
-    cells = read_groups(table, column, graph)
+    cells = read_node_column(table, column, graph)
     chosen = torch.tensor([cells.get(graph.node_name(i)) == value for i in range(graph.n_nodes)])
     chosen &= torch.zeros(graph.n_nodes, dtype=torch.bool).index_fill_(0, graph.scored_nodes, True)
     if not bool(chosen.any()):

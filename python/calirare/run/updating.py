@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
-from calirare._util.steps import counted
-from calirare.explain import Explainer, Explanation, Explanations, difference, two_columns
+from calirare.explain import Explainer, difference, two_columns
 from calirare.graph import Graph, check_trainable
-from calirare.graph.labelled import NO_PART
 from calirare.run.changes import Foreseen, Side, Updated
 from calirare.run.data import Report
 from calirare.run.data_settings import Labels
@@ -25,11 +20,6 @@ from calirare.run.settings import Settings
 from calirare.run.split_assignment import assign_parts, changes_of
 from calirare.run.stages import silent, train
 
-TRAINED = "runs retrained"
-NOTE = "labels: whole new runs were trained, calibration included, each without one of a node's {} strongest labels"
-NO_EXPLAIN = (
-    "explain: --retrain is not available for positive-only labels: remove the label from the data and train a new run"
-)
 NO_UPDATE = (
     "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "
     "data and train again (calirare train --positive-only; with labels of both classes without it)"
@@ -158,48 +148,3 @@ def _trained_again(
     outcome = train(labelled, after.but("update", device=device), report=report or silent)
     outcome.notes += [note for note in (elsewhere, *notes) if note]
     return outcome, table
-
-
-def retrained(saved: SavedRun, graph: Graph, found: Explanations, labels: int) -> Explanations:
-    """Returns explanations whose strongest labels are left out by training a whole new run without each, too.
-
-    What `explain` says of a label follows from the run as it is; this is the answer that it stands for.
-
-    Args:
-        saved: the run.
-        graph: its own graph (`saved.graph()`).
-        found: of `saved.explain`.
-        labels: how many labels of each node, at least 1; a run is trained for each label once.
-
-    Raises:
-        InputError: `labels` is below 1, the run is positive-only, or without a label no run can be trained.
-    """
-    if labels < 1:
-        raise InputError(f"explain: the number of labels to retrain without must be at least 1, got {labels}")
-    if saved.settings.positive_only:
-        raise InputError(NO_EXPLAIN)
-    graph = graph.to("cpu")
-    asked = dict.fromkeys(effect.node for each in found for effect in each.labels[:labels])
-    new = dict(counted(TRAINED, _without_each(saved, graph, found, list(asked)), len(asked)))
-
-    def told(one: Explanation) -> Explanation:
-        first = (replace(each, retrained=new[each.node][one.node]) for each in one.labels[:labels])
-        return replace(one, labels=(*first, *one.labels[labels:]))
-
-    return Explanations(tuple(map(told, found)), (*found.notes, NOTE.format(labels)))
-
-
-def _without_each(
-    saved: SavedRun, graph: Graph, found: Explanations, asked: list[int]
-) -> Iterator[tuple[int, dict[int, float]]]:
-    """Yields each label's node with the probabilities of the explained nodes by a new run without that label."""
-    for node in asked:
-        forgotten = Labels(torch.tensor([node]), torch.tensor([-1]), torch.tensor([NO_PART]))
-        changed = changes_of(graph, forgotten)
-        outcome, _ = _trained_again(saved.settings, graph, changed)
-        if saved.settings.many:
-            p = outcome.probabilities()
-            yield node, {each.node: float(p[each.node, graph.class_names.index(each.of)]) for each in found}
-        else:
-            rare = outcome.for_tables().rare
-            yield node, {each.node: float(rare[each.node]) for each in found}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import datetime
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -60,7 +58,7 @@ def explainer() -> Explainer:
 
 @pytest.fixture(scope="module")
 def found(explainer):
-    return explainer.explain(NODES, group="city")
+    return explainer.explain(NODES)
 
 
 def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
@@ -87,7 +85,7 @@ def test_labels_that_take_long_are_left_out_until_they_are_requested(explainer, 
     assert all(not each.labels and each.needed is None for each in short)
     assert "--labels 10" in short.notes[0]
     assert [each.edges for each in short] == [each.edges for each in found]
-    assert explainer.explain(NODES, 10, "city").each == found.each
+    assert explainer.explain(NODES, 10).each == found.each
 
 
 def test_of_many_columns_those_that_add_nothing_are_left_out(monkeypatch):
@@ -118,28 +116,6 @@ def test_needed_labels_are_the_fewest_of_the_strongest(explainer, found):
         assert after[0] == pytest.approx(each.needed.without, abs=FLOAT32)
         assert after[0] < 0.5
         assert after[1] >= 0.5 or len(places) == 1
-
-
-def test_groups_hold_every_label_once_and_are_left_out_as_one(explainer, found):
-    groups = explainer.context.groups("city")
-    assert sorted(torch.cat(list(groups.values())).tolist()) == list(range(explainer.context.labelled.numel()))
-    each = found[3]
-    assert {group.value for group in each.groups} == set(groups) == {"Oslo", "Rome", "Lima"}
-    for group in each.groups:
-        after = explainer.model.without_labels(torch.tensor([each.node]), [groups[group.value]])[0]
-        assert group.without == pytest.approx(float(after[0].softmax(0)[1]), abs=FLOAT32)
-        assert group.labels == groups[group.value].numel()
-
-
-def test_dates_are_grouped_by_the_month_and_amounts_not_at_all(explainer, monkeypatch):
-    days = explainer.context.graph.x[explainer.context.labelled, 7]
-    months = {f"{datetime.date(2000, 1, 1) + datetime.timedelta(days=int(day)):%Y-%m}" for day in days}
-    assert set(explainer.context.groups("day")) == months == {"2000-01", "2000-02"}
-    monkeypatch.setattr("calirare.explain.context.MOST_GROUPS", 20)
-    with pytest.raises(InputError, match="'f2' has 40 among the labels"):
-        explainer.context.groups("f2")
-    with pytest.raises(InputError, match="no column 'ring'"):
-        explainer.context.groups("ring")
 
 
 def test_a_node_that_was_learned_from_says_so_and_its_own_label_is_marked(explainer):
@@ -211,7 +187,7 @@ def test_threads_that_ask_the_same_run_get_its_answers():
 
 def test_of_fewer_than_no_labels_nothing_is_told(explainer):
     with pytest.raises(InputError, match="labels, how many are shown, must be at least 0, got -1"):
-        explained(explainer, [0], None, None, -1, None)
+        explained(explainer, [0], None, None, -1)
 
 
 @pytest.mark.slow
@@ -313,28 +289,6 @@ def test_hop_columns_of_directions_are_named_in_words():
     assert with_words(own, ("amount", "neighbours' debts")).names == ("amount", "neighbours' debts", *words)
     fewer = with_words(own, ("amount", "neighbours' debts", "one that is not read"))
     assert fewer.names == ("amount", "neighbours' debts", *words)
-
-
-def test_labels_are_grouped_by_hand_too(explainer):
-    context = explainer.context
-    names = [context.graph.node_name(node) for node in context.labelled.tolist()]
-    rings = {name: f"ring {i % 2}" for i, name in enumerate(names[:6])} | {names[6]: " ", names[7]: None, "who": "x"}
-    found = {value: places.tolist() for value, places in context.groups(rings).items()}
-    assert found == {"ring 0": [0, 2, 4], "ring 1": [1, 3, 5], "missing": [6, 7]}
-    by_column = context.groups("city")
-    cities = {name: city for city, places in by_column.items() for name in [names[i] for i in places.tolist()]}
-    assert {value: places.tolist() for value, places in context.groups(cities).items()} == {
-        value: places.tolist() for value, places in by_column.items()
-    }
-    days = {names[0]: "2024-01-31", names[1]: "2024-01-02 10:00", names[2]: datetime.date(2024, 2, 1)}
-    assert {value: places.tolist() for value, places in context.groups(days).items()} == {
-        "2024-01": [0, 1],
-        "2024-02": [2],
-    }
-    told = explainer.explain(NODES[:1], group=pd.Series(rings))[0]
-    assert {each.value for each in told.groups} == {"ring 0", "ring 1", "missing"}
-    with pytest.raises(InputError, match="no node with a label is in a group"):
-        context.groups({"who": "x"})
 
 
 def test_what_is_kept_of_one_set_of_nodes_is_never_told_of_another():

@@ -18,7 +18,7 @@ from calirare.graph.tables import Table
 from calirare.graph.tables.labels import labels_of
 from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_unknown
 from calirare.run.data_settings import Labels
-from calirare.run.explaining import read_groups
+from calirare.run.explaining import read_node_column
 
 BIG = 10**17
 KINDS = ["float64", "Float64", "double[pyarrow]", "float32", "float16"]
@@ -95,7 +95,7 @@ def test_every_table_of_names_refuses_floats_that_lost_digits(tmp_path):
         lambda: with_label_table(bare, tmp_path / "l.parquet"),
         lambda: Labels.read(tmp_path / "l.parquet", graph),
         lambda: Labels.forgotten(tmp_path / "l.parquet", graph),
-        lambda: read_groups(tmp_path / "l.parquet", "label", graph),
+        lambda: read_node_column(tmp_path / "l.parquet", "label", graph),
         lambda: nodes_named(graph, "1e+17"),
         lambda: dataclasses.replace(graph, node_names=nodes["id"].to_numpy(np.float64)),
     ]
@@ -134,7 +134,7 @@ def test_every_table_of_names_says_which_node_looks_the_same(tmp_path):
         lambda: Graph.from_tables(edges, nodes),
         lambda: with_label_table(graph, tmp_path / "l.csv"),
         lambda: Labels.read(tmp_path / "l.csv", graph),
-        lambda: read_groups(tmp_path / "l.csv", "label", graph),
+        lambda: read_node_column(tmp_path / "l.csv", "label", graph),
     ]
     for read in readers:
         with pytest.raises(InputError, match=r"looks like node 'Jos\u00e9' but is .*one way"):

@@ -51,7 +51,7 @@ def card_of(node: int) -> Card:
         FeatureShare("city=Oslo", -0.4, "Oslo"),
         FeatureShare("day", 0.01, None),
     )
-    why = Explanation(node, f"n{node}", 0.7, 0.5, 0.85, None, labels, None, edges, features, 0.0, (), "fraud")
+    why = Explanation(node, f"n{node}", 0.7, 0.5, 0.85, None, labels, None, edges, features, 0.0, "fraud")
     return Cards(context()).of(why, "an alert")
 
 
