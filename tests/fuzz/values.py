@@ -42,7 +42,7 @@ ROWS = 12
 NAMES = 300  # cases of `fuzz_names` at once
 BEGINNINGS = ("", "", "=", "+", "'", "-", "@", "\t=")
 CELLS = (*WORDS, "1", "2.5", "-3e4", "007", "a", "b", "2024-01-31", "2024-01-31T10:00Z", "01.02.2024", "true", "", "NA")
-SLOW = {"auprc", "auroc", "detection_report", "rare_report", "calibration_report", "marginal_report"}
+SLOW = {"auprc", "auroc", "detection_report", "rare_report", "calibration_report"}
 ARRAYS = (ValueError, TypeError, NotConvergedError)
 
 

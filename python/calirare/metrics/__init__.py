@@ -3,9 +3,7 @@
 from calirare._util.arrays import Array
 from calirare.metrics.binning import N_BINS, BinStatistics
 from calirare.metrics.calibration_errors import (
-    ace,
     class_ace,
-    class_statistics,
     classwise_ece,
     confidence_statistics,
     ece,
@@ -16,7 +14,6 @@ from calirare.metrics.detection import (
     PrecisionRecall,
     auprc,
     auroc,
-    lift_at,
     precision_at,
     precision_recall_curve,
     recall_at,
@@ -31,7 +28,7 @@ from calirare.metrics.event_calibration import (
 from calirare.metrics.in_the_large import PopulationCheck, population_check
 from calirare.metrics.intervals import coverage, eice
 from calirare.metrics.proper_scores import brier, brier_decomposition, nll
-from calirare.metrics.reports import BUDGETS, calibration_report, detection_report, marginal_report, rare_report
+from calirare.metrics.reports import BUDGETS, calibration_report, detection_report, rare_report
 from calirare.metrics.resampling import (
     Interval,
     NoiseFloor,

@@ -20,19 +20,8 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
 
     The edges are m/M rounded to the scores' own dtype, so that float32 0.3 lies on the edge 3/10 as float64 0.3 does.
     """
-    scores = scores.detach()
-    position = scores * n_bins
-    bins = position.long()
-    # The product is off by at most one rounding and so are the edges: only scores that close to an edge are looked up.
-    # (frac, not ceil or round: torch wakes its threads for those however few the numbers.)
-    from_middle = position.frac().sub_(0.5).abs_()
-    bound = 0.5 - 2 * n_bins * torch.finfo(scores.dtype).eps
-    if bool(from_middle.max() >= bound):
-        near = torch.nonzero(from_middle >= bound, as_tuple=True)
-        # m/M, each rounded to the dtype of the scores.
-        inner = (torch.arange(1, n_bins, dtype=torch.float64) / n_bins).to(scores)
-        bins[near] = torch.bucketize(scores[near], inner)
-    return bins
+    inner = (torch.arange(1, n_bins, dtype=torch.float64) / n_bins).to(scores)
+    return torch.bucketize(scores.detach().contiguous(), inner)
 
 
 def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Tensor:
@@ -117,8 +106,8 @@ def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Ten
 class BinStatistics:
     """Sums per bin from which accuracy, mean confidence and every binned error follow.
 
-    The sums of two parts of the data add up (`+`) to those of the whole. `confidence_statistics` and
-    `class_statistics` make them.
+    The sums of two parts of the data add up (`+`) to those of the whole. `confidence_statistics`
+    makes them.
 
     Attributes:
         sums: float64 [4, G, M]: number of samples, weight, weight x score, weight x outcome, for G groups (one, or one

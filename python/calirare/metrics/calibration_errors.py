@@ -1,21 +1,17 @@
-"""Binned calibration errors: ECE, MCE, classwise ECE, and in bins of equal numbers ACE, class ACE and Macro-ACE.
+"""Binned calibration errors: ECE, MCE, classwise ECE, and in bins of equal numbers class ACE and Macro-ACE.
 
 ECE and MCE are about P(class 1) where there is one probability per row, else about the confidence: the probability of
-the predicted class. *Class* measures (classwise ECE) are about the probability of every class. In a multi-label task
-each label is a binary task of its own, and the measure is the mean over labels.
+the predicted class. *Class* measures (classwise ECE) are about the probability of every class.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 
 from calirare._util.arrays import Array, as_weights, check_count, to_tensor
-from calirare._util.errors import shown
 from calirare.metrics.binning import N_BINS, PAPER_BINS, BinStatistics, adaptive_statistics, equal_width_statistics
 from calirare.metrics.inputs import (
     ROW_SUM_SLACK,
@@ -23,35 +19,29 @@ from calirare.metrics.inputs import (
     Scalar,
     check_norm,
     class_members,
-    class_task,
     confidence_and_correct,
     present_classes,
     read,
-    single_label_tasks,
 )
 from calirare_ext import confidence_bins
 
-Of = Literal["confidence"] | None
 # (function, y_true, p, n_bins, weights) -> the checked input and its sums per bin.
 Count = Callable[[str, Array, Array, int, Array | None], tuple[Predictions, BinStatistics]]
 
 
-def ece(
-    y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, of: Of = None, weights: Array | None = None
-) -> Scalar:
+def ece(y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, weights: Array | None = None) -> Scalar:
     """Expected calibration error (paper, Eq. 2; Guo et al. 2017), in L_p.
 
-    ECE_p = (sum_m |B_m|/n |observed(B_m) - mean p(B_m)|^p)^(1/p). With one probability per row or label, p is
+    ECE_p = (sum_m |B_m|/n |observed(B_m) - mean p(B_m)|^p)^(1/p). With one probability per row, p is
     P(class 1) and observed how often class 1 occurs: torchmetrics' `binary_calibration_error`. With a column per class,
     p is the confidence, the probability of the predicted class, and observed how often it is right. Of equally probable
     classes the first is predicted.
 
     Args:
-        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
-        p: [n, C] with rows that sum to one, or [n] = P(class 1), or [n, K] of labels; float32/float64.
+        y_true: int [n].
+        p: [n, C] with rows that sum to one, or [n] = P(class 1); float32/float64.
         n_bins: M equal-width bins ((m-1)/M, m/M] on [0, 1]; a probability of 0 lies in the first.
         norm: p >= 1; `math.inf` gives MCE.
-        of: "confidence" takes the confidence of [n] and [n, K] too, as for the columns 1 - p and p.
         weights: sample weights [n] >= 0, or None.
 
     Returns:
@@ -60,7 +50,7 @@ def ece(
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, or `of` is something else.
+        ValueError: shape or range is wrong.
 
     Example:
         >>> ece([1, 0], [0.95, 0.0], n_bins=10)
@@ -68,15 +58,15 @@ def ece(
         >>> ece([1, 0], [[0.05, 0.95], [0.0, 1.0]], n_bins=10)
         0.475
     """
-    return _error("ece", functools.partial(_of_p, of=of), y_true, p, n_bins, norm, weights)
+    return _error("ece", _of_p, y_true, p, n_bins, norm, weights)
 
 
-def mce(y_true: Array, p: Array, n_bins: int = N_BINS, *, of: Of = None, weights: Array | None = None) -> Scalar:
+def mce(y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None) -> Scalar:
     """Maximum calibration error: the largest |observed(B_m) - mean p(B_m)| of a bin that is not empty.
 
     Naeini et al. 2015. Takes, returns and raises what `ece` does.
     """
-    return _error("mce", functools.partial(_of_p, of=of), y_true, p, n_bins, math.inf, weights)
+    return _error("mce", _of_p, y_true, p, n_bins, math.inf, weights)
 
 
 def classwise_ece(
@@ -86,7 +76,7 @@ def classwise_ece(
 
     cwECE = 1/K sum_i sum_m |B_m,i|/n |acc(B_m,i) - conf(B_m,i)|: every sample takes part for every class i, binned by
     v_i; conf is the mean of v_i and acc the share of samples of class i. In L_p each class's error is rooted first.
-    For multi-label input the classes are the labels. A binary task has two classes, whose errors are equal unless a
+    A binary task has two classes, whose errors are equal unless a
     probability lies on an edge. Takes, returns and raises what `ece` does.
     """
     return _error("classwise_ece", _of_classes, y_true, p, n_bins, norm, weights)
@@ -97,20 +87,15 @@ def confidence_statistics(
 ) -> BinStatistics:
     """The sums behind `ece` and `mce` of the confidence, to be added up over batches.
 
-    Takes and raises what `ece` does. One group, or one per label if multi-label; `.error(norm).mean()` is the ECE.
+    Takes and raises what `ece` does. One group; `.error(norm).mean()` is the ECE.
     """
-    check_count("confidence_statistics", "n_bins", n_bins)
-    return _of_p("confidence_statistics", y_true, p, n_bins, weights, "confidence")[1]
-
-
-def class_statistics(y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None) -> BinStatistics:
-    """The sums behind `classwise_ece`, to be added up over batches.
-
-    Takes and raises what `ece` does. One group per class or label, the last of [n] being P(class 1);
-    `.error(norm).mean()` is the classwise ECE.
-    """
-    check_count("class_statistics", "n_bins", n_bins)
-    return _of_classes("class_statistics", y_true, p, n_bins, weights)[1]
+    name = "confidence_statistics"
+    check_count(name, "n_bins", n_bins)
+    fused = _in_one_pass(name, y_true, p, n_bins, weights)
+    if fused is not None:
+        return fused[1]
+    data = read(name, y_true, p, weights)
+    return equal_width_statistics(*confidence_and_correct(data), n_bins, data.weights)
 
 
 def _error(
@@ -129,18 +114,14 @@ def _error(
 
 
 def _of_p(
-    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None, of: str | None
+    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None
 ) -> tuple[Predictions, BinStatistics]:
-    if of not in (None, "confidence"):
-        raise ValueError(f'{function}: of must be "confidence" or None, got {shown(of)}')
     fused = _in_one_pass(function, y_true, p, n_bins, weights)
     if fused is not None:
         return fused
     data = read(function, y_true, p, weights)
-    scores, outcomes = data.probabilities, data.labels
-    if of or data.kind == "multiclass":
-        scores, outcomes = confidence_and_correct(data)
-    return data, equal_width_statistics(scores, outcomes, n_bins, data.weights)
+    pair = (data.probabilities, data.labels) if data.kind == "binary" else confidence_and_correct(data)
+    return data, equal_width_statistics(*pair, n_bins, data.weights)
 
 
 def _of_classes(
@@ -169,27 +150,6 @@ def _in_one_pass(
     return data, BinStatistics(sums[:, None])
 
 
-def ace(y_true: Array, p: Array, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
-    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
-
-    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
-    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
-    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
-
-    In a multi-label task the classes are the labels, as in `classwise_ece`. A binary task has two classes: the ranges
-    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n.
-
-    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf. Samples of
-    equal probability share their labels and weights (`RankBins`): their order changes nothing. Takes, returns and
-    raises what `ece` does.
-    """
-    check_count("ace", "n_bins", n_bins)
-    data = read("ace", y_true, p, weights)
-    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
-    filled = statistics.weight > 0
-    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
-
-
 def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
     """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
 
@@ -197,16 +157,14 @@ def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, we
     bins whose sizes differ by at most one, and compares confidence with the share of right predictions (= predictions
     of `cls`). The paper's tables call it ACE for the minority class.
 
-    In a multi-label task `cls` is a label, each label being a binary task: the samples that have the label, as class 1.
-
     Read it beside `class_ace_noise_floor`. Choosing samples by their true class means that a model whose probabilities
     are exact does not reach 0 when classes are unequal: of the rare samples more are mispredicted with confidence than
     the confidence says. The measure judges the balanced population, not the one the samples came from.
 
     Args:
-        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
-        p: [n, C], [n] = P(class 1), or [n, K] of labels.
-        cls: the class, in 0..C-1, or the label, in 0..K-1.
+        y_true: int [n].
+        p: [n, C], or [n] = P(class 1).
+        cls: the class, in 0..C-1.
         n_bins: M.
         weights: sample weights [n] >= 0, or None; samples of weight 0 are left out of the bins.
 
@@ -218,7 +176,7 @@ def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, we
         ValueError: shape or range is wrong, or no sample has class `cls`.
     """
     check_count("class_ace", "n_bins", n_bins)
-    data, cls = class_task("class_ace", read("class_ace", y_true, p, weights), cls)
+    data = read("class_ace", y_true, p, weights)
     confidence, correct = confidence_and_correct(data)
     statistics = _of_class("class_ace", data, confidence, correct, cls, n_bins)
     return data.result(statistics.error()[0])
@@ -227,17 +185,13 @@ def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, we
 def macro_ace(y_true: Array, p: Array, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
     """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
 
-    In a multi-label task the mean over labels of the Macro-ACE of each label's binary task. Takes, returns and raises
-    what `class_ace` does.
+    Takes, returns and raises what `class_ace` does.
     """
     check_count("macro_ace", "n_bins", n_bins)
     data = read("macro_ace", y_true, p, weights)
-    errors = []
-    for task in single_label_tasks(data):
-        confidence, correct = confidence_and_correct(task)
-        parts = [_of_class("macro_ace", task, confidence, correct, c, n_bins) for c in present_classes(task)]
-        errors.append(torch.stack([statistics.error()[0] for statistics in parts]).mean())
-    return data.result(torch.stack(errors).mean())
+    confidence, correct = confidence_and_correct(data)
+    parts = [_of_class("macro_ace", data, confidence, correct, c, n_bins) for c in present_classes(data)]
+    return data.result(torch.stack([statistics.error()[0] for statistics in parts]).mean())
 
 
 def _of_class(

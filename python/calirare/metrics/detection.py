@@ -1,7 +1,7 @@
 """How well a score finds a class: areas under curves, the curve itself, and what the highest scores hold.
 
-With two classes the class is class 1 unless `cls` is given. With more classes, or labels, and no `cls` a measure is
-the mean over those that occur, each against the others. All are computed from one ranking, as their resamples are;
+With two classes the class is class 1 unless `cls` is given. With more classes and no `cls` a measure is the mean over
+those that occur, each against the others. All are computed from one ranking, as their resamples are;
 areas are scikit-learn's to rounding.
 """
 
@@ -20,11 +20,8 @@ from calirare.metrics.inputs import (
     Scalar,
     check_resampling,
     class_members,
-    class_task,
     present_classes,
     read,
-    refuse_multilabel,
-    single_label_tasks,
 )
 from calirare.metrics.ranked import Ranked, Ranking, expanded_tails, worth_of
 
@@ -41,9 +38,9 @@ def auprc(y_true: Array, p: Array, cls: int | None = None, *, weights: Array | N
     score has the prevalence: compare with that.
 
     Args:
-        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
-        p: [n, C] with rows that sum to one, or [n] = P(class 1), or [n, K] of labels. Only their order counts.
-        cls: the class, in 0..C-1, or the label, in 0..K-1; None: class 1 of two, else the mean over those that occur.
+        y_true: int [n].
+        p: [n, C] with rows that sum to one, or [n] = P(class 1). Only their order counts.
+        cls: the class, in 0..C-1; None: class 1 of two, else the mean over those that occur.
         weights: sample weights [n] >= 0, or None.
 
     Returns:
@@ -118,32 +115,18 @@ def recall_at(
     return _mean_over_events("recall_at", y_true, p, cls, weights, recall)
 
 
-def lift_at(y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, weights: Array | None = None) -> Scalar:
-    """How many times as many true positives the highest scores hold as a random choice: precision over prevalence.
-
-    Takes and raises what `precision_at` does. Returns a number >= 0; a random score has 1.
-    """
-
-    def lift(ranking: Ranking) -> float:
-        places = _places("lift_at", ranking, budget)
-        return ranking.hits(places) / places / ranking.prevalence
-
-    return _mean_over_events("lift_at", y_true, p, cls, weights, lift)
-
-
 def event_of(function: str, data: Predictions, cls: int, *, order: bool = False) -> Event:
-    """Returns class `cls` against the others, or label `cls`, of predictions on the CPU, without samples of weight 0.
+    """Returns class `cls` against the others, of predictions on the CPU, without samples of weight 0.
 
     With `order` scores only have the order of the class's probabilities: 1 - p is 1 for every small p, -p is not.
     TypeError where `cls` is no integer, ValueError where there is no such class or no sample of it.
     """
-    task, cls = class_task(function, data, cls)
-    happened = class_members(function, task, cls).numpy()
-    backwards = order and task.kind == "binary" and cls == 0
-    scores = (-task.probabilities.detach() if backwards else task.class_probabilities()[:, cls]).numpy()
-    if task.weights is None:
+    happened = class_members(function, data, cls).numpy()
+    backwards = order and data.kind == "binary" and cls == 0
+    scores = (-data.probabilities.detach() if backwards else data.class_probabilities()[:, cls]).numpy()
+    if data.weights is None:
         return happened, scores, None
-    weights = task.weights.numpy()
+    weights = data.weights.numpy()
     kept = weights > 0
     return happened[kept], scores[kept], weights[kept]
 
@@ -193,25 +176,14 @@ def _mean_over_events(
 ) -> Scalar:
     """Returns the mean of a measure over the requested classes; of those that have negatives where these are needed."""
     data = read(function, y_true, p, weights)
-    events = _events(function, data.on_cpu(), cls)
+    classes = [cls] if cls is not None else [1] if data.n_classes == 2 else present_classes(data)
+    events = [event_of(function, data.on_cpu(), k, order=True) for k in classes]
     if negatives:
         events = [event for event in events if not event[0].all()]
         if not events:
             raise ValueError(f"{function}: y_true must also hold samples of another class, got none")
     values = [measure(Ranked.of(*event).ranking()) for event in events]
     return data.result(torch.tensor(np.mean(values), dtype=torch.float64))
-
-
-def _events(function: str, data: Predictions, cls: int | None) -> list[Event]:
-    if cls is not None:
-        classes = [cls]
-    elif data.kind == "multilabel":
-        classes = [k for k, task in enumerate(single_label_tasks(data)) if 1 in present_classes(task)]
-        if not classes:
-            raise ValueError(f"{function}: y_true must hold a 1, got zeros only")
-    else:
-        classes = [1] if data.n_classes == 2 else present_classes(data)
-    return [event_of(function, data, k, order=True) for k in classes]
 
 
 class PrecisionRecall(NamedTuple):
@@ -262,13 +234,13 @@ def precision_recall_curve(
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
+        ValueError: shape or range is wrong, or no sample has the class.
     """
     from sklearn.metrics import precision_recall_curve as of_scores
 
     name = "precision_recall_curve"
     check_resampling(name, n_draws, level)
-    happened, scores, w = event_of(name, refuse_multilabel(name, read(name, y_true, p, weights).on_cpu()), cls)
+    happened, scores, w = event_of(name, read(name, y_true, p, weights).on_cpu(), cls)
     precision, recall, threshold = of_scores(happened, scores, sample_weight=w)
     ranked, grid = Ranked.of(happened, scores, w), np.linspace(0, 1, GRID)
     drawn = []  # the precision where each recall is first reached

@@ -24,12 +24,12 @@ Metric: TypeAlias = Callable[..., Scalar]
 def read(function: str, y_true: Array, p: Array, weights: Array | None = None) -> Predictions:
     """Returns the checked input of a measure.
 
-    `y_true` is [n] in 0..C-1, or [n, K] of 0 and 1 for a multi-label task; `p` is [n] = P(class 1), [n, C] with rows
-    that sum to one, or [n, K]; `weights` is [n] >= 0 or None.
+    `y_true` is [n] in 0..C-1; `p` is [n] = P(class 1), or [n, C] with rows that sum to one; `weights` is [n] >= 0 or
+    None.
     """
     labels, scores = _in_order(function, y_true, p, (1, 2))
-    kind: Kind = "multilabel" if labels.ndim == 2 else "multiclass" if scores.ndim == 2 else "binary"
-    _check_shape(function, labels, tuple(scores.shape) if kind == "multilabel" else (scores.shape[0],))
+    kind: Kind = "multiclass" if scores.ndim == 2 else "binary"
+    _check_shape(function, labels, (scores.shape[0],))
     if kind == "multiclass":
         check_rows(function, scores)
     y = as_integers(function, "y_true", labels, scores.device, scores.shape[1] if kind == "multiclass" else 2)
@@ -80,7 +80,7 @@ def check_norm(function: str, norm: float) -> None:
         raise ValueError(f"{function}: norm must be at least 1, got {norm}")
 
 
-Kind = Literal["binary", "multiclass", "multilabel"]
+Kind = Literal["binary", "multiclass"]
 
 # Softmax rows in float32 sum to one within a few 1e-7; a table rounded to three digits still holds probabilities.
 ROW_SUM_SLACK = 1e-2
@@ -91,10 +91,9 @@ class Predictions:
     """Checked input of a measure.
 
     Attributes:
-        kind: "binary" (probabilities were [n]), "multiclass" ([n, C], rows sum to one) or "multilabel" (labels were
-            [n, K]).
+        kind: "binary" (probabilities were [n]) or "multiclass" ([n, C], rows sum to one).
         probabilities: float32/float64, [n] if binary, otherwise [n, C].
-        labels: int64, [n], or [n, K] if multilabel.
+        labels: int64 [n].
         weights: float64 [n], or None if every sample counts the same.
         is_torch: whether the caller gave tensors, and so gets one back.
     """
@@ -107,7 +106,7 @@ class Predictions:
 
     @property
     def n_classes(self) -> int:
-        """Classes (two if binary) or labels."""
+        """C; two if binary."""
         return 2 if self.kind == "binary" else self.probabilities.shape[1]
 
     def on_cpu(self) -> Predictions:
@@ -126,59 +125,28 @@ class Predictions:
         return torch.stack((1 - self.probabilities, self.probabilities), 1)
 
     def one_hot(self) -> torch.Tensor:
-        """Bool [n, C]: the labels themselves if multilabel."""
-        if self.kind == "multilabel":
-            return self.labels.bool()
+        """Which class each sample has, bool [n, C]."""
         return self.labels[:, None] == torch.arange(self.n_classes, device=self.labels.device)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """Weighted mean of `values`, float64 [n] or [n, K], over samples; then the mean over labels."""
-        if self.weights is None:
-            return values.mean()
-        return (self.weights / self.weights.sum() @ values).mean()
+        """Weighted mean of `values`, float64 [n]."""
+        return values.mean() if self.weights is None else self.weights / self.weights.sum() @ values
 
 
 def predicted_classes(data: Predictions) -> torch.Tensor:
-    """Returns the most probable class, of equals the first: int64 [n], or [n, K] of 0 and 1 if multilabel."""
+    """Returns the most probable class, of equals the first: int64 [n]."""
     p = data.probabilities.detach()
     return p.argmax(1) if data.kind == "multiclass" else (p > 0.5).long()
 
 
 def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the probability of the predicted class, differentiable, and whether it is the true one.
-
-    Both [n], or [n, K] if multilabel.
-    """
+    """Returns the probability of the predicted class, differentiable, and whether it is the true one, both [n]."""
     p = data.probabilities
-    if data.kind != "multiclass":
+    if data.kind == "binary":
         positive = p.detach() > 0.5
         return torch.where(positive, p, 1 - p), positive == data.labels.bool()
     confidence, prediction = p.max(1)
     return confidence, prediction == data.labels
-
-
-def refuse_multilabel(function: str, data: Predictions) -> Predictions:
-    """Passes single-label predictions on; ValueError where the labels are [n, K]."""
-    if data.kind == "multilabel":
-        raise ValueError(f"{function}: y_true must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
-    return data
-
-
-def single_label_tasks(data: Predictions) -> list[Predictions]:
-    """Returns the predictions themselves, or the K binary tasks of the labels if multilabel."""
-    if data.kind != "multilabel":
-        return [data]
-    columns = zip(data.probabilities.unbind(1), data.labels.unbind(1), strict=True)
-    return [Predictions("binary", p, y, data.weights, data.is_torch) for p, y in columns]
-
-
-def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:
-    """Returns the single-label task that class or label `cls` belongs to, and its number there (1 for a label).
-
-    TypeError where `cls` is no integer, ValueError where there is no such label.
-    """
-    _check_class(function, data, cls)
-    return (single_label_tasks(data)[cls], 1) if data.kind == "multilabel" else (data, cls)
 
 
 def _check_class(function: str, data: Predictions, cls: int, name: str = "cls") -> None:

@@ -12,14 +12,14 @@ from calirare.metrics.inputs import Predictions, Scalar, read
 
 
 def nll(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:
-    """Mean negative log-likelihood, -log p(true class); the mean over labels as well if multi-label.
+    """Mean negative log-likelihood, -log p(true class).
 
     Probabilities below the machine epsilon of their dtype count as that epsilon (as in scikit-learn's `log_loss`), so
     that one saturated softmax does not make the mean infinite.
 
     Args:
-        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
-        p: [n, C] with rows that sum to one, or [n] = P(class 1), or [n, K] of labels.
+        y_true: int [n].
+        p: [n, C] with rows that sum to one, or [n] = P(class 1).
         weights: sample weights [n] >= 0, or None.
 
     Returns:
@@ -42,8 +42,8 @@ def nll(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:
 def brier(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:
     """Brier score: the mean squared distance between probabilities and what happened.
 
-    With two classes (p_1 - y)^2, in [0, 1]; with more the sum over classes, in [0, 2]; with labels the mean over labels
-    of the two-class score. (scikit-learn's `brier_score_loss` makes the same choice.)
+    With two classes (p_1 - y)^2, in [0, 1]; with more the sum over classes, in [0, 2]: the choice of scikit-learn's
+    `brier_score_loss`.
 
     Takes, returns and raises what `nll` does.
     """
@@ -52,7 +52,7 @@ def brier(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:
 
 
 def brier_terms(data: Predictions) -> torch.Tensor:
-    """Returns the Brier score of each sample, float64 [n], or [n, K] if multilabel."""
+    """Returns the Brier score of each sample, float64 [n]."""
     p = data.probabilities.double()
     if data.kind == "multiclass":
         # sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1 cancels badly when p_y is near one: written out instead.
@@ -82,8 +82,7 @@ def brier_decomposition(
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution, uncertainty and the spread inside bins.
 
-    Each class's probability is binned by ((m-1)/M, m/M]; as in `brier` two classes count once, more are summed, labels
-    are averaged.
+    Each class's probability is binned by ((m-1)/M, m/M]; as in `brier` two classes count once, more are summed.
 
     Takes and raises what `brier` does, with `n_bins` = M; the parts are floats for numpy
     input, 0-dim tensors for torch input.
@@ -102,15 +101,14 @@ def brier_decomposition(
         (share * statistics.gap**2).sum(1),
         (share * (accuracy - base[:, None]) ** 2).sum(1),
         base * (1 - base),
-        data.mean(within) * torch.ones_like(base),
+        data.mean(within.sum(1)),
     )
-    over_classes = torch.sum if data.kind == "multiclass" and data.n_classes > 2 else torch.mean
-    return BrierDecomposition(*(data.result(over_classes(part)) for part in parts))
+    return BrierDecomposition(*(data.result(part.sum()) for part in parts))
 
 
 def _event_columns(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:
     """Probabilities and outcomes [n, G] of the events that count: class 1 alone if there are two classes."""
-    if data.kind == "multilabel" or data.n_classes > 2:
+    if data.n_classes > 2:
         return data.probabilities, data.one_hot()
     p = data.probabilities if data.kind == "binary" else data.probabilities[:, 1]
     return p[:, None], data.labels[:, None].bool()

@@ -1,4 +1,4 @@
-"""Dictionaries with every number a run writes down: all classes, several labels, and one rare class."""
+"""Dictionaries with every number a run writes down: of all classes, and of one rare class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from calirare.metrics.inputs import (
     class_members,
     predicted_classes,
     read,
-    refuse_multilabel,
 )
 from calirare.metrics.proper_scores import brier, brier_decomposition, nll
 from calirare.metrics.ranked import Ranked, Ranking, share_interval
@@ -69,10 +68,10 @@ def calibration_report(
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, the task is multi-label, or no sample has class `minority`.
+        ValueError: shape or range is wrong, or no sample has class `minority`.
     """
     name = "calibration_report"
-    data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
+    data = read(name, y_true, p, weights).on_cpu()
     class_members(name, data, minority, "minority")
     y, q, w = data.labels, data.probabilities, data.weights
     draws: dict[str, Any] = {"n_draws": n_draws, "seed": seed, "weights": w}
@@ -104,51 +103,6 @@ def _decisions(y: np.ndarray, predicted: np.ndarray, minority: int, weights: np.
         "accuracy": accuracy_score(y, predicted, sample_weight=weights),
         "macro_f1": f1_score(y, predicted, **given),
     }
-
-
-def marginal_report(
-    y_true: Array, p: Array, *, n_bins: int = N_BINS, n_draws: int = 200, seed: int = 0, weights: Array | None = None
-) -> dict[str, float]:
-    """Prediction quality and marginal calibration of a multi-label model.
-
-    Args:
-        y_true: [n, K] of 0 and 1.
-        p: [n, K], each label's own.
-        n_bins: bins of the calibration errors.
-        n_draws: draws of the noise floor.
-        seed: seed of the noise floor.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        Plain floats: hamming_loss, subset_accuracy, macro_ace, macro_ace_noise_floor, ece, mce, classwise_ece,
-        classwise_ece_noise_floor, nll, brier. The calibration errors are means over labels; ece
-        and mce are about the confidence.
-
-    Raises:
-        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, or there is one label per sample.
-    """
-    name = "marginal_report"
-    data = read(name, y_true, p, weights).on_cpu()
-    if data.kind != "multilabel":
-        raise ValueError(f"{name}: y_true must be [n, K] of 0 and 1, got shape {tuple(data.labels.shape)}")
-    y, q, w = data.labels, data.probabilities, data.weights
-    wrong = (q > 0.5) != y.bool()
-    draws: dict[str, Any] = {"n_draws": n_draws, "seed": seed, "weights": w}
-    floor = noise_floor(functools.partial(classwise_ece, n_bins=n_bins), q, multilabel=True, **draws)
-    values: dict[str, Any] = {
-        "hamming_loss": data.mean(wrong.double()),
-        "subset_accuracy": data.mean((~wrong.any(1)).double()),
-        "macro_ace": macro_ace(y, q, weights=w),
-        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, **draws).mean,
-        "ece": ece(y, q, n_bins, of="confidence", weights=w),
-        "mce": mce(y, q, n_bins, of="confidence", weights=w),
-        "classwise_ece": classwise_ece(y, q, n_bins, weights=w),
-        "classwise_ece_noise_floor": floor.mean,
-        "nll": nll(y, q, weights=w),
-        "brier": brier(y, q, weights=w),
-    }
-    return {key: float(value) for key, value in values.items()}
 
 
 Key = tuple[int | None, str]  # of a value: the place of its budget, or None of an area, and its name
@@ -193,13 +147,13 @@ def detection_report(
 
     Raises:
         TypeError: dtype is wrong, a budget is no number, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
+        ValueError: shape or range is wrong, or no sample has the class.
     """
     name = "detection_report"
     check_resampling(name, n_draws, level)
     for budget in budgets:
         check_budget(name, budget)
-    data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
+    data = read(name, y_true, p, weights).on_cpu()
     event = event_of(name, data, cls, order=True)
     ranked = Ranked.of(*event)
     ranking, both = ranked.ranking(), not bool(event[0].all())
@@ -259,10 +213,10 @@ def rare_report(
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
+        ValueError: shape or range is wrong, or no sample has the class.
     """
     name = "rare_report"
-    data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
+    data = read(name, y_true, p, weights).on_cpu()
     happened, q, w = event_of(name, data, cls)
     y = happened.astype(np.int64)
     large = calibration_in_the_large(y, q, level=level, weights=w)

@@ -15,11 +15,9 @@ from calirare.metrics.inputs import (
     check_resampling,
     check_rows,
     class_members,
-    class_task,
     confidence_and_correct,
     present_classes,
     read,
-    single_label_tasks,
 )
 
 
@@ -48,7 +46,6 @@ def noise_floor(
     *,
     n_draws: int = 200,
     seed: int = 0,
-    multilabel: bool = False,
     weights: Array | None = None,
 ) -> NoiseFloor:
     """What `metric` reads when the probabilities are exactly right: labels are drawn from them, again and again.
@@ -59,10 +56,9 @@ def noise_floor(
 
     Args:
         metric: called with (y_true, p), returns one number; `y_true` is a tensor if `p` is one, else a numpy array.
-        p: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] with `multilabel`.
+        p: [n] = P(class 1), or [n, C] with rows that sum to one.
         n_draws: number of draws.
         seed: seed of the draws; the same seed gives the same floor on any device.
-        multilabel: draw each column of [n, K] on its own.
         weights: sample weights [n] >= 0, which the metric then gets as `weights=`, or None.
 
     Returns:
@@ -75,7 +71,7 @@ def noise_floor(
     check_count("noise_floor", "n_draws", n_draws)
     scores = as_scores("noise_floor", "p", p, ndim=(1, 2))
     chances = scores.detach().double().cpu().numpy()
-    rows = scores.ndim == 2 and not multilabel
+    rows = scores.ndim == 2
     if rows:
         check_rows("noise_floor", scores)
         # The last class takes what rounding leaves of the sum: its own edge is not needed.
@@ -115,7 +111,7 @@ def class_ace_noise_floor(
     name = "class_ace_noise_floor"
     check_count(name, "n_bins", n_bins)
     check_count(name, "n_draws", n_draws)
-    data, cls = class_task(name, read(name, y_true, p, weights), cls)
+    data = read(name, y_true, p, weights)
     return NoiseFloor.of(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
 
 
@@ -137,11 +133,8 @@ def macro_ace_noise_floor(
     check_count(name, "n_draws", n_draws)
     data = read(name, y_true, p, weights)
     rng = np.random.default_rng(seed)
-    tasks = [
-        np.mean([_class_draws(name, task, c, n_bins, n_draws, rng) for c in present_classes(task)], axis=0)
-        for task in single_label_tasks(data)
-    ]
-    return NoiseFloor.of(np.mean(tasks, axis=0))
+    draws = [_class_draws(name, data, c, n_bins, n_draws, rng) for c in present_classes(data)]
+    return NoiseFloor.of(np.mean(draws, axis=0))
 
 
 def bootstrap_interval(

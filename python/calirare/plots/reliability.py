@@ -12,7 +12,7 @@ import torch
 from calirare._util.arrays import Array, check_count
 from calirare.metrics import N_BINS, BinStatistics
 from calirare.metrics.binning import equal_width_statistics
-from calirare.metrics.inputs import class_members, confidence_and_correct, read, read_event, refuse_multilabel
+from calirare.metrics.inputs import class_members, confidence_and_correct, read, read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
 
@@ -46,7 +46,7 @@ def confidence_panel(
     class.
     """
     name = "confidence_panel"
-    data = refuse_multilabel(name, read(name, y_true, p, weights))
+    data = read(name, y_true, p, weights)
     confidence, correct = confidence_and_correct(data)
     members = torch.ones_like(correct, dtype=torch.bool) if cls is None else class_members(name, data, cls)
     weights = None if data.weights is None else data.weights[members]
@@ -60,7 +60,7 @@ def class_panels(
     class_names: Sequence[str] | None = None,
     weights: Array | None = None,
 ) -> list[Panel]:
-    """Returns one panel per class, or label, that compares its frequency with its probability.
+    """Returns one panel per class that compares its frequency with its probability.
 
     Takes what `metrics.ece` does ([n] = P(class 1): one panel, for class 1). The titles are `class_names`, or "class
     0", ..; ValueError where their number is wrong, too.

@@ -34,14 +34,6 @@ def test_parts_add_up_to_the_score(task, n_bins, within_rounding):
     assert parts.resolution >= 0
 
 
-def test_multilabel_parts_are_means_over_labels():
-    rng = np.random.default_rng(0)
-    p, y = rng.random((80, 3)), rng.integers(0, 2, (80, 3))
-    parts = np.array(metrics.brier_decomposition(y, p))
-    single = np.mean([metrics.brier_decomposition(y[:, k], p[:, k]) for k in range(3)], axis=0)
-    assert np.abs(parts - single).max() < 1e-14
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("spread", [2.0, 1e-4, 1e-10])
 def test_the_line_is_where_the_likelihood_is_greatest(spread, weighted):

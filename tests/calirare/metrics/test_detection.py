@@ -14,7 +14,7 @@ from calirare._util.measure_tables import detection_table
 from calirare.metrics import detection_report
 from calirare.metrics.ranked import Ranked, expanded_tails, share_interval
 
-AT = (metrics.precision_at, metrics.recall_at, metrics.lift_at)
+AT = (metrics.precision_at, metrics.recall_at)
 
 
 def example(n: int = 400, share: float = 0.15, seed: int = 0, ties: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +31,6 @@ def test_by_hand():
     assert metrics.auroc(y, p) == pytest.approx(3 / 4, rel=1e-12)
     assert [metrics.precision_at(y, p, k) for k in (1, 2, 3, 4)] == pytest.approx([1, 1 / 2, 2 / 3, 1 / 2], rel=1e-12)
     assert [metrics.recall_at(y, p, k) for k in (1, 2, 3, 4)] == [0.5, 0.5, 1, 1]
-    assert [metrics.lift_at(y, p, k) for k in (1, 4)] == [2, 1]
     assert metrics.recall_at(y, p, 0.5) == metrics.recall_at(y, p, 2) == 0.5
     assert metrics.recall_at(y, p, 0.625) == 0.75, "half of the third place, which is rare"
     assert metrics.recall_at(y, p, 1.0) == 1
@@ -91,7 +90,7 @@ def test_columns_and_the_other_class(measure):
     assert measure(y, columns, *more, cls=0) == measure(1 - y, 1 - p, *more)
 
 
-def test_several_classes_and_labels_are_means():
+def test_several_classes_are_means():
     rng = np.random.default_rng(0)
     p = rng.dirichlet([1, 1, 1, 1], 200)
     y = rng.integers(0, 3, 200)  # class 3 does not occur
@@ -99,10 +98,6 @@ def test_several_classes_and_labels_are_means():
         each = [measure((y == c).astype(int), p[:, c], *more) for c in range(3)]
         assert measure(y, p, *more) == pytest.approx(np.mean(each), rel=1e-12)
         assert measure(y, p, *more, cls=2) == each[2]
-    labels = (rng.random((200, 3)) < [0.2, 0.5, 0]).astype(int)
-    each = [metrics.auprc(labels[:, k], p[:, k]) for k in range(2)]
-    assert metrics.auprc(labels, p[:, :3]) == pytest.approx(np.mean(each), rel=1e-12)
-    assert metrics.auprc(labels, p[:, :3], 1) == each[1]
 
 
 def test_refusals():
@@ -122,8 +117,6 @@ def test_refusals():
             measure(y, p, 2.5)
         with pytest.raises(TypeError, match=f"{name}: budget must be a whole number or a proportion"):
             measure(y, p, "many")
-    with pytest.raises(ValueError, match="auprc: y_true must hold a 1, got zeros only"):
-        metrics.auprc([[0, 0]], [[0.1, 0.2]])
 
 
 def test_the_report_holds_the_measures_and_their_intervals():
@@ -138,6 +131,7 @@ def test_the_report_holds_the_measures_and_their_intervals():
             name = measure.__name__.removesuffix("_at")
             assert at[name] == pytest.approx(measure(y, p, at["budget"]), rel=1e-12)
             assert at[f"{name}_lower"] < at[name] < at[f"{name}_upper"]
+        assert at["lift"] == pytest.approx(at["precision"] / y.mean(), rel=1e-12)
     assert [at["nodes"] for at in report["budgets"]] == [20, 30, 400]
     everything = report["budgets"][2]
     assert (everything["share"], everything["recall"], everything["recall_lower"]) == (1, 1, 1)

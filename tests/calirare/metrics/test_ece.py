@@ -8,7 +8,7 @@ import torch
 from sklearn.calibration import calibration_curve
 
 from calirare import metrics
-from calirare.metrics.binning import equal_frequency_bins, equal_width_bins
+from calirare.metrics.binning import adaptive_statistics, equal_frequency_bins, equal_width_bins
 
 
 def brute_bin(p: float, n_bins: int, dtype=np.float64) -> int:
@@ -56,7 +56,7 @@ def test_bins_follow_the_definition_on_and_beside_every_edge(n_bins, dtype):
 def test_ece_by_hand():
     # Bins of width .5: {.6 right, .8 wrong} and nothing below: |.5 - .7| = .2. Four bins: .4/2 + .8/2 = .6.
     p, y = np.array([0.6, 0.2]), np.array([1, 1])
-    assert metrics.ece(y, p, n_bins=2, of="confidence") == pytest.approx(0.2, rel=1e-15, abs=0)
+    assert metrics.ece(y, np.stack((1 - p, p), 1), n_bins=2) == pytest.approx(0.2, rel=1e-15, abs=0)
     # Of P(class 1), a bin each: |1 - .6| and |1 - .2|, in two bins as in four.
     assert metrics.ece(y, p, n_bins=4) == pytest.approx(0.6, rel=1e-15, abs=0)
     assert metrics.mce(y, p, n_bins=4) == pytest.approx(0.8, rel=1e-15, abs=0)
@@ -90,9 +90,7 @@ def test_ece_of_one_column_is_that_of_torchmetrics_and_scikit_learn(norm, reduce
 @pytest.mark.parametrize("n_bins", [1, 10, 15])
 def test_ece_and_mce_against_the_definition(task, n_bins, norm, within_rounding):
     p, y = task
-    expected = brute_error(*confidence_of(p, y), n_bins, norm)
-    within_rounding(metrics.ece(y, p, n_bins, norm, of="confidence"), expected, terms=2 * len(p))
-    expected = brute_error(p, y, n_bins, norm) if p.ndim == 1 else expected
+    expected = brute_error(*((p, y) if p.ndim == 1 else confidence_of(p, y)), n_bins, norm)
     within_rounding(metrics.ece(y, p, n_bins, norm), expected, terms=2 * len(p))
     if math.isinf(norm):
         assert metrics.mce(y, p, n_bins) == metrics.ece(y, p, n_bins, norm)
@@ -106,16 +104,7 @@ def test_classwise_ece_against_the_definition(task, norm, within_rounding):
     within_rounding(metrics.classwise_ece(y, p, 15, norm), expected, terms=2 * len(p))
 
 
-def test_multilabel_is_the_mean_over_labels(within_rounding):
-    rng = np.random.default_rng(3)
-    p, y = rng.random((200, 3)), rng.integers(0, 2, (200, 3))
-    for metric in (metrics.ece, metrics.mce, metrics.nll, metrics.brier):
-        within_rounding(metric(y, p), np.mean([metric(y[:, k], p[:, k]) for k in range(3)]), terms=200)
-    expected = np.mean([metrics.ece(y[:, k], p[:, k]) for k in range(3)])
-    within_rounding(metrics.classwise_ece(y, p), expected, terms=200)
-
-
-def test_ace_cuts_like_array_split():
+def test_bins_cut_like_array_split():
     for n, n_bins in ((130, 20), (7, 7), (5, 20), (40, 20), (41, 20)):
         expected = np.concatenate(
             [np.full(len(part), i) for i, part in enumerate(np.array_split(np.arange(n), n_bins))]
@@ -140,25 +129,19 @@ def test_class_ace_against_the_definition(task, within_rounding):
 def test_equal_probabilities_share_their_labels_by_hand():
     # Two bins of two of [.2, .2, .2, .4]; each .2 has the label 1/3: |1/3 - .2| and |(1/3 + 0) / 2 - .3|.
     y, p = np.array([1, 0, 0, 0]), np.array([0.2, 0.2, 0.2, 0.4])
+
+    def error(order, scores, weights=None):
+        given = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+        found = adaptive_statistics(torch.from_numpy(scores[order]), torch.from_numpy(y[order]), 2, given)
+        return float(found.gap.mean())
+
     expected = (abs(1 / 3 - 0.2) + abs(1 / 6 - 0.3)) / 2
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        assert metrics.ace(y[order], p[order], 2) == pytest.approx(expected, rel=1e-12)
-        rounded = np.where(np.arange(4) == 1, np.nextafter(p, 1), p)[order]
-        assert metrics.ace(y[order], rounded, 2) == pytest.approx(expected, rel=1e-12)
+        assert error(order, p) == pytest.approx(expected, rel=1e-12)
+        assert error(order, np.where(np.arange(4) == 1, np.nextafter(p, 1), p)) == pytest.approx(expected, rel=1e-12)
     # With weights 2, 1, 1, 4 each .2 has the weight 4/3 and of it 2/3 with label 1.
     weighted = (abs(1 / 2 - 0.2) + abs((2 / 3) / (16 / 3) - (0.8 / 3 + 1.6) / (16 / 3))) / 2
-    assert metrics.ace(y, p, 2, weights=[2, 1, 1, 4]) == pytest.approx(weighted, rel=1e-12)
-
-
-def test_nixon_ace_against_the_definition(task, within_rounding):
-    p, y = task
-    columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
-    gaps = []
-    for c in range(columns.shape[1]):
-        right = shared(columns[:, c], y == c)
-        parts = np.array_split(np.argsort(columns[:, c], kind="stable"), 20)
-        gaps += [abs(right[part].mean() - columns[part, c].mean()) for part in parts]
-    within_rounding(metrics.ace(y, p), np.mean(gaps), terms=4 * len(p))
+    assert error([0, 1, 2, 3], p, [2, 1, 1, 4]) == pytest.approx(weighted, rel=1e-12)
 
 
 def test_ties_for_the_maximum_predict_the_first_class():
@@ -202,7 +185,6 @@ BAD = [
     ([0.2, 0.7], [0, 0], {"n_bins": 0}, ValueError, "n_bins must be at least 1"),
     ([0.2, 0.7], [0, 0], {"n_bins": 10**9}, ValueError, "n_bins must be at most 10,000,000, got 1,000,000,000"),
     ([0.2, 0.7], [0, 0], {"norm": 0.5}, ValueError, "norm must be at least 1"),
-    ([0.2, 0.7], [0, 0], {"of": "rare"}, ValueError, 'of must be "confidence" or None, got .rare.'),
     ([0.2, 0.7], [0, 0], {"weights": [1.0]}, ValueError, "weights must have shape"),
     *(([0.2, 0.7], [0, 0], {"weights": [w, w]}, ValueError, "weights must be finite") for w in (0, -1, np.inf, np.nan)),
     ([0.2, 0.7], [0, 0], {"cls": 1}, ValueError, "must contain class 1"),

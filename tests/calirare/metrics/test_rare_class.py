@@ -91,7 +91,7 @@ def test_what_is_not_defined_is_none():
     for call in (metrics.rare_report, metrics.detection_report):
         with pytest.raises(ValueError, match=f"{call.__name__}: y_true must contain class 1"):
             call([0, 0], [0.1, 0.2])
-        with pytest.raises(ValueError, match=rf"{call.__name__}: y_true must be \[n\]"):
+        with pytest.raises(ValueError, match=rf"{call.__name__}: y_true must have shape"):
             call([[0, 1]], [[0.1, 0.2]])
 
 

@@ -123,8 +123,6 @@ def test_class_panels(data):
     assert name == "class 1"
     assert np.array_equal(scores.numpy(), p)
     assert np.array_equal(hits.numpy(), y == 1)
-    labels = plots.class_panels(np.stack((y, y), 1), both)
-    assert np.array_equal(labels[0].y_true.numpy(), y == 1)
     with pytest.raises(ValueError, match="class_names must hold 2 names, got 1"):
         plots.class_panels(y, both, class_names=["no"])
 

@@ -225,7 +225,7 @@ def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path, mon
     weights = np.where(frame["y"] == 1, 5.0, 0.2)
     report = weigh(frame, tmp_path, weights, out=tmp_path)
     y, p = frame["y"].to_numpy(), frame["p"].to_numpy()
-    shown = metrics.ece(y, p, of="confidence", weights=weights)
+    shown = metrics.ece(y, np.stack((1 - p, p), 1), weights=weights)
     assert f"n = 300 weighted, ECE = {shown:.3f}" in figures[0].axes[0].get_title()
     assert report.values["ece"] == metrics.ece(y, p, weights=weights)
     assert abs(report.values["ece"] - metrics.ece(y, p)) > 0.05
