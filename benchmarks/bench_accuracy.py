@@ -30,11 +30,10 @@ import torch
 
 from calirare.datasets import load_dataset
 from calirare.graph.graph import Graph
-from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping, compare
-from calirare.leave_one_out.comparison import DEFAULT_METHODS, agreement_of
+from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping
 from calirare.leave_one_out.formula import primal_directions
-from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
 from calirare.models import GcnFit, GcnTraining, ModuleFit, converge, cross_fitted_logits, fit, fit_of, minimise
+from calirare_lab.leave_one_out import DEFAULT_METHODS, MAX_STEPS, TOLERANCE, agreement_of, compare
 
 HIDDEN, HEADS = {"gat": 8, "gin": 16, "sage": 16}, 8  # of gat's first layer
 

@@ -29,7 +29,7 @@ from torch_geometric.utils import k_hop_subgraph
 import calirare
 from calirare.graph import normalize_features
 from calirare.leave_one_out import ALO, OwnLogits, Tangent, choose_method, leave_one_out
-from calirare.leave_one_out.comparison import agreement_of
+from calirare_lab.leave_one_out import agreement_of
 
 KINDS, GRAPHS = ("gcn", "sage", "gat", "gin"), ("cora", "citeseer", "dblp")
 CELLS = (

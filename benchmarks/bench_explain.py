@@ -37,7 +37,7 @@ from calirare.datasets import synthetic_rare
 from calirare.explain import difference, explainable
 from calirare.explain.label_propagation import ExplainablePropagation
 from calirare.graph import Graph, Split, random_split, scipy_of_csr
-from calirare.leave_one_out import Retrain, leave_one_out
+from calirare.leave_one_out import leave_one_out
 from calirare.models import (
     STEPS,
     FoldedNetwork,
@@ -49,6 +49,7 @@ from calirare.models import (
     propagation_step,
 )
 from calirare.run import Outcome
+from calirare_lab.leave_one_out import Retrain
 
 NAME, DEFAULT = "explain", ("otc", "sichuan", "cora")
 MILLION = "million"  # nodes that are simulated: for seconds alone
@@ -119,7 +120,7 @@ def of_network(fitted: GcnFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     base = difference(model.logits(nodes))
     change = difference(model.without_each_label(nodes)) - base
     places = chosen_labels((torch.sigmoid(base) - torch.sigmoid(base + change)).T, seed)
-    spent, truth = seconds(lambda: leave_one_out(minimum, graph, Retrain(max_steps=200), nodes=nodes, chosen=places))
+    spent, truth = seconds(lambda: leave_one_out(minimum, graph, Retrain(max_steps=200, chosen=places), nodes=nodes))
     return compared(base, change[places], truth.change[:, 0].T) | {"retrain_s_per_label": spent / len(places)}
 
 

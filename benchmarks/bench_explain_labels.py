@@ -31,8 +31,9 @@ from torch import Tensor
 import calirare
 from calirare.explain import difference, explainable
 from calirare.graph import Graph
-from calirare.leave_one_out import Retrain, leave_one_out
+from calirare.leave_one_out import leave_one_out
 from calirare.models import GcnFit, converge, minimise
+from calirare_lab.leave_one_out import Retrain
 
 NAME, DEFAULT, MODELS = "explain_labels", ("otc", "cora", "sichuan"), ("hops", "gcn")
 N_NODES, N_LEFT_OUT, N_HALVES = 50, 24, 30
@@ -83,7 +84,7 @@ def compare(name: str, model: str) -> dict[str, Any]:
     fitted, graph, nodes = at_minimum(drawn.seen, model, seed)
     m = fitted.nodes.numel()
     chosen = torch.randperm(m, generator=torch.Generator().manual_seed(seed))[:N_LEFT_OUT]
-    truth = leave_one_out(fitted, graph, Retrain(max_steps=400), nodes=nodes, chosen=chosen).change[:, 0].T
+    truth = leave_one_out(fitted, graph, Retrain(max_steps=400, chosen=chosen), nodes=nodes).change[:, 0].T
     gone, said = without_halves(fitted, graph, nodes, seed)
     peers = LabelPeers(fitted, fitted.evaluation_field(graph, torch.cat([fitted.nodes, nodes])), nodes.numel())
 

@@ -28,14 +28,15 @@ from baselines.torch_func_jackknife import Baseline, TwoLayers
 from bench_accuracy import full_change
 
 from calirare._util.torch_state import threads_for
-from calirare.curvature import GgnInverse, HessianRange, of_tape, safe_damping, spectrum_ends
+from calirare.curvature import GgnInverse, of_tape
 from calirare.datasets import load_dataset
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.leave_one_out import Influence, alo_change, change_of_logits, jackknife, left_out, pre_activation
+from calirare.leave_one_out import alo_change, change_of_logits, jackknife, left_out, pre_activation
 from calirare.leave_one_out.eice import EiceRegulariser, EiceSettings, GradientSteps, joint_field
 from calirare.models import GcnFit, GcnTraining, cross_entropy, fit, step_work
 from calirare_ext import Csr, SolverResult, hessian_product, loo_messages, message_interval, propagate
+from calirare_lab.leave_one_out import HessianRange, Influence, safe_damping, solve, spectrum_ends
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -114,7 +115,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
         rows = tape.jacobian
         error = tape.loss_gradient_at_logits()[:, 1:] / tape.n_nodes
         limits = {"tolerance": TOLERANCE, "max_iterations": settings.max_iterations}
-        return tape.solve(rows * error, damping=damping, precondition=GgnInverse(tape, damping), **limits)
+        return solve(tape, rows * error, damping=damping, precondition=GgnInverse(tape, damping), **limits)
 
     def their_cg() -> Any:
         return baseline.solve(baseline.gradients(), TOLERANCE)

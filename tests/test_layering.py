@@ -117,7 +117,11 @@ FLOORS = {
         {""},
         {"cli"},
     ),
-    "calirare_lab": ({""}, {"baselines", "multilabel", "profile", "published", "simulation"}, {"paper", "studies"}),
+    "calirare_lab": (
+        {""},
+        {"baselines", "leave_one_out", "multilabel", "profile", "published", "simulation"},
+        {"paper", "studies"},
+    ),
 }
 # Machinery in public modules of its own, in the place of a folder's door; folders within folders have doors too.
 OPEN_MODULES = {

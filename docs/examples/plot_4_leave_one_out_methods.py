@@ -10,8 +10,8 @@ import torch
 
 import calirare
 from calirare.graph import random_split
-from calirare.leave_one_out import compare
 from calirare.models import GcnTraining, converge
+from calirare_lab.leave_one_out import compare
 
 graph = calirare.datasets.synthetic_rare(600, seed=3, n_features=12, share=0.2)
 graph = graph.with_split(random_split(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))

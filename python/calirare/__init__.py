@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from calirare.graph import Split as Split
     from calirare.leave_one_out import ALO as ALO
     from calirare.leave_one_out import Grouped as Grouped
-    from calirare.leave_one_out import Influence as Influence
     from calirare.leave_one_out import JackknifeResult as JackknifeResult
-    from calirare.leave_one_out import Newton as Newton
-    from calirare.leave_one_out import Retrain as Retrain
     from calirare.leave_one_out import Tangent as Tangent
     from calirare.leave_one_out import influence as influence
     from calirare.leave_one_out import jackknife as jackknife
@@ -52,10 +49,7 @@ _HOMES = {
     "leave_one_out": (
         "ALO",
         "Grouped",
-        "Influence",
         "JackknifeResult",
-        "Newton",
-        "Retrain",
         "Tangent",
         "influence",
         "jackknife",

@@ -63,7 +63,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         weight_decay: penalty mu / 2 |theta|^2, or "auto": by leave-one-out loss.
         hops: how often features are propagated before the first weights, or "auto": by leave-one-out loss; None: as
             the detector has it.
-        loo: how labels are left out: a method such as `ALO(steps=5)`, or its name.
+        loo: how labels are left out: a method such as `ALO(damping=0.01)`, or its name.
         folds: of the cross-validation inside `fit` that checks and damps the leave-one-out logits, as many trainings
             more. 0: none; the order of two classes' probabilities is the same, their calibration can be far worse.
         scale: how columns of features are scaled, as `--scale` has it; None: as the preset has it.

@@ -59,7 +59,7 @@ def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path):
     [
         ("training: {epochs: [1, 2]}", "training.epochs must be a whole number or auto, got [1, 2]"),
         ("training: {hiden: 3}", "unknown setting 'training.hiden'; did you mean 'training.hidden'?"),
-        ("loo: newtn", "loo.method must be one of alo, influence, newton"),
+        ("loo: newtn", "loo.method must be one of alo, grouped"),
         ("data: {label_rate: true}", "data.label_rate must be a whole number or none, got True"),
         ("data: {symmetrize: 1}", "data.symmetrize must be true or false, got 1"),
         ("!!python/object/apply:os.system ['false']", "is not YAML"),

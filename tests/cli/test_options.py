@@ -40,9 +40,6 @@ CHOSEN = {
     "eice.paths": ("confidence", "scores"),
     "calibrate_for": "balanced",
     "loo.form": "primal",
-    "loo.solver": "cg",
-    "loo.convention": "official",
-    "loo.folder": "kept",
     "prevalence": 0.02,
 }
 SETTINGS = list(options_of(Settings))
@@ -147,9 +144,9 @@ def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(tmp_path):
         "training: {model: gcn, epochs: 5, hidden: 4}\ncalibration: {folds: 0}\nloo: {method: alo, form: primal}\n"
     )
     base = Settings.from_mapping(read_yaml(config))
-    chosen = settings_of(["--epochs", "6", "--set", "hidden=3", "--set", "loo=alo", "--set", "loo.steps=3"], base)
+    chosen = settings_of(["--epochs", "6", "--set", "hidden=3", "--set", "loo=alo", "--set", "loo.seed=3"], base)
     assert (chosen.training.epochs, chosen.training.hidden, chosen.calibration.folds) == (6, 3, 0)
-    assert chosen.loo == METHODS["alo"](form="primal", steps=3), "the method that is there keeps its options"
+    assert chosen.loo == METHODS["alo"](form="primal", seed=3), "the method that is there keeps its options"
     other = settings_of(["--set", "loo=grouped", "--set", "loo.n_groups=5"], base)
     assert other.loo == METHODS["grouped"](n_groups=5), "another has its own"
 

@@ -16,7 +16,6 @@ from safetensors import safe_open
 from calirare.graph import Graph
 from calirare_lab.published import dataset_table
 from tests.helpers.command import QUICK, call, few_candidates, succeed
-from tests.helpers.tasks import rare_task
 
 FILES = {
     "files.json",
@@ -179,26 +178,6 @@ def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkey
     assert said.code == 0, said.err
     for name in SAME:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-
-
-@pytest.mark.slow
-def test_retraining_says_how_far_it_is(tmp_path):
-    rare_task(90).to_npz(tmp_path / "g.npz")
-    settings = ("--set", "loo.method=retrain", "--set", "loo.max_steps=1", "--method", "ts")
-    said = succeed("train", "--dataset", tmp_path / "g.npz", *QUICK, *settings, "--out", tmp_path / "run")
-    m = metrics_of(tmp_path / "run")["graph"]["labels_trained_on"]
-    assert f"retrain: {m} of {m}" in said.err.splitlines()
-
-
-def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
-    options = (*QUICK, "--set", "loo.method=influence", "--verbose", "--out", tmp_path / "run")
-    said = call("train", "--dataset", graph_file, *options)
-    note = "note: do not trust the leave-one-out models (influence): "
-    assert (said.out + said.err).count(note) == 1, "a terminal shows both"
-    assert said.out.count("Note: do not trust the leave-one-out models") == 1, "the short text shows it first"
-    assert note in said.out
-    assert note in (tmp_path / "run" / "log.txt").read_text()
-    assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])
 
 
 @pytest.mark.slow

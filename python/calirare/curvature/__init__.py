@@ -1,6 +1,5 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
-from calirare.curvature.exact_hessian import HessianRange, safe_damping, spectrum_ends
 from calirare.curvature.gcn import (
     GcnLinearisation,
     closed_form,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -16,13 +16,10 @@ from calirare_ext import (
     GcnTape,
     Inputs,
     ReceptiveField,
-    SolverResult,
-    hessian_product,
     move_logits,
     node_gradients,
     propagate,
     record,
-    solve_inverse_hvp,
     turned_times,
 )
 
@@ -62,10 +59,6 @@ class GcnLinearisation(GcnTape, Linearisation):
         """See `Linearisation.vjp`."""
         return pull_back(self, torch.cat([-seeds.sum(2, keepdim=True), seeds], 2))
 
-    def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
-        """See `Linearisation.hvp`."""
-        return hessian_product(self, vectors, damping=damping)
-
     def loss_gradient(self) -> Tensor:
         """Returns the gradient of the mean loss, without penalty, [p]."""
         return pull_back(self, (self.loss_gradient_at_logits() / self.n_nodes)[None])[0]
@@ -82,10 +75,6 @@ class GcnLinearisation(GcnTape, Linearisation):
             moved = move_logits(there, directions[first : first + step])  # [n, b, k]
             out[:, :, first : first + step] = logit_differences(moved).transpose(1, 2)
         return out
-
-    def solve(self, rhs: Tensor, *, damping: float, **limits: Any) -> SolverResult:
-        """See `Linearisation.solve`."""
-        return solve_inverse_hvp(self, rhs, damping=damping, **limits)
 
 
 def linearise(

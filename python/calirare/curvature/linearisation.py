@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare_ext import SolverResult, block_cg
-
 TINY = 1e-150  # a probability below counts as this: the inverse of a product of two is finite
 
 
@@ -137,16 +135,8 @@ class Linearisation(abc.ABC):
         return seeds.flatten(1) @ self.jacobian
 
     @abc.abstractmethod
-    def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
-        """Returns (H + damping I) v for each row v of [b, p]."""
-
-    @abc.abstractmethod
     def change_along(self, field: Any, directions: Tensor) -> Tensor:
         """Returns the derivative of a field's logit differences along directions [b, p]: [n_v, k - 1, b]."""
-
-    def solve(self, rhs: Tensor, *, damping: float, **limits: Any) -> SolverResult:
-        """Returns (H + damping I)^-1 g for each row g of [b, p]; `limits` are those of `calirare_ext.block_cg`."""
-        return block_cg(lambda v: self.hvp(v, damping=damping), rhs, **limits)
 
     def change_of(self, field: Any, kernels: Kernels, coefficients: Tensor) -> Tensor:
         """Returns K[v, T] alpha for columns alpha [m (k - 1), c]: [n_v, k - 1, c]."""

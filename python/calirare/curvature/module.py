@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from calirare.curvature.linearisation import Linearisation, logit_differences
 
@@ -109,16 +108,6 @@ class ModuleLinearisation(Linearisation):
         _, places, every, dense = (None, nodes, self._every, self._dense) if found is None else found
         _write_gradients(out, every, dense, places, self._parameters)
 
-    def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
-        """See `Linearisation.hvp`; one backward pass for each vector."""
-        gradient = self._loss_gradient
-        rows = [
-            _flat(torch.autograd.grad(gradient, self._parameters, v, retain_graph=True, **_ABSENT))
-            for v in vectors.to(gradient)
-        ]
-        out = torch.stack(rows) if rows else vectors.new_zeros(0, self.n_parameters)
-        return out.add_(vectors, alpha=damping) if damping else out
-
     def change_along(self, field: NodeField, directions: Tensor) -> Tensor:
         """See `Linearisation.change_along`; J v as the derivative of <J^T u, v> by u, one pass for each direction.
 
@@ -134,12 +123,6 @@ class ModuleLinearisation(Linearisation):
             pulled = self._pulled(z, u, create_graph=True)
         columns = [torch.autograd.grad(pulled, u, v.to(pulled), retain_graph=True)[0] for v in directions]
         return torch.stack(columns, 2) if columns else z.new_zeros(*z.shape, 0)
-
-    @cached_property
-    def _loss_gradient(self) -> Tensor:
-        with torch.enable_grad():
-            losses = F.cross_entropy(self._every[self.field.nodes], self.targets, reduction="none")
-            return self._pulled((self.sample_weights * losses).mean(), create_graph=True)
 
     def _pulled(self, z: Tensor, u: Tensor | None = None, *, create_graph: bool = False) -> Tensor:
         """Returns J^T u [p] of outputs z."""

@@ -29,7 +29,7 @@ from calirare.models import GCN, ClassWeight, Fitted, FittedNetwork, ModuleFit, 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-UncertaintyName = Literal["auto", "map", "midpoint"]
+UncertaintyName = Literal["map", "midpoint"]
 UNCERTAINTIES = get_args(UncertaintyName)
 
 
@@ -45,16 +45,13 @@ def assess(
 
     Args:
         name: "map": P(predicted class | v) under a map for the population, next to the network's own confidence;
-            "midpoint": the interval's midpoint (paper, Eq. 8), next to the confidence under the interval's map; "auto":
-            "map", and where the paper's formulas are taken as printed "midpoint".
+            "midpoint": the interval's midpoint (paper, Eq. 8), next to the confidence under the interval's map.
         ends: of the intervals, with the labels' own leave-one-out logits.
         targets: of the labelled nodes, int64 [m].
         calibration_nodes: those that represent the population, bool [m]; None: all.
         request: what the ends were asked for.
         population_map: the fitted map of "map"; None: Platt scaling of leave-one-out logits.
     """
-    if name == "auto":
-        name = "map" if request.method.prints == "corrected" else "midpoint"
     if name == "midpoint":
         confidence, predicted = torch.softmax(request.mapped(ends.logits), 1).max(1)
         midpoint = (ends.lower + ends.upper) / 2
@@ -136,7 +133,7 @@ def jackknife(
     nodes: Tensor | None = None,
     result: LooResult | None = None,
     score: Score = "auto",
-    uncertainty: UncertaintyName = "auto",
+    uncertainty: UncertaintyName = "map",
     calibration_nodes: Tensor | None = None,
     evaluator: Streaming | None = None,
     population_map: Calibrator | None = None,
@@ -165,9 +162,7 @@ def jackknife(
         class_weight: of its training loss; None: none.
         weight_decay: of its training; None: the optimiser's, or 5e-4.
         optimizer: the Adam that trained it.
-        method: of the leave-one-out; None: `ALO()`, of a torch module the one that `choose_method` takes. With
-            `Influence(convention="paper")` the quantiles are taken as printed too, Q_alpha below and Q_(1 - alpha)
-            above, alpha the coverage: intervals are far too narrow.
+        method: of the leave-one-out; None: `ALO()`, of a torch module the one that `choose_method` takes.
         coverage: the paper's alpha, in (0, 1). With two classes the interval runs from quantile (1 - coverage) / 2 to
             its mirror image, as in the paper; with more from 1 - coverage to coverage, as in jackknife+.
         calibrator: a map put on every leave-one-out logit before f is taken, fitted on leave-one-out logits itself;
@@ -234,8 +229,8 @@ def jackknife(
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         check_one_of("jackknife", "uncertainty", uncertainty, UNCERTAINTIES)
-        several = fitted.n_classes > 2 and method.prints == "corrected"
-        request = IntervalRequest(method, _levels(coverage, method, several), calibrator, rare, several)
+        several = fitted.n_classes > 2
+        request = IntervalRequest(method, _levels(coverage, several), calibrator, rare, several)
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
         if not bool(torch.isfinite(ends.own).all(1).any()):
@@ -299,7 +294,7 @@ def _check_request(
     if data is None and (isinstance(fitted, nn.Module) or fitted.needs_graph):
         raise ValueError("jackknife: data must be given, got None: only a ModuleFit knows its inputs without")
     if method is not None and not isinstance(method, LeaveOneOutMethod):
-        raise TypeError(f"jackknife: method must be one such as ALO() or Retrain(), got {method!r}")
+        raise TypeError(f"jackknife: method must be one such as ALO() or Grouped(), got {method!r}")
 
 
 def _check_labels(fitted: Fitted, calibration_nodes: Tensor | None) -> None:
@@ -320,14 +315,12 @@ def _watches_rare(score: str, n_classes: int) -> bool:
     return n_classes == 2 and score != "predicted"
 
 
-def _levels(coverage: float, method: LeaveOneOutMethod, several: bool) -> tuple[float, float]:
+def _levels(coverage: float, several: bool) -> tuple[float, float]:
     """Returns the levels of the two quantiles.
 
     Residuals are absolute, so that each end by itself errs as often as wanted (Barber et al. 2021, Eq. 1.4); with two
     classes the levels are the paper's, which are wider.
     """
-    if method.prints == "paper":
-        return coverage, 1 - coverage
     if several:
         return 1 - coverage, coverage
     return (1 - coverage) / 2, 1 - (1 - coverage) / 2
@@ -346,8 +339,7 @@ def _diagnostics(fitted: Fitted, ends: IntervalEnds) -> dict[str, float]:
     }
     if fitted.closed_form is not None:
         found["gradient_norm"] = fitted.closed_form.gradient_norm()
-    lowest = ends.facts.lowest_curvature
-    return found if lowest is None else found | {"lowest_curvature": lowest}
+    return found
 
 
 def _doubt(fitted: FittedNetwork, gradient_norm: float) -> str:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import GcnLinearisation, Kernels, Linearisation, closed_form, dual_system
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
-from calirare.leave_one_out.method import (
-    LeaveOneOutMethod,
-    Problem,
-    check_at_least,
-    check_one_of,
-    chosen_positions,
-    drawn,
-)
+from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, check_one_of, drawn
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
-from calirare.leave_one_out.retrain import retrain
-from calirare.models import FittedNetwork, fold_of
+from calirare.models import fold_of
 
 Form = Literal["auto", "gram", "jacobian", "primal"]
 FORMS: tuple[Form, ...] = ("auto", "gram", "jacobian", "primal")
@@ -34,7 +24,7 @@ MOST_CHANGES, FEWEST_MODELS = 400_000_000, 1000
 
 @dataclass(frozen=True, kw_only=True)
 class ALO(LeaveOneOutMethod):
-    """One damped Gauss-Newton step with leverage correction from the full fit (`alo`), and steps from there on.
+    """One damped Gauss-Newton step with leverage correction from the full fit (`alo`).
 
     Attributes:
         damping: mu, added to the curvature; None: the weight decay; "auto", of torch modules: where leave-one-out loss
@@ -42,8 +32,6 @@ class ALO(LeaveOneOutMethod):
             (`choose_method`), which `calirare.jackknife` and `influence` also take by default.
         form: "gram" (a GCN of up to two layers; nothing of the size of the parameters is made), "jacobian"
             (m (k - 1) x p), "primal" (a p x p system, for more labels than parameters) or "auto": the cheapest.
-        steps: quasi-Newton steps on the loss without each label from where the formula leads, and the network evaluated
-            there; 0: none. For networks trained to a minimum (`training.converge`).
         n_models: how many labels are left out, drawn at random, with the error that a quantile over them may have;
             None: all, of the intervals of `calirare.jackknife` at most 4,000, and fewer of more than 100,000 nodes.
         seed: of that draw; None: the run's.
@@ -53,7 +41,6 @@ class ALO(LeaveOneOutMethod):
 
     damping: float | Literal["auto"] | None = None  # type: ignore[assignment]
     form: Form = "auto"
-    steps: int = 0
     n_models: int | None = None
     seed: int | None = None
 
@@ -62,13 +49,7 @@ class ALO(LeaveOneOutMethod):
         if self.damping != "auto":
             super().__post_init__()
         check_one_of("alo", "form", self.form, FORMS)
-        check_at_least("alo", "steps", self.steps, 0)
         check_at_least("alo", "n_models", self.n_models, 1)
-
-    @property
-    def one_by_one(self) -> bool:
-        """With steps."""
-        return self.steps > 0
 
     def form_for(self, linearised: Linearisation) -> str:
         """Returns the form taken for a network.
@@ -86,18 +67,10 @@ class ALO(LeaveOneOutMethod):
 
     def estimate_bytes(self, problem: Problem) -> int:
         """See `LeaveOneOutMethod.estimate_bytes`."""
-        n_models = self.n_models_of(problem.n_labels)
-        if self.steps:
-            size = problem.size
-            working = (3 * size.dual + 60) * size.p * size.bytes + 5 * size.dual * size.dual * 8
-            return size.change(n_models) + working + 3 * BLOCK_BYTES
-        return closed_bytes(problem.size, self.form_for(problem.linearised), n_models)
+        return closed_bytes(problem.size, self.form_for(problem.linearised), self.n_models_of(problem.n_labels))
 
     def run(self, problem: Problem) -> LooResult:
         """See `LeaveOneOutMethod.run`."""
-        if self.steps:
-            positions = chosen_positions(problem, self.n_models, self.seed)
-            return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, positions)
         linearised, damping = problem.linearised, problem.damping
         form, chosen = self.form_for(linearised), self.chosen_of(linearised)
         out = alo_change(linearised, problem.field, damping, form=form, chosen=chosen)
@@ -117,8 +90,7 @@ class ALO(LeaveOneOutMethod):
 
     def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:
         """See `LeaveOneOutMethod.for_labels`."""
-        plain = self.form in ("auto", "primal") and not self.steps
-        if not plain or m <= (self.n_models or MOST_MODELS):
+        if self.form not in ("auto", "primal") or m <= (self.n_models or MOST_MODELS):
             return self, ""
         n_models = self.n_models or models_for(n_nodes)
         return replace(self, n_models=n_models), (
@@ -200,47 +172,6 @@ def alo_change(
         coefficients = coefficients if chosen is None else coefficients[:, chosen]
         change = linearised.change_of(field, kernels, coefficients)
     return LooResult(change, own.to(dtype), leverage, damping, model_of)
-
-
-def alo_steps(
-    fitted: FittedNetwork,
-    field: Any,
-    damping: float,
-    steps: int,
-    progress: Callable[[int], None] | None = None,
-    chosen: Tensor | None = None,
-) -> LooResult:
-    """Returns the change of every logit after some quasi-Newton steps of each leave-one-out model, from `alo`'s.
-
-    `alo` foresees a label's own logits; on the way its network leaves the pattern of ReLUs it was linearised in, and
-    other nodes' logits are foreseen worse. The steps go on from there on the true loss
-    sum_{j != i} w_j l_j / m + mu / 2 |theta|^2, one label after the other, preconditioned by the Gauss-Newton inverse
-    of each start, or of the full fit where there is no closed form and each would cost m (k - 1) backward passes. A
-    start whose loss is half again that of the full fit is moved back towards it. What a label moves is measured from
-    the network moved by as many steps with every label.
-
-    Args:
-        fitted: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.
-        field: the evaluation field of the nodes v.
-        damping: of the starts; the steps themselves minimise the loss of training.
-        steps: how many, >= 1.
-        progress: called with the number of labels done.
-        chosen: distinct positions of labels to leave out, int64 [s]; None: all.
-
-    Returns:
-        The changes of the network evaluated at each of s models; own changes of other labels are NaN.
-        `Diagnostics.unconverged` is the fraction of models whose gradient stayed above 1e-6, as at kinks of ReLU units.
-    """
-    if fitted.weight_decay == 0:
-        raise ValueError("leave_one_out: steps must have a positive weight decay, got 0: there need not be a minimum")
-    linearised, m = fitted.linearisation, fitted.nodes.numel()
-    chosen = torch.arange(m, device=fitted.targets.device) if chosen is None else chosen.to(fitted.targets.device)
-    coefficients, leverage = loo_coefficients(linearised, linearised.kernel, damping)
-    starts = coefficients.T.reshape(m, m, -1).to(linearised.logits)
-    out = retrain(fitted, field, chosen, starts=starts, max_steps=steps, progress=progress)
-    unconverged = 0.0 if out.diagnostics is None else out.diagnostics.unconverged
-    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged)
-    return replace(out, leverage=leverage, damping=damping, diagnostics=facts)
 
 
 @dataclass(frozen=True, kw_only=True)

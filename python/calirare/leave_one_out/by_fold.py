@@ -8,7 +8,7 @@ from torch import Tensor
 from calirare.curvature import logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import Grouped
-from calirare.leave_one_out.comparison import leave_one_out
+from calirare.leave_one_out.leaving_out import leave_one_out
 from calirare.models import Fitted
 
 FOLDS = 5  # of a network in closed form

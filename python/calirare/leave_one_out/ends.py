@@ -13,8 +13,8 @@ from calirare.calibration import AffineCalibrator, JackknifeCalibrator, Positive
 from calirare.curvature import logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
-from calirare.leave_one_out.comparison import leave_one_out
 from calirare.leave_one_out.directions import fits, left_out, left_out_bytes
+from calirare.leave_one_out.leaving_out import leave_one_out
 from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.streaming import Evaluation, Streaming, streams
@@ -202,7 +202,7 @@ def interval_ends(
         ValueError: the result is of other nodes, or holds no model.
     """
     affine, method, network = affine_map(request.calibrator), request.method, fitted.closed_form
-    plain = request.rare and result is None and isinstance(method, ALO) and not method.steps
+    plain = request.rare and result is None and isinstance(method, ALO)
     if plain and affine is not None and network is not None and fits(network.linearisation):
         assert graph is not None
         return _fused(network, graph, nodes, request, affine, evaluator)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.models import Fitted, FittedNetwork, evaluating, fit_of, fold_of, node_labels
+from calirare.models import Fitted, FittedNetwork, ModuleFit, evaluating, fit_of, fold_of, node_labels
 
 Retraining = Callable[[Tensor], nn.Module]
 VALIDATION, FOLDED = "validation labels", "labels by networks trained without their fold"
@@ -157,8 +157,8 @@ def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | 
     out = torch.empty_like(fitted.label_logits)
     for held, module in retrained_modules(fitted, retrain, folds):
         with evaluating(module), torch.no_grad():
-            if not fitted.needs_graph:
-                out[held] = module(*fitted.inputs_read())[fitted.nodes[held]]
+            if isinstance(fitted, ModuleFit):
+                out[held] = module(*fitted.inputs)[fitted.nodes[held]]
             else:
                 if graph is None:
                     raise InputError("retrain: the graph must be given with a GCN, which reads it")

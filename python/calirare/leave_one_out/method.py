@@ -7,18 +7,16 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from calirare.curvature import Linearisation
-from calirare.graph import check_nodes
 from calirare.leave_one_out.result import LooResult, Size
 from calirare.models import FittedNetwork
 
 Progress = Callable[[int], None] | None
-Convention = Literal["corrected", "paper", "official"]
 WEIGHT_DECAY, AS_ASKED = "the weight decay of training", "as asked for"
 LESS_MEMORY = "take method='alo' with form='auto', fewer of its n_models, or fewer nodes at a time"
 
@@ -32,14 +30,12 @@ class Problem:
         field: the evaluation field, see `FittedNetwork.evaluation_field`.
         damping: mu > 0, added to the curvature.
         progress: called with the number of labels done, by methods that leave out one after the other.
-        chosen: distinct places of the labels to leave out, int64 [s]; None: as many as the method says.
     """
 
     fitted: FittedNetwork
     field: Any
     damping: float
     progress: Progress = None
-    chosen: Tensor | None = None
 
     @property
     def linearised(self) -> Linearisation:
@@ -82,13 +78,8 @@ class LeaveOneOutMethod(abc.ABC):
 
     @property
     def one_by_one(self) -> bool:
-        """Whether one label is left out after the other, so that some may be chosen."""
+        """Whether one label is left out after the other, which takes long."""
         return False
-
-    @property
-    def prints(self) -> Convention:
-        """Whose formula it is: "corrected" (ours), or "paper" or "official", for reproduction."""
-        return "corrected"
 
     @abc.abstractmethod
     def estimate_bytes(self, problem: Problem) -> int:
@@ -141,21 +132,6 @@ def drawn(m: int, n_models: int | None, seed: int | None) -> Tensor:
     """
     order = torch.randperm(m, generator=torch.Generator().manual_seed(seed or 0))
     return order[: m if n_models is None else min(n_models, m)].sort().values
-
-
-def chosen_positions(problem: Problem, n_models: int | None, seed: int | None) -> Tensor:
-    """Returns the places of the labels to leave out, as chosen or drawn, int64 [s].
-
-    Raises:
-        ValueError: none is named, or one does not exist.
-    """
-    m = problem.n_labels
-    if problem.chosen is None:
-        return drawn(m, n_models, seed).to(problem.fitted.targets.device)
-    check_nodes("leave_one_out", problem.chosen, m, "chosen")
-    if problem.chosen.numel() == 0:
-        raise ValueError("leave_one_out: chosen must name at least one label, got none")
-    return problem.chosen
 
 
 def check_at_least(name: str, option: str, value: int | None, low: int) -> None:

@@ -91,7 +91,7 @@ class Tangent(LeaveOneOutMethod):
         assert networks is not None
         found = cls(second_moments=second_moments).likeliest(fitted, networks)
         if found is None:
-            raise ValueError("tangent: it moves against the networks without folds at every damping: take Retrain()")
+            raise ValueError("tangent: it moves against the networks without folds at every damping: take ALO()")
         return found[0]
 
     def likeliest(self, fitted: FittedNetwork, networks: FoldNetworks) -> tuple[Tangent, tuple[float, float]] | None:
@@ -229,11 +229,6 @@ class TangentModel(Linearisation):
     def u(self) -> Tensor:
         """The coordinates as parameters, float64 [p]."""
         return self.jacobian.double().T @ self.coordinates if self.features.dual else self.coordinates
-
-    def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
-        """See `Linearisation.hvp`: all that there is of it is J^T D J."""
-        curved = torch.einsum("mij,bmj->bmi", self.loss_terms[0].to(vectors), self.jvp(vectors))
-        return self.vjp(curved).add_(vectors, alpha=damping)
 
     def change_along(self, field: Any, directions: Tensor) -> Tensor:
         """See `Linearisation.change_along`."""

@@ -26,9 +26,6 @@ from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.models import Fitted, FittedNetwork, FoldFitted
 
 ROUNDING = 1e-6  # of leverages
-# A two-layer network's scale is free between its layers: the Hessian with its weight decay is exactly flat there, and
-# bends a little further at the kinks of a minimum (.15 on CiteSeer, where the step errs by 5 %).
-ALMOST_FLAT, SADDLE = 0.05, 0.25
 UNCHECKED = (
     "no label that the network has not seen bears it out: put some into the split's validation part (quality with "
     "graph=..), or say how the network is trained (retrain=..)"
@@ -168,20 +165,14 @@ def _verdict(
 ) -> tuple[str, str]:
     """Returns the verdict and the first reason that holds, the gravest first."""
     in_sample, loo, held = found.in_sample_nll, found.loo_nll, found.held_out_nll
-    # Smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where it is unknown.
-    curvature = 1.0 if facts.lowest_curvature is None else facts.lowest_curvature / facts.damping + 1
     if not finite:
         return "do not trust", "a change is not finite"
-    if facts.method == "influence":
-        return "do not trust", "influence leaves the leverage out and sees 15-20 % of a label's effect on itself"
     low, high = (0.0, 0.0) if found.leverage_quantiles is None else found.leverage_quantiles[:: len(LEVELS) - 1]
     if low < -ROUNDING or high > 1 + ROUNDING:
         return (
             "do not trust",
             f"leverages lie in [{low:.2f}, {high:.2f}], outside [0, 1]: the curvature is not positive",
         )
-    if curvature < -SADDLE:
-        return "do not trust", f"{_saddle(curvature)}: take method alo, or train to a minimum"
     if loo < in_sample and facts.method != CROSS_FITTING:  # whose models have not seen the label, by construction
         return "do not trust", f"the loss without a node's label, {loo:.3f}, is below the one with it, {in_sample:.3f}"
     if held is not None and not 0.5 * held <= loo <= 2 * held:
@@ -200,8 +191,6 @@ def _verdict(
             f"the gradient is {found.stationarity:.1f} times the weight decay's: the network was stopped far from a "
             "minimum, train longer for intervals of its own"
         )
-    if curvature < -ALMOST_FLAT:
-        return "caution", f"{_saddle(curvature)}: compare with method alo"
     if found.above_leverage > 0.05:
         above = f"{100 * found.above_leverage:.0f} % of the labels have a leverage above {HIGH_LEVERAGE}"
         return "caution", f"{above}: raise the weight decay"
@@ -217,11 +206,6 @@ def _verdict(
 def _likeness(found: Quality) -> str:
     own, other = found.likeness or (0.0, 0.0)
     return f"its changes correlate {own:.2f} at the labels and {other:.2f} at other nodes with retraining without folds"
-
-
-def _saddle(curvature: float) -> str:
-    bent = f"{-curvature:.2f} times the damping"
-    return f"the exact Hessian with damping has curvature down to -{bent}: the step leads to a saddle, not to a minimum"
 
 
 CROSS_FITTING = "cross-fitting"

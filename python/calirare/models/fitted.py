@@ -342,10 +342,6 @@ class FittedNetwork(Fitted):
             for parameter, part in zip(parameters, theta.split([p.numel() for p in parameters]), strict=True):
                 parameter.copy_(part.view_as(parameter))
 
-    def near_labels(self) -> Self:
-        """Returns the network, its model shared, with inputs that leave out what its labels' logits do not read."""
-        return self
-
     @abc.abstractmethod
     def objective(self, theta: Tensor) -> tuple[float, Tensor]:
         """Returns sum_i w_i l_i / m + mu / 2 |theta|^2 and its gradient [p]; may write theta into the model."""
@@ -366,10 +362,6 @@ class FittedNetwork(Fitted):
     @abc.abstractmethod
     def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
         """Returns a copy in another floating-point type, on the same labelled nodes of the graph."""
-
-    @abc.abstractmethod
-    def inputs_read(self) -> tuple[Any, ...]:
-        """Returns the inputs of the network without its parameters, for a checksum."""
 
 
 def _stored(kind: type[Fitted]) -> list[str]:

@@ -139,10 +139,6 @@ class GcnFit(FittedNetwork):
         field = model.propagation(graph).field(self.nodes, model.n_layers)
         return replace(self, model=model, field=field, sample_weights=self.sample_weights.to(dtype))
 
-    def inputs_read(self) -> tuple[Any, ...]:
-        """See `FittedNetwork.inputs_read`."""
-        return (self.field,)
-
     def state(self) -> State:
         """See `Fitted.state`."""
         tensors = {name: value.detach() for name, value in self.model.state_dict().items()}

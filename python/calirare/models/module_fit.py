@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from calirare._util.arrays import brief, describe
 from calirare._util.errors import cut
 from calirare._util.torch_state import plain_modes
-from calirare.curvature import HOPS, ModuleLinearisation, NodeField, around
+from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_nodes, normalize_features, split_of_masks
 from calirare.graph.labelled import check_training_labels
 from calirare.models.crossfit import class_weights
@@ -149,19 +149,6 @@ class ModuleFit(FittedNetwork):
         """See `FittedNetwork.logits_at_labels`."""
         return self.logits(self.nodes)
 
-    def near_labels(self) -> Self:
-        """See `FittedNetwork.near_labels`; of nodes and edges some hops around, where these give the same logits."""
-        wanted = self.logits_at_labels()
-        for hops in range(1, HOPS + 1):
-            part = around(self.inputs, self.nodes, hops)
-            if part is None:
-                return self
-            with torch.no_grad():
-                found = self.model(*part[0])[part[1]]
-            if torch.allclose(found, wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max())):
-                return replace(self, inputs=part[0], nodes=part[1])
-        return self
-
     def objective(self, theta: Tensor) -> tuple[float, Tensor]:
         """See `FittedNetwork.objective`; writes theta into the module."""
         self.move_to(theta)
@@ -194,10 +181,6 @@ class ModuleFit(FittedNetwork):
         inputs = tuple(cast(x) for x in self.inputs)
         model = copy.deepcopy(self.model).to(dtype)
         return replace(self, model=model, inputs=inputs, sample_weights=self.sample_weights.to(dtype))
-
-    def inputs_read(self) -> tuple[Any, ...]:
-        """See `FittedNetwork.inputs_read`."""
-        return self.inputs
 
 
 def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from calirare.run.settings import Settings
 from calirare.run.verdict import Verdict
 from calirare_ext import __version__
 
-METADATA, FORMAT = "calirare", "calirare run 8"
+METADATA, FORMAT = "calirare", "calirare run 9"
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
 REFERENCE = "reference."  # before those of what is remembered of the run's graph

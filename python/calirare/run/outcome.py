@@ -23,7 +23,6 @@ from calirare.explain import Explainer, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, random_split, share_split
 from calirare.graph.splits import LABEL_RATE, TEST_SHARE
-from calirare.leave_one_out import Retrain
 from calirare.plots import (
     Panel,
     budget_diagram,
@@ -227,12 +226,8 @@ def write_config(outcome: RunResult, path: Path) -> None:
         unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
     training = settings.training.resolved(outcome.fit.chosen)
-    loo = settings.loo
-    if isinstance(loo, Retrain) and loo.folder is not None:
-        loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())
-    resolved = dataclasses.replace(
-        settings, data=data, training=training, loo=loo, device=choose_device(settings.device).type
-    )
+    device = choose_device(settings.device).type
+    resolved = dataclasses.replace(settings, data=data, training=training, device=device)
     text = yaml.safe_dump(resolved.to_mapping(), sort_keys=False)
     path.write_text(f"# calirare {__version__}\n{text}", encoding="utf-8")
 
@@ -328,7 +323,7 @@ def _draw_confidence(outcome: RunResult, folder: Path) -> None:
     interval_diagram(
         labels[made],
         p[:, 1].detach().cpu()[made],
-        lower.cpu()[made],  # the convention "paper" turns intervals upside down
+        lower.cpu()[made],
         upper.cpu()[made],
         folder / "intervals.png",
         class_names=(outcome.graph.class_names[0], rare),

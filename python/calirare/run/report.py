@@ -10,7 +10,6 @@ from torch import Tensor
 
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
-from calirare.curvature import spectrum_ends
 from calirare.graph import PARTS
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import (
@@ -137,7 +136,6 @@ def _of_rare(outcome: RunResult) -> dict[str, Any]:
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, judged_on, nodes)},
         "leave_one_out": {name: value for name, value in result.diagnostics.items() if name != "seconds"},
         "quality": {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(quality).items()},
-        "spectrum": _spectrum(outcome),
         "periods": periods(outcome.graph, labels_by_time(*parts)),
         "decision": _decision(outcome, judged_on, nodes),
         "notes": _notes(outcome, judged_on, quality),
@@ -205,13 +203,6 @@ def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
             f"{split.test.numel():,} test nodes is of the class {rare}: put some into the test part"
         )
     notes += interval_notes(result)
-    turned = float((result.lower > result.upper).double().mean())
-    if turned:
-        notes.append(
-            f"with convention {outcome.settings.loo.prints} {turned:.0%} of the intervals are upside down at coverage "
-            f"{result.coverage:g}: their ends are written as the paper prints them, and swapped where they are drawn "
-            "and the labels in them counted"
-        )
     if quality.verdict == "do not trust":
         notes.append(f"do not trust the leave-one-out models ({result.method}): {quality.reason}")
     return notes
@@ -229,15 +220,6 @@ def eice_of(outcome: RunResult) -> dict[str, float]:
     sides = {"raw": outcome.probabilities(None)} | {str(t): outcome.probabilities(t) for t in targets}
     scored = outcome.graph.scored_nodes
     return {name: float(result.about(p)[1].double()[scored].mean()) for name, p in sides.items()}
-
-
-def _spectrum(outcome: RunResult) -> dict[str, float] | None:
-    """Returns estimates of the ends of the exact Hessian's spectrum, without damping; None without a network."""
-    if outcome.fit.closed_form is None:
-        return None
-    linearised = outcome.fit.closed_form.linearisation
-    lowest, highest = spectrum_ends(linearised.hvp, linearised.n_parameters, linearised.logits)
-    return {"lowest": float(lowest), "highest": float(highest)}
 
 
 def _quality(outcome: RunResult) -> Quality:

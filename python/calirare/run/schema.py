@@ -224,8 +224,8 @@ def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
 
     Args:
         settings: nested dataclasses.
-        changes: such as `epochs=200`, `target="population"`, `loo=ALO(steps=10)`, `training={"hidden": 32}` or
-            `{"loo.steps": 10}`. A method by its name, as in `loo="newton"`, has its defaults, or the options it has
+        changes: such as `epochs=200`, `target="population"`, `loo=ALO(damping=0.01)`, `training={"hidden": 32}` or
+            `{"loo.seed": 1}`. A method by its name, as in `loo="grouped"`, has its defaults, or the options it has
             already where it is the same one; single options count after it.
         where: what the changes are called in a message.
 

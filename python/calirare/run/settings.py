@@ -181,14 +181,14 @@ class Intervals:
 
     Attributes:
         coverage: nominal coverage of the intervals, in (0, 1) (0.9, paper section 4.2).
-        uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
+        uncertainty: uncer(v) of the paper's Eq. 8: "map" or "midpoint", see `calirare.jackknife`.
         interval_nodes: which nodes get an interval: "all"; "alerts" (the likeliest alerts, the nodes review.csv begins
             with, and the labelled and test nodes); or "auto", alerts where a model of columns takes a graph in blocks,
             and of 50,000 nodes or more where `predict` scores them or each interval takes the model of every fold.
     """
 
     coverage: float = 0.9
-    uncertainty: UncertaintyName = "auto"
+    uncertainty: UncertaintyName = "map"
     interval_nodes: IntervalNodes = "auto"
 
     def __post_init__(self) -> None:
@@ -217,7 +217,7 @@ class Settings:
         seed: of everything random.
         device: "cpu", "cuda" or "cuda:N"; "auto" is the CPU; a GPU pays where very many nodes or labels get intervals.
         training: the network and its training.
-        loo: how labels are left out, such as `ALO(steps=10)` or `Retrain(jobs=2)`. Its damping None: the weight decay,
+        loo: how labels are left out, such as `ALO(n_models=1000)` or `Grouped()`. Its damping None: the weight decay,
             raised until leave-one-out loss agrees with cross-validation.
         calibration: the maps and their check.
         intervals: the jackknife intervals.

@@ -62,7 +62,7 @@ def train(
         report: called as stages proceed: name, steps done, steps in all.
         streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
         given: logits of a network of yours; nothing is trained, and the setting model is "given".
-        **changes: settings by name, over `settings`; for example `epochs=200, target="population", loo=ALO(steps=5)`.
+        **changes: settings by name, over `settings`; for example `epochs=200, calibrate_for="balanced", loo="grouped"`.
 
     Returns:
         The outcome.

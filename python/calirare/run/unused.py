@@ -28,7 +28,6 @@ def _notes(settings: Settings) -> Iterator[str]:
             yield f"{' and '.join(names)} changed nothing with model {model}: they belong to models {kinds}"
     elif settings.method == "jackknife" and folds:  # whose leave-one-out loss is cross-validated, unless
         why = [] if settings.plain_alo else [f"loo {loo.name}"]
-        why += [] if loo.prints == "corrected" else [f"convention {loo.prints}"]
         why += [] if loo.damping is None else [f"damping {loo.damping:g}"]
         if why:
             yield (

@@ -12,9 +12,9 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare.graph import Graph
-from calirare.leave_one_out import Comparison, compare
 from calirare.models import FittedNetwork, converge, networks
 from calirare.run import load, write_json
+from calirare_lab.leave_one_out import Comparison, compare
 
 N_ELSEWHERE = 1000  # nodes away from the left-out one that the change is judged at
 TOLERANCE, MAX_STEPS = 1e-5, 400

@@ -13,10 +13,10 @@ from torch import Tensor
 from calirare.curvature import GcnLinearisation, linearise
 from calirare.graph.graph import Graph
 from calirare.leave_one_out import LeaveOneOutMethod, LooResult, Problem
-from calirare.leave_one_out.retrain import retrain
 from calirare.models import GCN, GcnFit, GcnTraining, cross_entropy, minimise
 from calirare_ext import GcnTape, ReceptiveField
 from calirare_ext.reference import flatten, gcn, unflatten
+from calirare_lab.leave_one_out import retrain
 from tests.helpers.graphs import random_graph
 from tests.helpers.problems import Network, network
 

@@ -16,9 +16,6 @@ from calirare.graph.graph import Graph
 from calirare.leave_one_out import (
     ALO,
     Grouped,
-    Influence,
-    Newton,
-    Retrain,
     jackknife,
     leave_one_out,
     quality,
@@ -58,14 +55,8 @@ def both(n_classes: int, n_layers: int) -> tuple[GcnFit, Graph, ModuleFit]:
 SETTINGS = {
     "alo": ALO(form="jacobian"),
     "alo, primal": ALO(form="primal"),
-    "influence, ggn": Influence(solver="ggn"),
-    "influence, cg": Influence(solver="cg", tolerance=1e-10),
-    "newton, cg": Newton(solver="cg", tolerance=1e-10),
     "grouped": Grouped(n_groups=4),
     "alo, some labels": ALO(n_models=5),
-    "retrain": Retrain(n_models=2, max_steps=20),
-    "paper": Influence(convention="paper", solver="cg", tolerance=1e-10),
-    "official": Influence(convention="official", solver="cg", tolerance=1e-10),
 }
 
 
@@ -75,7 +66,6 @@ SETTINGS = {
     [
         *((name, 3, 2) for name in SETTINGS),
         ("alo", 2, 2),
-        ("influence, cg", 3, 1),
     ],
 )
 def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes: int, n_layers: int) -> None:
@@ -83,10 +73,9 @@ def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes:
     before = copy.deepcopy(module.model.state_dict())
     wanted = leave_one_out(fit, graph, SETTINGS[name], nodes=WHERE)
     found = leave_one_out(module, method=SETTINGS[name], nodes=WHERE)
-    share = 1e-2 if name == "retrain" else 1e-6
     known = torch.isfinite(wanted.own).all(1)
-    assert close(found.change, wanted.change, share)
-    assert close(found.own[known], wanted.own[known], share)
+    assert close(found.change, wanted.change, 1e-6)
+    assert close(found.own[known], wanted.own[known], 1e-6)
     assert torch.equal(torch.isfinite(found.own).all(1), known)
     assert torch.equal(found.samples()[0], wanted.samples()[0])
     assert found.damping == pytest.approx(wanted.damping, rel=0.05)
@@ -105,7 +94,6 @@ def test_derivatives_are_those_of_the_gcn() -> None:
     assert close(theirs.jacobian, ours.jacobian, 1e-10)
     assert close(theirs.jvp(v), ours.jvp(v), 1e-10)
     assert close(theirs.vjp(u), ours.vjp(u), 1e-10)
-    assert close(theirs.hvp(v, damping=0.3), ours.hvp(v, damping=0.3), 1e-10)
     assert close(GgnInverse(theirs, 0.05)(v), GgnInverse(ours, 0.05)(v), 1e-9)
     assert module.gradient_norm() == pytest.approx(fit.gradient_norm(), rel=1e-5, abs=1e-12)
 
@@ -168,14 +156,10 @@ def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
 
 def test_what_a_module_cannot_do_is_said() -> None:
     fit, graph, module = both(2, 2)
-    for settings, remedy in (
-        (ALO(form="gram"), "take form='auto'"),
-        (Newton(solver="lowrank"), "take solver='cg'"),
-    ):
-        with pytest.raises(ValueError, match=f"must have a GCN, got another module: {remedy}"):
-            leave_one_out(module, method=settings, nodes=WHERE)
-    for wrong in ("magic", Newton):
-        with pytest.raises(TypeError, match=r"method must be one such as ALO\(\) or Retrain\(\), got"):
+    with pytest.raises(ValueError, match="must have a GCN, got another module: take form='auto'"):
+        leave_one_out(module, method=ALO(form="gram"), nodes=WHERE)
+    for wrong in ("magic", Grouped):
+        with pytest.raises(TypeError, match=r"method must be one such as ALO\(\) or Grouped\(\), got"):
             jackknife(fit, graph, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="graph must be given"):
         leave_one_out(fit)
@@ -275,31 +259,3 @@ def test_without_weight_decay_a_damping_must_be_given(ring: Graph) -> None:
         for damping in (0.0, -1.0, float("inf"), float("nan")):
             with pytest.raises(ValueError, match="damping must be positive and finite"):
                 jackknife(bare, ring, ALO(damping=damping))
-
-
-class Sums(nn.Module):
-    """Two layers that add up neighbours; `everywhere` adds the mean of all nodes."""
-
-    def __init__(self, d: int, everywhere: bool) -> None:
-        super().__init__()
-        self.first, self.second, self.everywhere = nn.Linear(d, 4), nn.Linear(4, 2), everywhere
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        for layer in (self.first, self.second):
-            x = layer(torch.relu(x).index_add(0, edge_index[1], torch.relu(x)[edge_index[0]]))
-        return x + x.mean(0) if self.everywhere else x
-
-
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_steps_read_what_the_labels_need(everywhere: bool) -> None:
-    graph = synthetic_rare(400, seed=0, share=0.2, n_features=3, mean_degree=2)
-    a, nodes = graph.adjacency, torch.arange(8)
-    torch.manual_seed(0)
-    inputs = (graph.x.double(), torch.stack([a.indices.long(), a.rows()]))
-    model = Sums(3, everywhere).double().eval()
-    whole = ModuleFit(model, inputs, nodes, graph.y[nodes], torch.ones(8, dtype=torch.float64), 5e-3)
-    near = whole.near_labels()
-    assert near.model is model
-    assert (len(near.inputs[0]) == 400) == everywhere
-    for one, other in zip(near.penalised_loss(), whole.penalised_loss(), strict=True):
-        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))

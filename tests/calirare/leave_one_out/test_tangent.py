@@ -16,7 +16,6 @@ from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
 from calirare.leave_one_out import (
     ALO,
-    Influence,
     LooResult,
     OwnLogits,
     Tangent,
@@ -24,9 +23,9 @@ from calirare.leave_one_out import (
     leave_one_out,
     logits_by_fold,
 )
-from calirare.leave_one_out.comparison import agreement_of
 from calirare.leave_one_out.tangent import Features, TangentModel
 from calirare.models import GcnTraining, ModuleFit, fit, fold_network, fold_of
+from calirare_lab.leave_one_out import Influence, agreement_of
 from tests.helpers.graphs import random_graph
 from tests.helpers.tolerance import assert_within
 
@@ -94,14 +93,10 @@ def test_steps_that_overshoot_are_halved(n_classes):
 def test_derivatives_are_those_of_its_loss(model):
     here = TangentModel(model.features, model.minimum(1.0).coordinates)
     u = here.u
-    hessian = torch.func.hessian(lambda at: loss_of(model, at))(u)
     vectors = torch.randn(3, u.numel(), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert_within(here.hvp(vectors, damping=DAMPING), vectors @ hessian, TIGHT)
     seeds = here.jvp(vectors)
     assert_within(seeds.flatten(1), vectors @ model.jacobian.T, TIGHT)
     assert_within(here.vjp(seeds), seeds.flatten(1) @ model.jacobian, TIGHT)
-    found = here.solve(vectors, damping=DAMPING, tolerance=1e-10, max_iterations=500, precondition=None)
-    assert_within(found.x @ hessian, vectors, torch.tensor(1e-6, dtype=torch.float64))
     others, scale = NodeField(torch.tensor([30, 3])), here.features.scale
     moved = here.change_along(others, vectors)
     rows = here.features.base.module.rows[others.nodes].flatten(0, 1) * scale

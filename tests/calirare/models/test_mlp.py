@@ -7,8 +7,9 @@ import torch
 
 import calirare
 from calirare import Settings
-from calirare.leave_one_out import ALO, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GCN, MlpFit, MlpTraining
+from calirare_lab.leave_one_out import Retrain
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 

@@ -119,11 +119,11 @@ def test_of_a_large_graph_alerts_alone_get_one_when_it_is_scored(graph, tmp_path
 @pytest.mark.slow
 def test_alerts_that_cannot_be_had_alone_are_said_to_be_all(graph):
     with rough_runs():
-        outcome = calirare.train(graph, model="gcn", loo="influence", **QUICK)
+        outcome = calirare.train(graph, model="gcn", loo="grouped", **QUICK)
     notes = []
     table = outcome.score(graph, say=notes.append, interval_nodes="alerts").table
     assert table["lower"].notna().all()
-    assert [note for note in notes if note.startswith("every node gets an interval: method influence")]
+    assert [note for note in notes if note.startswith("every node gets an interval: method grouped")]
 
 
 def test_no_node_is_refused(outcome, graph):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from calirare._util.errors import InputError
-from calirare.leave_one_out import ALO, METHODS, Grouped, Influence, Newton, Retrain
+from calirare.leave_one_out import ALO, METHODS, Grouped
 from calirare.leave_one_out.eice import EiceSettings
 from calirare.run import Calibration, Data, Settings, Training, read_yaml
 from calirare.run import ignored_settings as ignored
@@ -150,11 +150,10 @@ def test_an_unknown_name_lists_all_there_are():
         ("epoch", "epochs"),
         ("wieght_decay", "weight_decay"),
         ("damping", "loo.damping"),
-        ("convention", "loo.convention"),
-        ("steps", "loo.steps"),
+        ("n_groups", "loo.n_groups"),
         ("refresh", "eice.refresh"),
         ("lo", "loo"),
-        ("loo.stesp", "loo.steps"),
+        ("loo.n_groop", "loo.n_groups"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(name, meant):
@@ -163,9 +162,9 @@ def test_an_unknown_name_suggests_the_nearest(name, meant):
 
 
 def test_short_names_stand_in_a_file_too():
-    values = {"epochs": 3, "calibrate_for": "balanced", "loo.steps": 2, "data": {"split": "all"}}
+    values = {"epochs": 3, "calibrate_for": "balanced", "loo.seed": 2, "data": {"split": "all"}}
     assert Settings.from_mapping(values) == Settings.of(
-        epochs=3, calibrate_for="balanced", loo=ALO(steps=2), split="all"
+        epochs=3, calibrate_for="balanced", loo=ALO(seed=2), split="all"
     )
     with pytest.raises(InputError, match="settings: it must hold names and values"):
         Settings.from_mapping(["epochs"])
@@ -175,8 +174,8 @@ def test_a_nested_key_suggests_the_nearest():
     for values, hint in (
         ({"traning": {}}, "did you mean 'training'"),
         ({"training": {"epoch": 1}}, "did you mean 'training.epochs'"),
-        ({"loo": {"method": "retrain", "job": 2}}, "with retrain: unknown setting 'loo.job'; did you mean 'loo.jobs'"),
-        ({"loo": "retran"}, "did you mean 'retrain'"),
+        ({"loo": {"method": "grouped", "sed": 2}}, "with grouped: unknown setting 'loo.sed'; did you mean 'loo.seed'"),
+        ({"loo": "groped"}, "did you mean 'grouped'"),
     ):
         with pytest.raises(InputError, match=hint):
             Settings.from_mapping(values)
@@ -192,14 +191,12 @@ def test_an_option_of_another_method_is_refused(method):
 
 
 def test_a_method_is_given_by_name_by_itself_or_by_its_options():
-    assert Settings.of(loo="newton").loo == Newton()
-    assert Settings.of(loo=Retrain(jobs=2), **{"loo.seed": 3}).loo == Retrain(jobs=2, seed=3)
-    assert Settings.of(**{"loo.steps": 3}).loo == ALO(steps=3)
+    assert Settings.of(loo=Grouped(n_groups=2), **{"loo.seed": 3}).loo == Grouped(n_groups=2, seed=3)
     assert Settings.of(**{"loo.n_groups": 3}, loo="grouped").loo == Grouped(n_groups=3)
-    assert Settings.of(loo={"method": "influence", "solver": "ggn"}).loo == Influence(solver="ggn")
-    assert Settings.of(loo=ALO(steps=3)).but(loo={"form": "gram"}).loo == ALO(steps=3, form="gram")
-    assert Settings.of(loo=ALO(steps=3)).but(loo="alo").loo == ALO(steps=3), "its options stay"
-    assert Settings.of(loo=ALO(steps=3)).but(loo="newton").but(loo="alo").loo == ALO()
+    assert Settings.of(loo={"method": "grouped", "n_groups": 3}).loo == Grouped(n_groups=3)
+    assert Settings.of(loo=ALO(seed=3)).but(loo={"form": "gram"}).loo == ALO(seed=3, form="gram")
+    assert Settings.of(loo=ALO(seed=3)).but(loo="alo").loo == ALO(seed=3), "its options stay"
+    assert Settings.of(loo=ALO(seed=3)).but(loo="grouped").but(loo="alo").loo == ALO()
     assert Settings.of(training={"hidden": 3}, epochs=5).training == Training(hidden=3, epochs=5)
 
 
@@ -251,11 +248,9 @@ def test_helps_are_found_in_docstrings_without_indentation_as_python_3_13_stores
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"loo": "newton"}, "because of loo newton"),
         ({"loo": ALO(damping=0.01)}, "because of damping 0.01"),
         ({"loo": Grouped(damping=0.01)}, "because of loo grouped and damping 0.01"),
-        ({"loo": Influence(convention="official")}, "because of loo influence and convention official"),
-        ({"loo": ALO(steps=2)}, "because of loo alo"),
+        ({"loo": ALO(form="primal")}, "because of loo alo"),
     ],
 )
 def test_what_plays_no_part_is_noted(settings, why):
@@ -264,7 +259,7 @@ def test_what_plays_no_part_is_noted(settings, why):
 
 
 def test_what_plays_its_part_is_not():
-    for changes in ({}, {"loo": "newton", "folds": 0}):
+    for changes in ({}, {"loo": "grouped", "folds": 0}):
         assert ignored(Settings.of(preset="paper", **changes)) == []
     assert ignored(Settings()) == []
 

@@ -5,12 +5,11 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare.curvature import GgnInverse, HessianRange, linearise, safe_damping, spectrum_ends
-from calirare.curvature.exact_hessian import residual_factors
-from calirare.leave_one_out import Influence, Newton
-from calirare_ext import Csr, ReceptiveField, hessian_product, solve_inverse_hvp
-from calirare_ext.reference import ggn, hessian
-from tests.calirare.leave_one_out.cases import close, dense_jacobian, linearised_network, run, trained
+from calirare.leave_one_out import leave_one_out
+from calirare_ext.reference import hessian
+from calirare_lab.leave_one_out import HessianRange, Influence, Newton, hessian_times, safe_damping, spectrum_ends
+from tests.calirare.leave_one_out.cases import close, dense_jacobian, linearised_network, run
+from tests.calirare.leave_one_out.test_modules import WHERE, both
 from tests.helpers.problems import NETWORKS, normal, with_spectrum
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
@@ -18,15 +17,6 @@ SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 
 def exact(problem) -> Tensor:
     return hessian(problem.field, problem.layers, problem.targets, problem.sample_weights)
-
-
-@pytest.mark.parametrize("name", SHALLOW)
-def test_residual_factors_are_what_gauss_newton_drops(name: str) -> None:
-    problem = linearised_network(name)
-    q, e = residual_factors(problem.tape)
-    dropped = exact(problem) - ggn(problem.field, problem.layers, problem.sample_weights)
-    scale = float(exact(problem).abs().max())
-    assert float((q.T @ e + e.T @ q - dropped).abs().max()) <= 1e-12 * scale
 
 
 @pytest.mark.parametrize("name", SHALLOW)
@@ -73,18 +63,6 @@ def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> 
     assert close(found.own, moved.diagonal(dim1=0, dim2=2).T, 1e-7)
 
 
-def test_ggn_solver_is_plain_gauss_newton() -> None:
-    problem = linearised_network("three classes")
-    found = run(problem, 0.1, Influence(solver="ggn"))
-    matrix = ggn(problem.field, problem.layers, problem.sample_weights)
-    matrix = matrix + 0.1 * torch.eye(matrix.shape[0], dtype=torch.float64)
-    _, error = problem.tape.loss_terms
-    jacobian = dense_jacobian(problem.tape)
-    gradients = torch.einsum("iap,ia->ip", jacobian, error)
-    moved = torch.einsum("vap,ip->vai", jacobian, torch.linalg.solve(matrix, gradients.T).T)
-    assert close(found.change, moved, 1e-8)
-
-
 def test_negative_curvature_raises_the_damping_and_says_so() -> None:
     problem = linearised_network("two layers")
     lowest = float(torch.linalg.eigvalsh(exact(problem))[0])
@@ -95,25 +73,6 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
         assert found.diagnostics is not None
         assert "raised from 1.00e-03" in found.diagnostics.damping_reason
         assert found.diagnostics.lowest_curvature == pytest.approx(lowest, rel=1e-3)
-
-
-@pytest.mark.parametrize("case", ["independent", "repeated", "dependent"])
-def test_range_of_more_parameters_than_columns(case: str) -> None:
-    fit, _ = trained()
-    tape = fit.linearisation
-    block = tape.field.blocks[0].to_dense()
-    if case == "repeated":  # two labelled nodes with the same neighbours and, so, the same row of the Jacobian
-        block[1] = block[0]
-    elif case == "dependent":  # the last layer is linear: a node whose neighbours are those of two others
-        block[2] = (block[0] + block[1]) / 2
-    field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
-    tape = linearise(field, fit.model.layers(), fit.targets, fit.sample_weights)
-    small = HessianRange(tape)
-    assert small.hessian.shape[0] < tape.n_parameters
-    combinations = normal(4, tape.n_nodes, seed=2)
-    rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
-    damping = safe_damping(small.ends()[0], fit.weight_decay)[0]
-    assert close(hessian_product(tape, small.solve(combinations, damping), damping=damping), rhs, 1e-8)
 
 
 @pytest.mark.parametrize("name", ["two layers", "four layers"])
@@ -129,19 +88,6 @@ def test_too_few_iterations_are_an_error() -> None:
     settings = Influence(solver="cg", max_iterations=1, tolerance=1e-12)
     with pytest.raises(NotConvergedError, match="MAX_ITERATIONS"):
         run(problem, DAMPING, settings)
-
-
-def test_gauss_newton_preconditioner_saves_iterations() -> None:
-    fit, _ = trained()
-    tape = fit.linearisation
-    lowest, _ = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
-    damping, _ = safe_damping(lowest, fit.weight_decay)
-    rhs = normal(4, tape.n_parameters, seed=1)
-    plain = solve_inverse_hvp(tape, rhs, damping=damping, tolerance=1e-8)
-    helped = solve_inverse_hvp(tape, rhs, damping=damping, tolerance=1e-8, precondition=GgnInverse(tape, damping))
-    assert bool((plain.status == 1).all())
-    assert bool((helped.status == 1).all())
-    assert int(helped.iterations.max()) < int(plain.iterations.max())
 
 
 @pytest.mark.parametrize("size", [1, 2, 40])
@@ -160,6 +106,24 @@ def test_rule_for_the_damping(lowest: float, wanted: float, damping: float) -> N
     assert safe_damping(lowest, wanted)[0] == pytest.approx(damping)
 
 
-def test_unknown_solver() -> None:
-    with pytest.raises(ValueError, match="solver must be one of auto, cg, ggn, lowrank"):
-        Influence(solver="lu")  # type: ignore[arg-type]
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [Influence, Newton])
+def test_a_module_gets_what_the_gcn_gets(method) -> None:
+    fit, graph, module = both(3, 2)
+    vectors = torch.randn(4, fit.linearisation.n_parameters, dtype=torch.float64)
+    here, there = (hessian_times(each.linearisation, vectors, damping=0.3) for each in (fit, module))
+    assert close(there, here, 1e-10)
+    wanted = leave_one_out(fit, graph, method(solver="cg", tolerance=1e-10), nodes=WHERE)
+    found = leave_one_out(module, method=method(solver="cg", tolerance=1e-10), nodes=WHERE)
+    assert close(found.change, wanted.change, 1e-6)
+    with pytest.raises(ValueError, match="must have a GCN, got another module: take solver='cg'"):
+        leave_one_out(module, method=method(solver="lowrank"), nodes=WHERE)
+
+
+def test_conventions_change_sign_or_damping() -> None:
+    fit, graph, _ = both(2, 1)
+    right, printed = (leave_one_out(fit, graph, Influence(convention=each)) for each in ("corrected", "paper"))
+    assert float((right.change + printed.change).abs().max()) < 1e-3 * float(right.change.abs().max())
+    assert leave_one_out(fit, graph, Influence(convention="official")).damping == 1e-2, "the authors' own"
+    with pytest.raises(ValueError, match="convention must be one of"):
+        Influence(convention="mine")  # type: ignore[arg-type]

@@ -13,21 +13,15 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare._util.memory import check_memory, peak_bytes
-from calirare._util.torch_state import plain_modes
 from calirare.graph import Graph
-from calirare.leave_one_out.alo import ALO
-from calirare.leave_one_out.choice import choose_method
-from calirare.leave_one_out.exact import Influence, Newton
-from calirare.leave_one_out.held_out import validation_of
-from calirare.leave_one_out.method import LESS_MEMORY, LeaveOneOutMethod, Problem, Progress
-from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.leave_one_out.retrain import MAX_STEPS, retrain
-from calirare.models import FittedNetwork, ModuleFit
+from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, leave_one_out
+from calirare.models import FittedNetwork
+from calirare_lab.leave_one_out.exact import Influence, Newton
+from calirare_lab.leave_one_out.retraining import MAX_STEPS, Retrain, Steps, retrain
 
 DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
     "alo": ALO(),
-    "alo, 10 steps": ALO(steps=10),
+    "alo, 10 steps": Steps(),
     "newton": Newton(),
     "influence, ggn": Influence(solver="ggn"),
     "influence, exact": Influence(),
@@ -118,8 +112,9 @@ def compare(
     rows, estimates = [], {}
     for name, method in (DEFAULT_METHODS if methods is None else methods).items():
         try:
-            some = chosen if method.one_by_one else None
-            found = leave_one_out(fitted, graph, method, nodes=elsewhere, chosen=some)
+            if isinstance(method, Steps | Retrain):
+                method = dataclasses.replace(method, chosen=chosen)
+            found = leave_one_out(fitted, graph, method, nodes=elsewhere)
         except NotConvergedError as error:
             nan = float("nan")
             rows.append(Row(name, nan, nan, nan, nan, nan, nan, str(error)))
@@ -148,58 +143,3 @@ def agreement_of(estimate: Tensor, truth: Tensor) -> tuple[float, float, float]:
     a, b = estimate.flatten().double(), truth.flatten().double()
     correlation = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
     return correlation, float(a @ b / (b @ b)), float((a - b).norm() / b.norm())
-
-
-@plain_modes()
-def leave_one_out(
-    fitted: FittedNetwork,
-    graph: Graph | None = None,
-    method: LeaveOneOutMethod | None = None,
-    *,
-    nodes: Tensor | None = None,
-    progress: Progress = None,
-    chosen: Tensor | None = None,
-) -> LooResult:
-    """Returns what leaving each labelled node out does to the logits.
-
-    Args:
-        fitted: the network and its labels; one that is not a GCN goes through reverse-mode derivatives: m (k - 1)
-            backward passes, one more per left-out model, and m (k - 1) p numbers.
-        graph: the graph it was trained on; a `ModuleFit` needs none.
-        method: such as `ALO()`, the default.
-        nodes: nodes to evaluate, int64 [n]; None: all.
-        progress: of methods that leave out one label after the other, called with the number of labels done.
-        chosen: of such methods: distinct places of the labels to leave out, int64 [s]; None: as the method says.
-
-    Returns:
-        The changes, with diagnostics.
-
-    Raises:
-        ValueError: an option does not fit the network.
-        InputError: it would not fit into memory.
-        NotConvergedError: a solver did not converge.
-    """
-    method = method or ALO()
-    if isinstance(method, ALO) and method.damping == "auto" and isinstance(fitted, ModuleFit):
-        method = choose_method(fitted, method, validation=validation_of(fitted, graph)).method
-    if chosen is not None and not method.one_by_one:
-        raise ValueError(
-            "leave_one_out: chosen must come with a method that leaves out one label after the other (steps or "
-            f"retrain), got {method.name}: leave it out"
-        )
-    started, peak = time.perf_counter(), peak_bytes()
-    field = fitted.evaluation_field(graph, nodes)
-    damping, reason = method.damping_for(fitted)
-    problem = Problem(fitted, field, damping, progress, chosen)
-    estimated = method.estimate_bytes(problem)
-    check_memory(estimated, method.memory_limit, problem.linearised.logits.device, LESS_MEMORY)
-    out = method.run(problem)
-    facts = out.diagnostics or Diagnostics(method.name, "", out.damping)
-    facts = dataclasses.replace(
-        facts,
-        damping_reason=facts.damping_reason or reason,
-        seconds=time.perf_counter() - started,
-        estimated_bytes=estimated,
-        peak_bytes=max(0, peak_bytes() - peak),
-    )
-    return dataclasses.replace(out, diagnostics=facts, nodes=field.nodes)

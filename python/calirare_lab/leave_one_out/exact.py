@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -10,21 +11,21 @@ from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare._util.memory import BLOCK_BYTES
-from calirare.curvature import (
-    GcnLinearisation,
-    GgnInverse,
-    HessianRange,
-    Linearisation,
-    closed_form,
-    safe_damping,
-    spectrum_ends,
+from calirare.curvature import GcnLinearisation, GgnInverse, Linearisation, closed_form
+from calirare.leave_one_out import (
+    Diagnostics,
+    LeaveOneOutMethod,
+    LooResult,
+    Problem,
+    alo_change,
+    check_at_least,
+    check_one_of,
+    closed_bytes,
+    leave_out_own,
 )
-from calirare.leave_one_out.alo import alo_change
-from calirare.leave_one_out.formula import leave_out_own
-from calirare.leave_one_out.method import Convention, LeaveOneOutMethod, Problem, check_at_least, check_one_of
-from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
 from calirare.models import FittedNetwork
 from calirare_ext import SolverResult, SolverStatus
+from calirare_lab.leave_one_out.hessian import HessianRange, hessian_times, safe_damping, solve, spectrum_ends
 
 Solver = Literal["auto", "cg", "ggn", "lowrank"]
 SOLVERS: tuple[Solver, ...] = ("auto", "cg", "ggn", "lowrank")
@@ -92,7 +93,8 @@ class ExactHessianMethod(LeaveOneOutMethod):
             hessian = HessianRange(linearised)
             lowest = hessian.ends()[0]
         else:
-            lowest, _ = spectrum_ends(linearised.hvp, linearised.n_parameters, linearised.logits)
+            product = partial(hessian_times, linearised)
+            lowest, _ = spectrum_ends(product, linearised.n_parameters, linearised.logits)
         if self.automatic_damping:
             damping, reason = safe_damping(lowest, damping)
         if solver == "cg":
@@ -107,7 +109,8 @@ class ExactHessianMethod(LeaveOneOutMethod):
         """Returns solutions, the damping they were found with, and why it was raised, else ""."""
         reason = ""
         for raise_ in range(MAX_RAISES + 1):
-            found = linearised.solve(
+            found = solve(
+                linearised,
                 rhs,
                 damping=damping,
                 tolerance=self.tolerance,
@@ -136,6 +139,7 @@ def _range_width(linearised: Linearisation) -> float:
     return (linearised.n_nodes + 2 * hidden) * (linearised.n_classes - 1)
 
 
+Convention = Literal["corrected", "paper", "official"]
 CONVENTIONS: tuple[Convention, ...] = ("corrected", "paper", "official")
 OFFICIAL_DAMPING = 1e-2  # of the authors' code, in place of the weight decay
 
@@ -158,11 +162,6 @@ class Influence(ExactHessianMethod):
         """Checks the options."""
         super().__post_init__()
         check_one_of(self.name, "convention", self.convention, CONVENTIONS)
-
-    @property
-    def prints(self) -> Convention:
-        """The convention."""
-        return self.convention
 
     def damping_for(self, fitted: FittedNetwork) -> tuple[float, str]:
         """See `LeaveOneOutMethod.damping_for`; of the authors' code .01."""

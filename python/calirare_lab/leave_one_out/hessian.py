@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from calirare.curvature.gcn import GcnLinearisation
-from calirare_ext import propagate, turned_times
+from calirare.curvature import GcnLinearisation, Linearisation, ModuleLinearisation
+from calirare_ext import SolverResult, block_cg, hessian_product, propagate, solve_inverse_hvp, turned_times
 
 COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
 NOTHING = 1e-13  # eigenvalues of the Gram matrix of the range, of its largest: what rounding leaves of none
@@ -106,6 +108,38 @@ class HessianRange:
         inside = self.gradients.T @ combinations.double().T
         mixed = (self.root @ torch.linalg.solve(system, inside)).T
         return torch.cat([(mixed @ piece.double()).to(piece) for piece in self.rows.split(COLUMNS, 1)], 1)
+
+
+_ABSENT: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}  # parameters the outputs do not depend on
+
+
+def hessian_times(linearised: Linearisation, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
+    """Returns (H + damping I) v for each row v of [b, p], H the exact Hessian of the mean loss without penalty."""
+    if isinstance(linearised, GcnLinearisation):
+        return hessian_product(linearised, vectors, damping=damping)
+    if not isinstance(linearised, ModuleLinearisation):
+        raise TypeError(f"hessian_times: a {type(linearised).__name__} has no exact Hessian: take a GCN or a module")
+    parameters = [p for p in linearised.module.parameters() if p.requires_grad]
+    with torch.enable_grad():
+        logits = linearised.module(*linearised.inputs)[linearised.field.nodes]
+        losses = F.cross_entropy(logits, linearised.targets, reduction="none")
+        loss = (linearised.sample_weights * losses).mean()
+        gradient = _flat(torch.autograd.grad(loss, parameters, create_graph=True, **_ABSENT))
+    rows = [
+        _flat(torch.autograd.grad(gradient, parameters, v, retain_graph=True, **_ABSENT)) for v in vectors.to(gradient)
+    ]
+    return torch.stack(rows) + damping * vectors if rows else vectors.new_zeros(0, linearised.n_parameters)
+
+
+def _flat(gradients: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def solve(linearised: Linearisation, rhs: Tensor, *, damping: float, **limits: Any) -> SolverResult:
+    """Returns (H + damping I)^-1 g for each row g of [b, p]; `limits` are those of `calirare_ext.block_cg`."""
+    if isinstance(linearised, GcnLinearisation):
+        return solve_inverse_hvp(linearised, rhs, damping=damping, **limits)
+    return block_cg(lambda v: hessian_times(linearised, v, damping=damping), rhs, **limits)
 
 
 STEPS = 60

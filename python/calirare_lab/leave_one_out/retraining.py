@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -16,10 +16,19 @@ from torch import Tensor
 from calirare._util.memory import BLOCK_BYTES
 from calirare._util.store import Store, key_of
 from calirare._util.torch_state import workers
-from calirare.curvature import GgnInverse, closed_form, logit_differences
-from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_positions
-from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
-from calirare.models import FittedNetwork, minimise
+from calirare.curvature import HOPS, GgnInverse, around, closed_form, logit_differences
+from calirare.graph import check_nodes
+from calirare.leave_one_out import (
+    Diagnostics,
+    LeaveOneOutMethod,
+    LooResult,
+    Problem,
+    check_at_least,
+    drawn,
+    loo_coefficients,
+    models_of,
+)
+from calirare.models import FittedNetwork, GcnFit, ModuleFit, minimise
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 # Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.
@@ -38,7 +47,8 @@ class Retrain(LeaveOneOutMethod):
         folder: keeps each finished label; a second call with the same network takes up where the first ended.
         tolerance: on the gradient's norm.
         max_steps: L-BFGS steps per label.
-        seed: of the draw; None: the run's.
+        seed: of the draw; None: 0.
+        chosen: distinct places of the labels to leave out, int64 [s]; None: `n_models` at random.
     """
 
     name: ClassVar[str] = "retrain"
@@ -49,6 +59,7 @@ class Retrain(LeaveOneOutMethod):
     tolerance: float = TOLERANCE
     max_steps: int = MAX_STEPS
     seed: int | None = None
+    chosen: Tensor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Checks the options."""
@@ -71,13 +82,110 @@ class Retrain(LeaveOneOutMethod):
         return retrain(
             problem.fitted,
             problem.field,
-            chosen_positions(problem, self.n_models, self.seed),
+            chosen_positions(problem, self.chosen, self.n_models, self.seed),
             jobs=self.jobs,
             folder=self.folder,
             tolerance=self.tolerance,
             max_steps=self.max_steps,
             progress=problem.progress,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(LeaveOneOutMethod):
+    """Quasi-Newton steps on the loss without each label from where `ALO` leads; the network is evaluated there.
+
+    Attributes:
+        steps: how many, >= 1.
+        n_models: labels to leave out, drawn at random; None: all.
+        seed: of the draw; None: 0.
+        chosen: distinct places of the labels to leave out, int64 [s]; None: `n_models` at random.
+    """
+
+    name: ClassVar[str] = "steps"
+
+    steps: int = 10
+    n_models: int | None = None
+    seed: int | None = None
+    chosen: Tensor | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Checks the options."""
+        super().__post_init__()
+        for option in ("steps", "n_models"):
+            check_at_least("steps", option, getattr(self, option), 1)
+
+    @property
+    def one_by_one(self) -> bool:
+        """One label after the other."""
+        return True
+
+    def estimate_bytes(self, problem: Problem) -> int:
+        """See `LeaveOneOutMethod.estimate_bytes`."""
+        size = problem.size
+        working = (3 * size.dual + 60) * size.p * size.bytes + 5 * size.dual * size.dual * 8
+        return size.change(min(self.n_models or size.m, size.m)) + working + 3 * BLOCK_BYTES
+
+    def run(self, problem: Problem) -> LooResult:
+        """See `LeaveOneOutMethod.run`."""
+        places = chosen_positions(problem, self.chosen, self.n_models, self.seed)
+        return alo_steps(problem.fitted, problem.field, problem.damping, self.steps, problem.progress, places)
+
+
+def chosen_positions(problem: Problem, chosen: Tensor | None, n_models: int | None, seed: int | None) -> Tensor:
+    """Returns the places of the labels to leave out, as chosen or drawn, int64 [s].
+
+    Raises:
+        ValueError: none is named, or one does not exist.
+    """
+    m = problem.n_labels
+    if chosen is None:
+        return drawn(m, n_models, seed).to(problem.fitted.targets.device)
+    check_nodes("leave_one_out", chosen, m, "chosen")
+    if chosen.numel() == 0:
+        raise ValueError("leave_one_out: chosen must name at least one label, got none")
+    return chosen
+
+
+def alo_steps(
+    fitted: FittedNetwork,
+    field: Any,
+    damping: float,
+    steps: int,
+    progress: Callable[[int], None] | None = None,
+    chosen: Tensor | None = None,
+) -> LooResult:
+    """Returns the change of every logit after some quasi-Newton steps of each leave-one-out model, from `alo`'s.
+
+    `alo` foresees a label's own logits; on the way its network leaves the pattern of ReLUs it was linearised in, and
+    other nodes' logits are foreseen worse. The steps go on from there on the true loss
+    sum_{j != i} w_j l_j / m + mu / 2 |theta|^2, one label after the other, preconditioned by the Gauss-Newton inverse
+    of each start, or of the full fit where there is no closed form and each would cost m (k - 1) backward passes. A
+    start whose loss is half again that of the full fit is moved back towards it. What a label moves is measured from
+    the network moved by as many steps with every label.
+
+    Args:
+        fitted: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.
+        field: the evaluation field of the nodes v.
+        damping: of the starts; the steps themselves minimise the loss of training.
+        steps: how many, >= 1.
+        progress: called with the number of labels done.
+        chosen: distinct positions of labels to leave out, int64 [s]; None: all.
+
+    Returns:
+        The changes of the network evaluated at each of s models; own changes of other labels are NaN.
+        `Diagnostics.unconverged` is the fraction of models whose gradient stayed above 1e-6, as at kinks of ReLU units.
+    """
+    if fitted.weight_decay == 0:
+        raise ValueError("steps: the network must have a positive weight decay, got 0: there need not be a minimum")
+    linearised, m = fitted.linearisation, fitted.nodes.numel()
+    chosen = torch.arange(m, device=fitted.targets.device) if chosen is None else chosen.to(fitted.targets.device)
+    coefficients, leverage = loo_coefficients(linearised, linearised.kernel, damping)
+    starts = coefficients.T.reshape(m, m, -1).to(linearised.logits)
+    out = retrain(fitted, field, chosen, starts=starts, max_steps=steps, progress=progress)
+    unconverged = 0.0 if out.diagnostics is None else out.diagnostics.unconverged
+    facts = Diagnostics("steps", f"{steps} steps", damping, unconverged=unconverged)
+    return replace(out, leverage=leverage, damping=damping, diagnostics=facts)
 
 
 @dataclass(frozen=True)
@@ -188,7 +296,7 @@ def _retrained(
         direction = fitted.linearisation.vjp(starts[left_out][None])[0]
         without.move_to(near_start(without, direction))
     inverse = None if starts is None else _inverse_at_fit(fitted)
-    end = minimise(without.near_labels(), tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
+    end = minimise(near_labels(without), tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
     logits = (without.logits_at(field), without.logits_at_labels()[own])
     return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
 
@@ -241,11 +349,11 @@ def _work(left_out: int) -> Retrained:
     return _TASK[0](left_out)
 
 
-def _store(folder: Path, fitted: FittedNetwork, field: Any, how: tuple[float, int]) -> Store:
+def _store(folder: Path, fitted: FittedNetwork, at: Any, how: tuple[float, int]) -> Store:
     """Returns where finished labels are kept, for this network and graph alone."""
     network = (*fitted.model.parameters(), *fitted.model.buffers())
     labels = (fitted.nodes, fitted.targets, fitted.sample_weights, fitted.weight_decay)
-    key = key_of(network, labels, fitted.inputs_read(), field, how)
+    key = key_of(network, labels, _inputs(fitted), at, how)
     return Store(folder, key, "a retraining", "network, graph or weight decay")
 
 
@@ -256,3 +364,26 @@ def _file(i: int) -> str:
 def _load(file: BinaryIO) -> Retrained:
     with np.load(file, allow_pickle=False) as stored:
         return Retrained(stored["logits"], float(stored["gradient_norm"]))
+
+
+def near_labels(fitted: FittedNetwork) -> FittedNetwork:
+    """Returns a module, shared, with the inputs of some hops around its labels, where these give the same logits."""
+    if not isinstance(fitted, ModuleFit):
+        return fitted
+    wanted = fitted.logits_at_labels()
+    for hops in range(1, HOPS + 1):
+        part = around(fitted.inputs, fitted.nodes, hops)
+        if part is None:
+            return fitted
+        with torch.no_grad():
+            found = fitted.model(*part[0])[part[1]]
+        if torch.allclose(found, wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max())):
+            return replace(fitted, inputs=part[0], nodes=part[1])
+    return fitted
+
+
+def _inputs(fitted: FittedNetwork) -> tuple[Any, ...]:
+    """Returns what a network reads, for a checksum."""
+    if isinstance(fitted, ModuleFit):
+        return fitted.inputs
+    return (fitted.field,) if isinstance(fitted, GcnFit) else ()
