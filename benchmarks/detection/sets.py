@@ -24,7 +24,7 @@ def folder() -> Path:
 
 
 def npz(file: str, name: str, minority: int, normalisation: Normalisation = "none") -> Task:
-    graph = renamed(Graph.from_npz(folder() / file, minority), name)
+    graph = renamed(Graph.read(folder() / file)[0].rare(minority), name)
     return Task(dataclasses.replace(graph, feature_normalisation=normalisation, trusted=True))
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import warnings
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
@@ -18,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray as Array
-from calirare._util.errors import InputError, cut
+from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
 from calirare.datasets import Task
@@ -28,8 +26,6 @@ from calirare.leave_one_out import LeaveOneOutMethod, LogitMap
 from calirare.run import Scorer, Settings, ignored_settings, train
 from calirare_ext import Csr
 
-DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-CELL = 30  # characters of a cell in a message
 LEFT_OUT = ("model", "hops", "scale", "prevalence")  # settings that None leaves to the rest
 
 
@@ -236,7 +232,6 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
                 )
             X = flat[:, None]
         if self.graph is None:
-            _check_numbers(X)
             options |= {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
         return validate_data(self, X, **options)
 
@@ -282,33 +277,3 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         if self.graph is not None:
             return settings
         return replace(settings, calibration=replace(settings.calibration, prevalence=None))  # see `_prior_shift`
-
-
-def _check_numbers(X: Any) -> None:
-    """Checks that a table without a graph holds no text that is no number, and no dates."""
-    columns: Iterable[tuple[Any, Array]] = ()
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        parts = (X.iloc[:, i] if hasattr(X, "iloc") else X[name] for i, name in enumerate(X.columns))
-        columns = zip(X.columns, map(np.asarray, parts), strict=True)
-    elif isinstance(X, np.ndarray | list | tuple) and (cells := np.asarray(X)).ndim == 2:
-        columns = enumerate(cells.T)
-    for name, column in columns:
-        text = column.dtype.kind in "OUSMm"
-        row = next((i for i, cell in enumerate(column) if _is_foreign(cell)), None) if text else None
-        if row is not None:
-            raise InputError(
-                f"GraphClassifier: X must hold numbers, but column {name!r} has {cut(str(column[row]), CELL)!r} in row "
-                f"{row} (counted from 0): encode it (OneHotEncoder in a pipeline, say), or take Graph.from_tables, "
-                "which reads categories and dates"
-            )
-
-
-def _is_foreign(cell: object) -> bool:
-    """Returns whether a cell is a date, a time, or text that is no number."""
-    if not isinstance(cell, str | bytes):
-        return isinstance(cell, DATES)
-    try:
-        float(cell)
-    except ValueError:
-        return True
-    return False

@@ -137,7 +137,7 @@ def test_the_config_is_resolved(finished, graph_file):
 
 
 def test_the_model_is_plain_tensors(finished, graph_file):
-    graph = Graph.from_npz(graph_file)
+    graph = Graph.read(graph_file)[0]
     with safe_open(str(finished[0] / "model.safetensors"), "pt") as file:
         fitted = {name.removeprefix("fit.") for name in file.keys() if name.startswith("fit.")}  # noqa: SIM118
         assert fitted == {

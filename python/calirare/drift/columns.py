@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.drift.findings import DISTANCE, GAPS, NEVER_SEEN, Finding, Limits, Part, finding, percent
 from calirare.drift.neighbourhoods import design_effect
 from calirare.drift.noise import Noise
+from calirare.features import Stored
 
 TAIL = 0.05
 FEW = 5  # expected number below which chi-squared wants categories taken together
@@ -21,27 +23,14 @@ POINTS = 513  # of a stored distribution: distances are right to 2 thousandths
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(Stored):
     """What is stored of a part of the run's graph: arrays, numbers, and a column of numbers in some."""
 
-    def state(self) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
-        """Returns the arrays by name, and the other fields as JSON holds them."""
-        arrays: dict[str, NumpyArray] = {}
-        facts: dict[str, Any] = {}
-        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
-            if isinstance(value, Summary):
-                arrays, facts[name] = value.state()
-            elif isinstance(value, np.ndarray):
-                arrays[name] = value
-            else:
-                facts[name] = value
-        return arrays, facts
-
     @classmethod
-    def from_state(cls, arrays: dict[str, NumpyArray], facts: dict[str, Any]) -> Self:
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
         """Returns the summary of a `state`."""
-        columns = {k: ReferenceNumbers.from_state(arrays, v) for k, v in facts.items() if isinstance(v, dict)}
-        return cls(**({} if columns else arrays), **(facts | columns))
+        columns = {k: ReferenceNumbers.from_state(tensors, v) for k, v in facts.items() if isinstance(v, dict)}
+        return super().from_state({} if columns else tensors, facts | columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -174,8 +174,8 @@ class Reference:
         tensors: dict[str, Tensor] = {}
         facts: dict[str, Any] = {}
         for part, value in parts.items():
-            arrays, facts[part] = value.state()
-            tensors |= {f"{part}.{name}": torch.from_numpy(np.ascontiguousarray(x)) for name, x in arrays.items()}
+            own, facts[part] = value.state()
+            tensors |= {f"{part}.{name}": each for name, each in own.items()}
         kinds = ["categories" if isinstance(each, ReferenceCategories) else "numbers" for each in self.columns.values()]
         named = [list(pair) for pair in zip(self.columns, kinds, strict=True)]
         return tensors, {"columns": named, "parts": facts}
@@ -187,13 +187,13 @@ class Reference:
         Raises:
             LookupError: it is none.
         """
-        arrays: dict[str, dict[str, NumpyArray]] = {}
+        own: dict[str, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             part, _, key = name.partition(".")
-            arrays.setdefault(part, {})[key] = tensor.numpy()
+            own.setdefault(part, {})[key] = tensor
 
         def read(part: str, kind: Any) -> Any:
-            return kind.from_state(arrays[part], facts["parts"][part])
+            return kind.from_state(own[part], facts["parts"][part])
 
         kinds = {"categories": ReferenceCategories, "numbers": ReferenceNumbers}
         columns = {name: read(f"column {i}", kinds[kind]) for i, (name, kind) in enumerate(facts["columns"])}

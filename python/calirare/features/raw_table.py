@@ -197,13 +197,21 @@ def written(value: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What is kept with a run: a dataclass whose fields are arrays of numbers, or what JSON holds."""
+    """What is kept with a run: a dataclass whose fields are arrays of numbers, what JSON holds, or another such."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns the arrays as tensors and everything else as what JSON holds."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        tensors = {name: torch.from_numpy(v) for name, v in values.items() if isinstance(v, np.ndarray)}
-        return tensors, {name: v for name, v in values.items() if name not in tensors}
+        tensors: dict[str, Tensor] = {}
+        facts: dict[str, Any] = {}
+        for name, value in ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self)):
+            if isinstance(value, np.ndarray):
+                tensors[name] = torch.from_numpy(np.ascontiguousarray(value))
+            elif isinstance(value, Stored):
+                inner, facts[name] = value.state()
+                tensors |= inner
+            else:
+                facts[name] = value
+        return tensors, facts
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:

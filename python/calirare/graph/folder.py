@@ -6,10 +6,6 @@ float16 as well, which takes half of the disk and is read into memory as float32
 optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`, `feature_names`, `columns` and
 `relations` (see there), `self_loops`, with sparse features `n_features`, and `checksums`, the CRC-32 of each array's
 file.
-
-Features in fewer bytes are float16, or int8 with a scale and a shift per column: an int8 q stands for scale q + shift,
--128 for a missing value. Columns run evenly from their least to their greatest number, so that a number is off by up to
-1/508 of that range: fine for ranks and shares, coarse for columns with a long tail, whose logarithms are better packed.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,53 +32,10 @@ from calirare.graph.options import EdgeRules
 from calirare.graph.validation import has_self_loop
 from calirare_ext import Csr
 
-Packing = Literal["float32", "float16", "int8"]
-MISSING, TOP = -128, 127
-SCALES = ("x_scale", "x_shift")  # files next to x.npy, float32 [d], of int8 only
-
-
-def packed(x: NumpyArray, packing: Packing, where: str) -> dict[str, NumpyArray]:
-    """Returns dense features, float32 [n, d], as the arrays that are stored, by name."""
-    if packing not in get_args(Packing):
-        raise InputError(f"{where}: features can be stored as {', '.join(get_args(Packing))}, got {packing!r}")
-    if packing == "float32":
-        return {"x": x}
-    if packing == "float16":
-        with np.errstate(over="ignore"):
-            half = x.astype(np.float16)
-        wrong = np.isinf(half) & np.isfinite(x)
-        if wrong.any():
-            raise InputError(
-                f"{where}: column {int(wrong.any(0).argmax())} has numbers beyond 65,504, which float16 does not hold: "
-                "scale it, or store float32"
-            )
-        return {"x": half}
-    known = np.isfinite(x)
-    low, high = (np.where(known, x, end).astype(np.float64) for end in (np.inf, -np.inf))
-    low, high = low.min(0, initial=np.inf), high.max(0, initial=-np.inf)
-    low, high = np.where(low > high, 0.0, low), np.where(low > high, 0.0, high)  # of a column without a number
-    shift, scale = (low + high) / 2, np.where(high > low, (high - low) / (2 * TOP), 1.0)
-    q = np.where(known, np.rint((np.where(known, x, 0.0) - shift) / scale), MISSING).astype(np.int8)
-    return {"x": q, "x_scale": scale.astype(np.float32), "x_shift": shift.astype(np.float32)}
-
-
-def unpacked(x: NumpyArray, scale: NumpyArray | None, shift: NumpyArray | None) -> NumpyArray:
-    """Returns stored rows as float32 [r, d]; the array itself where it is that already."""
-    if x.dtype != np.int8:
-        return x.astype(np.float32, copy=False)
-    assert scale is not None
-    assert shift is not None
-    out = x.astype(np.float32)
-    out *= scale
-    out += shift
-    out[x == MISSING] = np.nan
-    return out
-
-
 OF_NODES = ("node_names", "scored", "time")
 FACTS, FORMAT = "graph.json", "calirare graph 1"
-ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *SCALES, *OF_NODES)
-DENSE = ("float32", "float16", "int8")  # types that dense features may be stored in
+ARRAYS = ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", *OF_NODES)
+DENSE = ("float32", "float16")  # types that dense features may be stored in
 
 
 def array_files(path: Path) -> dict[str, ArrayFile]:
@@ -91,7 +44,6 @@ def array_files(path: Path) -> dict[str, ArrayFile]:
     kinds: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int32",)}
     if "x" in files:
         kinds["x"] = DENSE
-        kinds |= dict.fromkeys(SCALES, ("float32",)) if files["x"].dtype == np.int8 else {}
     else:
         kinds |= {"x_indptr": ("int64",), "x_indices": ("int32",), "x_data": ("float32",)}
     for name in kinds:
@@ -117,21 +69,6 @@ def array_files(path: Path) -> dict[str, ArrayFile]:
     return files
 
 
-def scales_of(files: Mapping[str, ArrayFile], path: Path) -> tuple[NumpyArray | None, NumpyArray | None]:
-    """Returns scale and shift of features in int8, finite float32 [d] each; None of other features."""
-    if files["x"].dtype != np.int8:
-        return None, None
-    d = files["x"].shape[1]
-    scale, shift = (files[name].rows(0, files[name].shape[0]) for name in SCALES)
-    for name, each in (("x_scale", scale), ("x_shift", shift)):
-        if each.shape != (d,) or not np.isfinite(each).all():
-            raise InputError(
-                f"{path}: {name}.npy must hold a finite float32 per feature, {d}, next to features in int8, got "
-                f"shape {each.shape}: write the folder again"
-            )
-    return scale, shift
-
-
 def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     """Returns the parts of the graph in a folder, memory-mapped, classes as stored, and the rare class stored in it.
 
@@ -154,7 +91,7 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     n = len(arrays["indptr"]) - 1
     adjacency = _with_rules(_matrix(arrays, "", n, path), rules, path, checked=checked)
     if "x" in arrays:
-        x: Tensor | Csr = torch.from_numpy(unpacked(arrays["x"], *scales_of(files, path)))
+        x: Tensor | Csr = torch.from_numpy(arrays["x"].astype(np.float32, copy=False))
     else:
         n_features = facts.get("n_features", 0)
         if type(n_features) is not int or n_features < 0:
@@ -166,13 +103,12 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     return parts | {"trusted": checked}, stored_minority(facts.get("minority"), parts, path)
 
 
-def write_folder(graph: Parts, path: Path, packing: Packing = "float32") -> None:
+def write_folder(graph: Parts, path: Path) -> None:
     """Writes a graph, given by its attributes, as a folder that `read_folder` maps.
 
     Args:
         graph: the attributes; a rare-class task keeps its classes before merging and the rare class.
         path: the folder; it must not be there.
-        packing: how dense features are stored, see `calirare.graph.folder`.
 
     Raises:
         InputError: the folder is there or cannot be written.
@@ -180,8 +116,6 @@ def write_folder(graph: Parts, path: Path, packing: Packing = "float32") -> None
     arrays, facts = arrays_of(graph)
     facts["name"] = graph["name"]
     with new_folder(path, facts) as partial:
-        if "x" in arrays:
-            arrays |= packed(arrays["x"], packing, str(path))
         for name, array in arrays.items():
             np.save(partial / f"{name}.npy", array, allow_pickle=False)
         facts["checksums"] = checksums_of(partial)

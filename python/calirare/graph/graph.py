@@ -17,7 +17,7 @@ from calirare._util.device import usable
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, check_columns, columns_for, names_of_features, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
-from calirare.graph.folder import Packing, read_folder, write_folder
+from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
 from calirare.graph.options import EdgeOptions, EdgeRules
@@ -36,7 +36,6 @@ from calirare.graph.validation import (
     check_split,
     check_times,
     find_class,
-    located,
     name_of_rest,
 )
 from calirare_ext import Csr
@@ -351,38 +350,13 @@ class Graph:
         parts, minority = (read_folder if path.is_dir() else read_npz)(path, EdgeRules(**edge_options))
         return cls(**parts), minority
 
-    @classmethod
-    def from_npz(
-        cls, path: str | Path, minority: int | str | None = None, **edge_options: Unpack[EdgeOptions]
-    ) -> Graph:
-        """Returns the graph of an `.npz` file, as a rare-class task where a rare class is known.
-
-        The rare class is `minority`, else the one stored in the file; labels that are only 0 and 1 are a rare-class
-        task with class 1 as the rare one. Otherwise the graph keeps its classes.
-
-        Args:
-            path: the file, see `calirare.graph.npz`.
-            minority: number or name of the rare class.
-            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
-
-        Raises:
-            InputError: the file or the graph in it cannot be used.
-        """
-        parts, stored = read_npz(Path(path), EdgeRules(**edge_options))
-        graph = cls(**parts)
-        if minority is None and graph.y is not None:
-            of_two = 1 if graph.class_names == ("0", "1") else None
-            minority = of_two if stored is None else graph.class_names[stored]
-        with located(str(path)):
-            return graph if minority is None else graph.rare(minority)
-
     def to_npz(self, path: str | Path) -> None:
-        """Writes the graph to an `.npz` file that `from_npz` reads; see `calirare.graph.npz.write_npz`."""
+        """Writes the graph to an `.npz` file that `read` reads; see `calirare.graph.npz.write_npz`."""
         write_npz(vars(self), Path(path))
 
-    def to_folder(self, path: str | Path, packing: Packing = "float32") -> None:
+    def to_folder(self, path: str | Path) -> None:
         """Writes the graph as a folder that `read` and `load_dataset` map; see `calirare.graph.folder.write_folder`."""
-        write_folder(vars(self), Path(path), packing)
+        write_folder(vars(self), Path(path))
 
     @classmethod
     def from_data(cls, data: Data | HeteroData, *, name: str = "data", **options: Any) -> Graph:

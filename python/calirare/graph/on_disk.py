@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, columns_of_text
-from calirare.graph.folder import array_files, facts_of, scales_of, stored_matrix, unpacked
+from calirare.graph.folder import array_files, facts_of, stored_matrix
 from calirare.graph.graph import Graph
 from calirare.graph.npz import as_scored, names_of
 from calirare_ext import Csr
@@ -49,10 +49,7 @@ class GraphOnDisk:
         path = Path(path)
         facts = facts_of(path)
         files = array_files(path)
-        self = cls(path, facts, files, columns_of_text(facts.get("columns", "[]"), str(path)))
-        if "x" in files:
-            _ = self._scales
-        return self
+        return cls(path, facts, files, columns_of_text(facts.get("columns", "[]"), str(path)))
 
     @property
     def name(self) -> str:
@@ -117,14 +114,14 @@ class GraphOnDisk:
         x = (
             self._rows("x_", first, last, self.n_features)
             if sparse
-            else self._unpacked(self.files["x"].rows(first, last))
+            else self._single(self.files["x"].rows(first, last))
         )
         return self._alone(x, self.node_names(first, last) if named else None)
 
     def features_at(self, nodes: NumpyArray) -> Graph:
         """Returns some nodes (int64 [r], ascending) with their features, and without an edge."""
         if "x" in self.files:
-            return self._alone(self._unpacked(self.files["x"].rows_at(nodes)))
+            return self._alone(self._single(self.files["x"].rows_at(nodes)))
         parts = [self._rows("x_", int(node), int(node) + 1, self.n_features) for node in nodes]
         ends = torch.tensor([0, *(part.nnz for part in parts)]).cumsum(0)
         indices, values = (torch.cat([getattr(part, name) for part in parts]) for name in ("indices", "values"))
@@ -139,14 +136,8 @@ class GraphOnDisk:
         """Returns the names of the nodes [first, last), or their numbers."""
         return self.files["node_names"].rows(first, last) if self.named else np.arange(first, last)
 
-    def _unpacked(self, rows: NumpyArray) -> Tensor:
-        if rows.dtype == np.float16:
-            return torch.from_numpy(rows).float()  # ten times as fast as numpy
-        return torch.from_numpy(unpacked(rows, *self._scales))
-
-    @cached_property
-    def _scales(self) -> tuple[NumpyArray | None, NumpyArray | None]:
-        return scales_of(self.files, self.path)
+    def _single(self, rows: NumpyArray) -> Tensor:
+        return torch.from_numpy(rows).float()  # for float16 ten times as fast as numpy
 
     def _alone(self, x: Tensor | Csr, names: NumpyArray | None = None) -> Graph:
         n = x.shape[0]

@@ -68,7 +68,7 @@ SPARSE = {"x": None, "x_indptr": np.zeros(261, np.int64), "x_indices": np.zeros(
 )
 def test_an_archive_that_does_not_fit_is_one_short_sentence(changes, message, arrays, tmp_path):
     with pytest.raises(InputError, match=message) as error:
-        Graph.from_npz(written(tmp_path, arrays, **changes))
+        Graph.read(written(tmp_path, arrays, **changes))
     assert str(error.value).isprintable()
     assert len(str(error.value)) <= LONGEST
 
@@ -77,7 +77,7 @@ def test_another_byte_order_is_the_same_graph(arrays, tmp_path):
     turned = {
         name: value.astype(value.dtype.newbyteorder()) for name, value in arrays.items() if value.dtype.kind in "if"
     }
-    graph, expected = Graph.from_npz(written(tmp_path, arrays, **turned)), rare_task()
+    graph, expected = Graph.read(written(tmp_path, arrays, **turned))[0].rare(1), rare_task()
     assert_identical(graph.x, expected.x)
     assert_identical(graph.adjacency.indices, expected.adjacency.indices)
 
@@ -86,10 +86,10 @@ def test_an_archive_of_zeros_or_larger_than_memory_is_refused_before_it_is_unpac
     monkeypatch.setattr(array_files, "BOMB_BYTES", 1_000_000)
     np.savez_compressed(tmp_path / "g.npz", **arrays | {"x": np.zeros((260, 10_000), np.float32)})
     with pytest.raises(InputError, match="nearly all of it zeros"):
-        Graph.from_npz(tmp_path / "g.npz")
+        Graph.read(tmp_path / "g.npz")
     monkeypatch.setattr(array_files, "free_bytes", lambda device: 1000)
     with pytest.raises(InputError, match=r"the arrays in the file take .* GB and 0\.00 GB may be used"):
-        Graph.from_npz(written(tmp_path, arrays))
+        Graph.read(written(tmp_path, arrays))
 
 
 def header(shape: str, descr: str = "<f4") -> bytes:
@@ -113,7 +113,7 @@ def test_a_header_that_claims_what_is_not_there_is_refused(content, arrays, fold
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("x.npy", content + b"1234")
     with pytest.raises(InputError, match="the file is damaged"):
-        Graph.from_npz(path)
+        Graph.read(path)
     (folder / "x.npy").write_bytes(content + b"1234")
     with pytest.raises(InputError, match=r"x\.npy: the file is damaged"):
         Graph.read(folder)

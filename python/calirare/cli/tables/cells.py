@@ -12,47 +12,24 @@ import numpy as np
 from calirare._util.amounts import listed
 from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
-from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
 from calirare.graph.spelling import is_value
+from calirare.graph.tables import read_table, source_of
 from calirare.metrics.inputs import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COMMA = re.compile(r"^\s*([-+]?\d?),(\d+(?:[eE][-+]?\d+)?)\s*$")  # before decimals of a number below 10
-
 
 def read_frame(path: Path, as_text: Collection[str] = ()) -> pd.DataFrame:
-    """Reads .csv (by commas, semicolons, tabs, bars or blanks) or .tsv, either of them .gz, or .parquet; rows from 0.
+    """Reads a table of any kind that node tables come in; rows from 0.
 
     Columns `as_text` stay text where the file is text, so that 007 is no number.
     InputError where there is no such file, it cannot be read, or it has no rows.
     """
-    import pandas as pd
-
-    parquet = path.suffix.lower() == ".parquet"
-    if not parquet and not is_text(path):
-        raise InputError(f"{path} must end in {', '.join(TEXT_SUFFIXES)} or .parquet")
-    if not path.is_file():
-        raise InputError(f"{path} is not a file: give the path of a table of predictions")
-    try:
-        frame = (
-            pd.read_parquet(path)
-            if parquet
-            else read_text(path, lambda names: [each for each in names if each in as_text])
-        )
-    except ImportError as error:
-        raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
-    except InputError:
-        raise
-    except Exception as error:  # pandas and pyarrow raise a dozen kinds for a broken file
-        reason = str(error).strip().split("\n")[0]
-        kind = "".join(suffix for suffix in path.suffixes[-2:] if suffix != ".gz").rpartition(".")[2]
-        text = f"{path} cannot be read as {kind} ({reason}): check that the file is whole"
-        raise InputError(text) from error
+    frame: pd.DataFrame = read_table(source_of(path), lambda names: [each for each in names if each in as_text]).cells
     if frame.empty:
         raise InputError(f"{path} has no rows: give a table with one row per sample")
-    return frame.reset_index(drop=all(name is None for name in frame.index.names))
+    return frame
 
 
 def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
@@ -82,14 +59,12 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series:
     return values
 
 
-def numbers(frame: pd.DataFrame, name: str, *, comma: bool = False) -> np.ndarray:
-    """Returns one column of finite numbers, float64 [n]; `comma`: of numbers below 10, one stands before decimals."""
+def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns one column of finite numbers, float64 [n]."""
     import pandas as pd
 
     values = column(frame, name)
     text = values.astype(str) if values.dtype.kind == "O" else values  # a whole number beyond any float is text here
-    if comma and values.dtype.kind == "O":
-        text = text.str.replace(COMMA, r"\1.\2", regex=True)
     found = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
     bad = ~np.isfinite(found)
     if bad.any():
@@ -103,7 +78,7 @@ def numbers(frame: pd.DataFrame, name: str, *, comma: bool = False) -> np.ndarra
 
 def probabilities(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     """Returns columns of probabilities: one of P(minority), float64 [n], or one per class, [n, C], rows sum to one."""
-    columns = [numbers(frame, name, comma=True) for name in names]
+    columns = [numbers(frame, name) for name in names]
     for name, values in zip(names, columns, strict=True):
         outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
         _refuse(frame, name, values, outside, "lie in [0, 1]", "give probabilities, not logits")
