@@ -300,6 +300,7 @@ def file_checksum(path: Path) -> int:
 
 
 IN_MEMORY = 0.25  # share of the free memory that a matrix may take before it goes to a file
+SMALL = 1 << 20  # bytes that need no look at the free memory, which takes a millisecond
 
 
 def scratch(n_rows: int, n_columns: int, device: torch.device) -> Tensor:
@@ -312,7 +313,7 @@ def scratch(n_rows: int, n_columns: int, device: torch.device) -> Tensor:
         InputError: the file would not fit.
     """
     needed = 4 * n_rows * n_columns
-    if device.type != "cpu" or needed <= IN_MEMORY * free_bytes(device):
+    if device.type != "cpu" or needed <= SMALL or needed <= IN_MEMORY * free_bytes(device):
         return torch.empty(n_rows, n_columns, device=device)
     folder, free = tempfile.gettempdir(), shutil.disk_usage(tempfile.gettempdir()).free
     if needed > free:

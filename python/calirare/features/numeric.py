@@ -122,17 +122,22 @@ class Ranked(Kept):
         """The `ties` of each column, made once."""
         return [ties(quantiles) for quantiles in self.quantiles.T]
 
+    @cached_property
+    def both_ways(self) -> NumpyArray:
+        """The quantiles of each column, and negated from the last to the first, float64 [2, d, q], made once."""
+        return np.stack([self.quantiles.T, -self.quantiles[::-1].T])
+
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
         """Returns normal scores; the mean of both ends of a run of equal quantiles, as scikit-learn has it."""
         from scipy.special import ndtri
 
         q, out = len(self.quantiles), np.empty_like(block)
         ranks = (np.arange(q) + 0.5) / q
-        for j, (quantiles, tied) in enumerate(zip(self.quantiles[:, at].T, self.tied[at], strict=True)):
+        negated = -ranks[::-1]
+        for j, (rising, falling, tied) in enumerate(zip(*self.both_ways[:, at], self.tied[at], strict=True)):
             column = snap_to_ties(block[:, j], *tied)
-            last = np.interp(column, quantiles, ranks)
-            out[:, j] = ndtri(0.5 * (last - np.interp(-column, -quantiles[::-1], -ranks[::-1])))
-        return out
+            out[:, j] = np.interp(column, rising, ranks) - np.interp(-column, falling, negated)
+        return ndtri(0.5 * out)
 
 
 def rounding_of(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
@@ -183,7 +188,7 @@ def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
 
 def snap_to_ties(column: NumpyArray, values: NumpyArray, low: NumpyArray, high: NumpyArray) -> NumpyArray:
     """Returns numbers, float64 [n], those between `low` and `high` of a tie as its value; see `ties`."""
-    place = np.clip(np.searchsorted(low, column, side="right") - 1, 0, None)
+    place = np.maximum(low.searchsorted(column, side="right") - 1, 0)
     return np.where((column >= low[place]) & (column <= high[place]), values[place], column)
 
 

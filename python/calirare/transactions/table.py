@@ -105,7 +105,7 @@ class Transactions(Description):
         delay = length if self.label_delay is None else clock.ticks(self.label_delay, "label_delay")
         lengths = sorted({clock.ticks(each, "windows") for each in self.windows}) or clock.usual_windows(span, least)
         shared = self.shared or shared_parties(engine, "source", roles.parties) or (NONE,)
-        words, roles_of = clock.span_words, {roles.time, roles.label, roles.amount, roles.id, *roles.parties}
+        words, roles_of = clock.length_words, {roles.time, roles.label, roles.amount, roles.id, *roles.parties}
         unread, categories = finder.texts(roles_of | set(self.drop_columns))
         if unread:
             notes.append(f"not read, another value in almost every row: {listed(unread)}")

@@ -72,6 +72,11 @@ class Clock:
         number, unit = re.fullmatch(r"([0-9.e+-]+?)(min|s|h|d)", self.text(ticks)).groups()  # type: ignore[union-attr]
         return WORDS[unit] if number == "1" else f"{float(number):,.12g} {WORDS[unit]}s"
 
+    def length_words(self, ticks: int) -> str:
+        """Returns a length in words with its number: "1 day", "7 days", "500 of step"."""
+        words = self.span_words(ticks)
+        return f"1 {words}" if words in WORDS.values() else words
+
     def usual_batch(self, span: int, least: int) -> int:
         """Returns the length of a batch where none is named: of dates a day or longer, of numbers about 30 of them."""
         if not self.dated:

@@ -28,7 +28,8 @@ def run(frames, tmp_path_factory):
     folder = tmp_path_factory.mktemp("transactions")
     frames[0].to_csv(folder / "old.csv", index=False)
     frames[1].drop(columns="is_fraud").to_csv(folder / "new.csv", index=False)
-    outcome = calirare.train(Transactions(str(folder / "old.csv"), label_delay="3d"), model="trees")
+    known = {"label_delay": "3d", "known_at": "transaction"}
+    outcome = calirare.train(Transactions(str(folder / "old.csv"), **known), model="trees")
     with rough_runs():
         outcome.save(folder / "run")
     return calirare.load(folder / "run")
@@ -51,10 +52,9 @@ def test_columns_with_a_history_are_those_of_one_table(frames, known_at):
     assert (graph.keys["when"] == new.when.to_numpy()).all()
 
 
-@pytest.mark.parametrize("known_at", ["batch", "transaction"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_one_row_has_the_columns_that_a_table_gives_it(frames, known_at, shared):
-    """Rows of one batch, of parties that are known, new, and named in both roles; from a table of numbers and texts."""
+def test_one_row_has_the_columns_that_a_table_gives_it(frames, shared):
+    """Parties that are known, new, and named in both roles; from a table of numbers and texts."""
     frame = pd.concat(frames, ignore_index=True).assign(
         town=lambda rows: rows.card.str[-2:], share=lambda r: r.amount / 3
     )
@@ -64,8 +64,7 @@ def test_one_row_has_the_columns_that_a_table_gives_it(frames, known_at, shared)
         )
     place, entities = 1400, ("card", "merchant") if shared else ("card", "merchant", "device")
     how = {
-        "known_at": known_at,
-        "batch": "30d",
+        "known_at": "transaction",
         "label_delay": "3d",
         "windows": ("1d", "7d", "30d"),
         "entities": entities,
@@ -79,6 +78,8 @@ def test_one_row_has_the_columns_that_a_table_gives_it(frames, known_at, shared)
         got = earlier.graph(row)
         assert got.columns == want.columns
         torch.testing.assert_close(got.x, want.x, equal_nan=True)
+    with pytest.raises(InputError, match=r"batches of 7 days.*--known-at transaction"):
+        Transactions(frame[:place], **how | {"known_at": "batch", "batch": "7d"}).one_row()
 
 
 def test_tables_of_a_run_name_the_parties(run, frames):
@@ -126,7 +127,7 @@ def test_a_history_that_changed_is_refused(run):
 def test_one_transaction_is_scored_as_in_a_batch(run, frames):
     new = frames[1].drop(columns="is_fraud")
     scorer = calirare.Scorer(run)
-    for place in (0, 1, len(new) - 1):  # the first ones of one batch see each other's batch without the others
+    for place in (0, 1, len(new) - 1):
         row = new.iloc[[place]]
         alone = run.predict(run.next_transactions(row), say=lambda note: None)
         said = scorer.score(row.iloc[0].to_dict())
