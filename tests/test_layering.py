@@ -118,7 +118,7 @@ FLOORS = {
         {"cli"},
     ),
     "calirare_lab": (
-        {""},
+        {"", "jobs"},
         {"baselines", "leave_one_out", "multilabel", "profile", "published", "simulation"},
         {"paper", "studies"},
     ),

@@ -1,13 +1,10 @@
-"""The state of torch that computations are written for: defaults, threads, named ranges, and processes."""
+"""The state of torch that computations are written for: defaults, threads and named ranges."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
-from typing import Any
 
 import torch
 
@@ -95,26 +92,3 @@ def named(name: str) -> Iterator[None]:
     """
     with torch.profiler.record_function(PREFIX + name):
         yield
-
-
-@contextmanager
-def workers(
-    jobs: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
-) -> Iterator[ProcessPoolExecutor]:
-    """Gives a pool of processes that end with whatever ends the work, and not when they have finished theirs.
-
-    Args:
-        jobs: processes.
-        initializer: called in each process when it starts.
-        initargs: with these.
-    """
-    # Spawned, not forked: torch's threads do not survive a fork.
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=initializer, initargs=initargs)
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -99,8 +99,7 @@ random(label_rate=20, seed=0) 200/500/1000)
     if labels_file is not None:
         graph, stored = with_label_table(graph, labels_file, unknown), None
     if graph.y is None and is_table(name):
-        assert isinstance(graph.x, Tensor)
-        raise InputError(no_label_column(f"graph {graph.name!r}", graph.x, graph.feature_names, graph.columns))
+        raise InputError(no_label_column(f"graph {graph.name!r}", graph.feature_names))
     for what, value, words in (
         ("task", task, TASKS),
         ("split", split, (None, "public", "random", "share", "all", "time")),

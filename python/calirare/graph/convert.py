@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_time, as_vector
@@ -267,71 +266,42 @@ def parts_of_networkx(
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
     Returns:
-        The parts; `node_names` holds networkx's nodes as strings, `notes` name attributes that are not read.
+        The parts; `node_names` holds networkx's nodes as strings.
 
     Raises:
         InputError: an attribute is missing or does not fit.
     """
     where = f"graph {name!r}"
-    nodes = list(graph.nodes)
-    number = {node: i for i, node in enumerate(nodes)}
-    if not nodes:
-        raise InputError(f"{where}: a graph must have at least one node, got none")
-    listed = list(graph.edges(data=weight, default=None)) if weight else [(u, v, 1.0) for u, v in graph.edges()]
-    for u, v, value in listed:
-        if value is None:
-            raise InputError(f"{where}: every edge must have the attribute {weight!r}, but edge ({u}, {v}) has none")
+    number = {node: i for i, node in enumerate(graph.nodes)}
+    listed = [(u, v, value) for u, v, value in graph.edges(data=weight or True)]
+    faulty = next(((u, v) for u, v, value in listed if value is None), None)
+    if faulty is not None:
+        u, v = faulty
+        raise InputError(f"{where}: every edge must have the attribute {weight!r}, but edge ({u}, {v}) has none")
     if not graph.is_directed():
         listed += [(v, u, value) for u, v, value in listed if u != v]
     edges = np.array([(number[u], number[v]) for u, v, _ in listed], dtype=np.int64).reshape(-1, 2)
     weights = as_array([value for _, _, value in listed], "edge weights", where) if weight else None
-    naming = Naming(lambda i: str(nodes[i]), lambda i: "edge")
-    if isinstance(features, str):
-        features = [features]
-    read = {name for name in (labels, weight) if isinstance(name, str)}
-    if isinstance(features, Sequence) and all(isinstance(item, str) for item in features):
-        read.update(features)
-        features = _feature_columns(graph, features, where)
+    naming = Naming(list(map(str, number)).__getitem__, lambda i: "edge")
+    named = [features] if isinstance(features, str) else features
+    if isinstance(named, Sequence) and all(isinstance(each, str) for each in named):
+        columns = [as_array(_attribute(graph, each, where), f"the attribute {each!r}", where) for each in named]
+        features = np.concatenate([column.reshape(len(number), -1) for column in columns], axis=1)
     if isinstance(labels, str):
-        if not any(labels in held for _, held in graph.nodes(data=True)):
-            raise InputError(
-                f"{where}: labels must name an attribute that some node has, got {labels!r}, which none has"
-            )
-        labels = [graph.nodes[node].get(labels) for node in nodes]
+        labels = _attribute(graph, labels, where)
     parts = {
-        "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules.of(where, edge_options), where, naming),
-        "x": torch.empty(len(nodes), 0) if features is None else feature_rows(features, where),
+        "adjacency": build_adjacency(edges, weights, len(number), EdgeRules.of(where, edge_options), where, naming),
+        "x": torch.empty(len(number), 0) if features is None else feature_rows(features, where),
         **parts_of_labels(labels, where),
         "name": name,
-        "node_names": np.array([str(node) for node in nodes]),
+        "node_names": np.array(list(map(str, number))),
     }
-    parts["notes"] = (*parts.get("notes", ()), *_not_read(graph, read))
     return with_neighbours(parts) if features is None else parts
 
 
-def _not_read(graph: NetworkxGraph, read: set[str]) -> list[str]:
-    """Returns which attributes of nodes and edges nobody asked for, a sentence each."""
-    attributes = {
-        "nodes": dict.fromkeys(name for _, held in graph.nodes(data=True) for name in held),
-        "edges": dict.fromkeys(name for *_, held in graph.edges(data=True) for name in held),
-    }
-    mend = {"nodes": "features and labels name attributes", "edges": "weight names one"}
-    left = {of: [str(name) for name in names if name not in read] for of, names in attributes.items()}
-    return [f"{of}: attributes not read: {listed(names)} ({mend[of]})" for of, names in left.items() if names]
-
-
-def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> NumpyArray:
-    """Returns attributes of the nodes side by side, [n, d]."""
-    if not attributes:
-        raise InputError(f"{where}: features must name at least one attribute of the nodes, got an empty list")
-    columns = []
-    for name in attributes:
-        absent = next((node for node, held in graph.nodes(data=True) if name not in held), None)
-        if absent is not None:
-            raise InputError(
-                f"{where}: every node must have the attribute {name!r}, but node {absent!r} has none: set it, to None "
-                "where nothing is known"
-            )
-        values = as_array([held for _, held in graph.nodes(data=name)], f"the attribute {name!r} of all nodes", where)
-        columns.append(values.reshape(len(values), -1))
-    return np.concatenate(columns, axis=1)
+def _attribute(graph: NetworkxGraph, name: str, where: str) -> list[Any]:
+    """Returns an attribute of all nodes, None where a node has none."""
+    values = [held for _, held in graph.nodes(data=name)]
+    if all(value is None for value in values):
+        raise InputError(f"{where}: features and labels must name attributes that nodes have, got {name!r}")
+    return values

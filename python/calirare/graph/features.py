@@ -7,14 +7,10 @@ from typing import get_args
 
 import torch
 
-from calirare._util.array_files import release
 from calirare._util.errors import InputError
 from calirare.graph.graph import Graph, Normalisation
-from calirare.graph.validation import CHUNK
 from calirare_ext import Csr, row_sums
 
-# Beyond this a column makes the network's outputs, and its gradient, alone.
-MAX_SCALE_RATIO = 1e3
 HEAVY = 0.8  # share of a node's weight that one edge has, from which its neighbours are that one
 SEVERAL = 3  # neighbours
 LOOKED_AT = 10_000  # nodes, of more every so many
@@ -72,29 +68,6 @@ def weights_note(graph: Graph) -> str:
         f"edge weights reach from {float(some.values.min()):.3g} to {float(some.values.max()):.3g}: at {alone:.0%} of "
         f"the nodes with {SEVERAL} neighbours or more one edge has {HEAVY:.0%} of the weight, so that the others are "
         "hardly seen: give the logarithm as weight, or no weights"
-    )
-
-
-def scale_note(graph: Graph) -> str:
-    """Returns a sentence where a column is above `MAX_SCALE_RATIO` times as large as another, or than 1; else ""."""
-    if graph.feature_normalisation != "none" or not graph.n_nodes or not graph.n_features:
-        return ""
-    x = graph.x
-    if isinstance(x, Csr):
-        largest = torch.zeros(x.n_cols, device=x.device).scatter_reduce_(0, x.indices.long(), x.values.abs(), "amax")
-        mend = "divide each large column by its largest entry"
-    else:
-        largest = x.new_zeros(x.shape[1])
-        for part in x.split(CHUNK):
-            largest = torch.maximum(largest, torch.maximum(part.amax(0), -part.amin(0)))
-            release(x)
-        mend = "load the graph with scale='standardize' (command line: --scale standardize)"
-    top, low = int(largest.argmax()), int(torch.where(largest > 0, largest, torch.inf).argmin())
-    if float(largest[top]) <= MAX_SCALE_RATIO * min(float(largest[low]), 1.0):
-        return ""
-    return (
-        f"features reach from {float(largest[low]):.3g} (feature {low}, counted from 0) to {float(largest[top]):.3g} "
-        f"(feature {top}), which can spoil the model: {mend}"
     )
 
 

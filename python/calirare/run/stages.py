@@ -18,7 +18,7 @@ from calirare._util.torch_state import named, plain_torch
 from calirare.calibration import Calibrator, Target
 from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph, check_graph
-from calirare.graph.features import scale_note, weights_note
+from calirare.graph.features import weights_note
 from calirare.graph.splits import split_note
 from calirare.leave_one_out import JackknifeResult, Streaming, streams
 from calirare.models import DETECTORS, Given, NeighbourPool
@@ -271,7 +271,6 @@ def _notes(
     few = _untested(y, split.test, graph.n_classes) if rare is None else split_note(split, int((y == 1).sum()))
     notes = [
         few,
-        scale_note(data.graph),
         weights_note(graph),
         *ignored_settings(settings),
         *trained.notes,

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
-from calirare._util.store import Store, key_of
-from calirare._util.torch_state import workers
+from calirare._util.store import key_of
 from calirare.curvature import HOPS, GgnInverse, around, closed_form, logit_differences
 from calirare.graph import check_nodes
 from calirare.leave_one_out import (
@@ -29,6 +28,7 @@ from calirare.leave_one_out import (
     models_of,
 )
 from calirare.models import FittedNetwork, GcnFit, ModuleFit, minimise
+from calirare_lab.jobs import Store, workers
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 # Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.store import Store, key_of, read_json, write_json
-from calirare._util.torch_state import workers
+from calirare._util.store import key_of, write_json
+from calirare_lab.jobs import Store, read_json, workers
 from calirare_multilabel import (
     TrainOptions,
     choose_beta,

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from calirare._util import store
-from calirare._util.torch_state import workers
+from calirare._util.store import write_json
 from calirare.metrics import bootstrap_interval, calibration_report, class_ace, ece, macro_ace
 from calirare_ext import __version__
+from calirare_lab.jobs import read_json, workers
 from calirare_lab.paper.context import Context
 from calirare_lab.paper.individual import NODES, Individual, eice_measures, individual
 from calirare_lab.paper.methods import METHODS
@@ -97,12 +97,12 @@ def read_cell(path: Path, keys: Iterable[str]) -> Cell:
     Raises:
         InputError: the file is damaged.
     """
-    return store.read_json(path, keys, "a cell that `calirare paper` wrote")
+    return read_json(path, keys, "a cell that `calirare paper` wrote")
 
 
 def write_cell(path: Path, cell: Cell) -> None:
     """Writes a cell at once or not at all."""
-    store.write_json(path, cell)
+    write_json(path, cell)
 
 
 def missing(out: Path, place: Place, methods: Iterable[str]) -> list[str]:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from sklearn.metrics import f1_score
 
-from calirare._util.torch_state import workers
 from calirare.leave_one_out.eice import EiceSettings, train_calirare
 from calirare.metrics import macro_ace
+from calirare_lab.jobs import workers
 from calirare_lab.paper.cells import Progress, read_cell, write_cell
 from calirare_lab.paper.context import PAPER_TRAINING, Context
 from calirare_lab.paper.protocol import Place

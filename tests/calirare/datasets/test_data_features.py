@@ -7,7 +7,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare.graph import Graph, normalize_features
-from calirare.graph.features import scale_note, weights_note
+from calirare.graph.features import weights_note
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -48,23 +48,6 @@ def test_ways_that_do_not_suit_are_refused():
         normalize_features(small_graph(x=Csr.from_dense(WORDS)), "standardize")
     with pytest.raises(InputError, match="how must be row, standardize or none, got 'rows'"):
         normalize_features(signed, "rows")
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(
-    ("factors", "low", "top"),
-    [((1, 1, 1), 0, None), ((1, 1e9, 1), 0, 1), ((1e-4, 0, -1), 0, 2), ((1e6, 1e6, 1e6), 1, 2)],
-)
-def test_columns_of_very_different_scales_are_noted(sparse, factors, low, top):
-    x = WORDS * torch.tensor(factors)
-    note = scale_note(small_graph(x=Csr.from_dense(x) if sparse else x))
-    if top is None:
-        assert note == ""
-    else:
-        assert f"(feature {low}, counted from 0)" in note
-        assert f"(feature {top})" in note
-        assert "divide each" in note if sparse else "--scale standardize" in note
-        assert scale_note(small_graph(x=x, feature_normalisation="standardize")) == ""
 
 
 @pytest.mark.parametrize(

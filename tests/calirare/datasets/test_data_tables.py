@@ -296,21 +296,8 @@ def test_an_index_with_a_name_is_a_column_of_parquet(write, tmp_path):
 def test_without_labels_no_list_of_classes_is_shown(write):
     with pytest.raises(InputError, match="training needs labels, but no node has one"):
         load_dataset(write("node,f,label\np,1,\nq,2,-1\n", "u,v\np,q\n"), symmetrize=True)
-
-
-def test_columns_that_may_hold_the_labels_are_named(write):
-    edges = "u,v\na,b\nb,c\n"
-    nodes = "node,size,kind,status,checked\na,1.5,x,fraud,1\nb,2.5,y,ok,-1\nc,4,x,,0\nd,3,y,ok,1\n"
-    options = r"\(command line: --label COLUMN; --labels-file FILE for a table of its own\)"
-    may_be = rf"say which one holds them {options}; it may be "
-    with pytest.raises(
-        InputError, match=may_be + r"'status' \(fraud, ok, 1 unknown\) or 'checked' \(0, 1, 1 unknown\)$"
-    ):
-        load_dataset(write(nodes, edges))
-    with pytest.raises(InputError, match=may_be + r"'kind' \(x, y\)$"):
-        load_dataset(write("node,size,kind\na,1.5,x\nb,1.5,y\nc,1.5,x\n", edges))
-    with pytest.raises(InputError, match=r"--label COLUMN; --labels-file FILE for a table of its own\)$"):
-        load_dataset(write("node,size\na,1\nb,1\nc,1\n", edges))
+    with pytest.raises(InputError, match=r"no column 'label' or 'y'.*--label COLUMN.*the columns are f and status"):
+        load_dataset(write("node,f,status\np,1,ok\nq,2,bad\n", "u,v\np,q\n"))
 
 
 def test_a_column_of_numbers_that_fits_as_well_as_the_rows_must_be_said_to_be_it(write):

@@ -81,15 +81,3 @@ def test_ends_that_may_be_others_are_asked_for(more):
         InputError, match=r"must name two columns, source and target .*--source-column, --target-column"
     ):
         Graph.from_tables(paid(TEXT).assign(**more), NODES.assign(account=TEXT), "label", unknown_ends="drop")
-
-
-def test_things_that_link_nodes_are_found_beside_dates_and_categories(tmp_path):
-    names, things = [f"acc-{i}" for i in range(60)], [f"dev-{i % 25}" for i in range(60)]
-    seen = pd.date_range("2026-01-01", periods=60).astype(str)
-    links = {"account": names, "device": things, "seen": seen, "channel": ["web", "app"] * 30}
-    pd.DataFrame(links).to_csv(tmp_path / "edges.csv", index=False)
-    labels = ["bad"] * 6 + ["good"] * 54
-    pd.DataFrame({"account": names, "x": range(60), "label": labels}).to_csv(tmp_path / "nodes.csv", index=False)
-    graph = load_dataset(tmp_path / "edges.csv", nodes=tmp_path / "nodes.csv", rare_class="bad")
-    assert (graph.n_nodes, int(graph.scored.sum()), graph.n_edges) == (85, 60, 120)
-    assert any("column 'device' names things that link them" in note for note in graph.notes)

@@ -99,17 +99,6 @@ def test_rows_that_cannot_be_meant_are_refused(scored, message):
         read(BOTH, target_nodes=scored)
 
 
-def test_a_kind_without_any_label_is_told_of():
-    told = [note for note in read(BOTH).notes if "--target-nodes" in note]
-    assert len(told) == 1
-    assert "'kind' is device has a label (100 nodes)" in told[0]
-    assert "--target-nodes kind=account" in told[0]
-    few = BOTH.assign(
-        label=["fraud", "ok"] + [""] * (len(BOTH) - 2)
-    )  # where hardly any node has a label it says nothing
-    assert not any("--target-nodes" in note for note in read(few).notes)
-
-
 def test_stored_graphs_know_which_nodes_are_scored(tmp_path):
     graph = load_dataset_of(tmp_path)
     graph.to_npz(tmp_path / "g.npz")

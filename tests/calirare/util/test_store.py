@@ -3,32 +3,12 @@ from __future__ import annotations
 import fcntl
 import os
 
-import numpy as np
 import pytest
 import torch
 
 from calirare._util import file_locks
-from calirare._util.errors import InputError
-from calirare._util.store import KEY, Store, key_of, read_json, write_json, write_whole
+from calirare._util.store import key_of, write_json, write_whole
 from calirare_ext import Csr
-
-
-def store(folder, key="k") -> Store:
-    return Store(folder, key, "a row", "table")
-
-
-def load(file) -> list[float]:
-    with np.load(file, allow_pickle=False) as arrays:
-        return arrays["a"].tolist()
-
-
-def test_what_is_written_is_read_and_no_part_is_left(tmp_path):
-    kept = store(tmp_path / "deep" / "s")
-    assert not kept.has("one.npz")
-    kept.write("one.npz", lambda file: np.savez(file, a=[1.5, 2.0]))
-    assert kept.has("one.npz")
-    assert store(kept.folder).read("one.npz", load) == [1.5, 2.0]
-    assert sorted(path.name for path in kept.folder.iterdir()) == [KEY, "one.npz"]
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
@@ -85,31 +65,6 @@ def test_a_folder_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypat
         assert folder.is_dir()
         assert str(folder) not in taken
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 cut", b"text"])
-def test_damage_is_said_in_one_sentence(tmp_path, damage):
-    kept = store(tmp_path)
-    kept.path("one.npz").write_bytes(damage)
-    with pytest.raises(InputError, match=r"one\.npz must be a row, but is damaged \(.*\): delete it and run again$"):
-        kept.read("one.npz", load)
-
-
-def test_a_folder_belongs_to_one_problem(tmp_path):
-    store(tmp_path, "first")
-    store(tmp_path, "first")
-    with pytest.raises(InputError, match="belongs to another table: give another folder"):
-        store(tmp_path, "second")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: the folder cannot be used"):
-        store(tmp_path / "file")
-
-
-def test_json_must_hold_its_keys(tmp_path):
-    write_json(tmp_path / "a.json", {"x": [0.1], "y": None})
-    assert read_json(tmp_path / "a.json", ("x", "y"), "a row") == {"x": [0.1], "y": None}
-    with pytest.raises(InputError, match=r"damaged \(there is no 'z'\)"):
-        read_json(tmp_path / "a.json", ("z",), "a row")
 
 
 def test_a_key_tells_problems_apart():

@@ -12,7 +12,7 @@ import torch
 
 from calirare._util.amounts import amount, listed
 from calirare._util.array_files import NumpyArray
-from calirare.graph.columns import Column, names_in_words
+from calirare.graph.columns import names_in_words
 from calirare.graph.spelling import MAX_WHOLE, as_option, class_key, plain_class, spellings_of
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.files import Table
@@ -26,7 +26,7 @@ NOTHING_KNOWN = frozenset(MISSING_NUMBERS) | {
     *("under investigation", "unchecked", "not checked"),
 }
 NO_LABEL = ("", "-1")  # the cells that stand for no label in every table
-MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
+MOST_CLASSES = 10  # in a message
 
 
 class ReadLabels(NamedTuple):
@@ -169,26 +169,10 @@ def check_parts(split: Split | None, y: torch.Tensor | None, table: Table) -> No
             table.fault(what, bare, "label it or take it out of the part")
 
 
-def no_label_column(where: str, x: torch.Tensor, names: tuple[str, ...], columns: tuple[Column, ...]) -> str:
-    """Returns what says that a node table has no labels, and which of its columns may hold them.
-
-    A column may if it has two to ten different cells; where some such columns have empty cells or -1, only those.
-    """
-    found = [(name, *_cells_of(x[:, i], columns[i] if columns else None)) for i, name in enumerate(names)]
-    few = [(name, cells, gaps) for name, cells, gaps in found if 1 < len(cells) <= MOST_CLASSES]
-    few = [column for column in few if column[2]] or few
-    shown = [f"{name!r} ({', '.join([*cells, *gaps])})" for name, cells, gaps in few[:MOST_SHOWN]]
-    also = f"; it may be {' or '.join(shown)}" if shown else ""
+def no_label_column(where: str, names: Sequence[str]) -> str:
+    """Returns what says that a node table has no labels, and which other columns it has."""
     return (
         f"{where}: training needs labels, but the node table has no column 'label' or 'y': say which one holds them "
-        f"(command line: --label COLUMN; --labels-file FILE for a table of its own){also}"
+        "(command line: --label COLUMN; --labels-file FILE for a table of its own); the columns are "
+        f"{names_in_words(names, MOST_CLASSES)}"
     )
-
-
-def _cells_of(values: torch.Tensor, column: Column | None) -> tuple[list[str], list[str]]:
-    """Returns the different cells of a column, at most eleven, without -1, and how many are unknown, where some are."""
-    unknown = values.isnan() | (values == -1)
-    different = values[~unknown].unique()[: MOST_CLASSES + 1].tolist()
-    names = column.categories if column is not None else ()
-    gaps = int(unknown.sum())
-    return [names[int(value)] if names else f"{value:g}" for value in different], [f"{gaps:,} unknown"] if gaps else []

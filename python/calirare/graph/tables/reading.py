@@ -51,7 +51,6 @@ from calirare.graph.tables.scored import (
     LISTED,
     Nodes,
     lead_to_nodes_without_rows,
-    never_labelled,
     scored_rows,
     with_edge_only_nodes,
 )
@@ -189,7 +188,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes
         "scored": scored,
         "time": None if roles.time is None else torch.from_numpy(times_of(table.cells[roles.time])),
     }
-    parts["notes"] = tuple(filter(None, (*notes, *read.notes(), never_labelled(parts))))
+    parts["notes"] = (*notes, *read.notes())
     return Nodes(parts, table.ids)
 
 

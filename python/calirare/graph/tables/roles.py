@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,9 +15,8 @@ from calirare.graph.tables.files import as_names, column_names, read_table
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-FEW_THINGS = 20  # different names at most of a category
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 
@@ -76,8 +74,6 @@ def with_found_columns(
         known = {name: each for name, each in names.items() if ids is not None or not is_number(each.iloc[0])}
         naming = {name: tuple(end for end in cells if cells[end].isin(each).all()) for name, each in known.items()}
         pairs = list({each for each in naming.values() if len(each) == 2})
-        if not pairs:
-            return _with_things(options, cells, naming)
         if len(pairs) != 1:
             return options, ()
         columns = (pairs[0][0], pairs[0][1])
@@ -98,33 +94,6 @@ def with_found_columns(
         )
         raise FaultsError([*faults, fault])
     return replace(options, id=found[0]), (*notes, f"nodes: the edges refer to them by column {found[0]!r}")
-
-
-def _with_things(
-    options: TableOptions, cells: dict[str, pd.Series], naming: dict[str, tuple[str, ...]]
-) -> tuple[TableOptions, tuple[str, ...]]:
-    """Returns options where one column names nodes and the only other one of names those of things without a row."""
-    import pandas as pd
-
-    ends = [(name, found[0]) for name, found in naming.items() if len(found) == 1]
-    if len(ends) != 1:
-        return options, ()
-    name, source = ends[0]
-    dates = partial(pd.to_datetime, format="ISO8601")
-    things = [
-        each
-        for each, texts in cells.items()
-        if each != source
-        and FEW_THINGS < texts.nunique() < len(texts)
-        and not any(read(texts, errors="coerce").notna().all() for read in (pd.to_numeric, dates))
-    ]
-    if len(things) != 1:
-        return options, ()
-    note = (
-        f"edges: column {source!r} names nodes (column {name!r} of the node table), column {things[0]!r} names things "
-        "that link them (--id, --source-column and --target-column name others)"
-    )
-    return replace(options, id=name, source_column=source, target_column=things[0]), (note,)
 
 
 def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None) -> str | None:

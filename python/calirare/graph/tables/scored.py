@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words
@@ -121,36 +119,3 @@ def scored_rows(table: Table, wanted: str) -> Tensor | None:
         table.faults.append(f"{table.path}: {what}")
         return None
     return torch.tensor(cells.isin(words).to_numpy())
-
-
-def never_labelled(parts: Parts) -> str:
-    """Returns a note on a category without any labelled node, if random labels would include some; else "".
-
-    P(rare) of such nodes (devices among accounts, say) is what labels of others make of them.
-    """
-    y = parts["y"]
-    if y is None or parts["scored"] is not None:
-        return ""
-    known = (y >= 0).numpy()
-    share = known.mean()
-    if not 0 < share < 1:
-        return ""
-    for column, values in zip(parts["columns"], parts["x"].numpy().T, strict=False):
-        if column.kind != "categorical" or not 1 < len(column.categories) <= MOST_SHOWN:
-            continue
-        here = ~np.isnan(values)
-        codes = np.where(here, values, 0).astype(np.int64)
-        n = np.bincount(codes[here], minlength=len(column.categories))
-        n_known = np.bincount(codes[here & known], minlength=len(column.categories))
-        # So many without a label are no chance, one in a million.
-        odd = (n > 0) & (n_known == 0) & (n * np.log1p(-share) < np.log(1e-6))
-        if odd.any() and not odd.all():
-            bare, others = (
-                [name for name, each in zip(column.categories, some, strict=True) if each] for some in (odd, ~odd)
-            )
-            return (
-                f"nodes: none of those whose {column.name!r} is {names_in_words(bare, MOST_SHOWN)} has a label "
-                f"({amount(int(n[odd].sum()), 'node')}), but they are scored, and count among those to expect: if they "
-                f"cannot be rare, score only the others (--target-nodes {column.name}={','.join(others)})"
-            )
-    return ""
