@@ -143,7 +143,7 @@ def test_the_debiased_error_takes_off_what_redrawn_accuracies_add() -> None:
     drawn = rng.normal(accuracy, np.sqrt(accuracy * (1 - accuracy) / np.maximum(number, 1)), (40_000, 15))
     mean = (np.abs(drawn - confidence) @ (number / number.sum())).mean()
     found = debiased_ece(torch.from_numpy(labels), torch.from_numpy(p), 15)
-    assert found == pytest.approx(2 * ece(labels, p, 15, of="confidence") - mean, abs=2e-3)
+    assert found == pytest.approx(2 * ece(labels, np.stack((1 - p, p), 1), 15) - mean, abs=2e-3)
 
 
 def test_cells_that_are_there_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
