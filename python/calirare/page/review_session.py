@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,21 +37,6 @@ Facts = tuple[float, str | None, str, str]  # of a `Case`: p, label, what and mo
 
 
 @dataclass(frozen=True)
-class Message:
-    """What stands above a node.
-
-    Attributes:
-        sentence: of the answer that led here; empty where none did.
-        undo: the answer that the page's button takes back; None: it has no button.
-        of_undo: which answer that is, where `sentence` does not say it.
-    """
-
-    sentence: str = ""
-    undo: Answer | None = None
-    of_undo: str = ""
-
-
-@dataclass(frozen=True)
 class Case:
     """A node of the queue.
 
@@ -74,19 +58,8 @@ class Case:
 
 
 def keys_of(words: Mapping[str, str]) -> dict[str, str]:
-    """Returns the key of each answer where there are many classes.
-
-    The number of one digit that a class's name ends with, where some do and no two alike; else the first nine have
-    their place. Others have none.
-
-    Args:
-        words: each class, and what it is called.
-    """
-    ends = {a: "".join(re.findall(r"(?<!\d)\d$", name)) for a, name in words.items()}
-    used = [key for key in ends.values() if key]
-    if not used or len(set(used)) < len(used):
-        ends = {a: str(i) if i < 10 else "" for i, a in enumerate(words, 1)}
-    return ends | {UNSURE: "U", SKIP: "S"}
+    """Returns the key of each answer where there are many classes: the first nine have their place, others none."""
+    return {a: str(i) if i < 10 else "" for i, a in enumerate(words, 1)} | {UNSURE: "U", SKIP: "S"}
 
 
 def queue_of(saved: SavedRun) -> tuple[Case, ...]:
@@ -209,59 +182,28 @@ class ReviewSession:
         with TemporaryDirectory() as folder:
             return draw(why, self._made.context, Path(folder) / "picture.png").read_bytes()
 
-    def page(self, case: Case | None, nonce: str, up: str = "", told: Message | None = None) -> str:
+    def page(self, case: Case | None, nonce: str, up: str = "./", not_saved: bool = False) -> str:
         """Returns the page of a node.
 
         Args:
             case: the node; None: all are decided.
             nonce: of our script and style.
             up: leads from the page's address to the first page.
-            told: of the answer that led here; None: of the last one.
+            not_saved: whether an answer was not saved, as the node had been answered while its page was open.
         """
-        answers = self.verdicts.latest()
-        values: Values = {"case": case, "up": up or "./", "told": told}
+        answers, values = self.verdicts.latest(), Values(case=case, up=up)
         if case is not None:
             why = self.explanation(case)
             values |= {"card": None if why is None or self._cards is None else self._cards.of(why)}
             said = answers.get(case.node)
             values |= {"said": None if said is None else self.words_for(said), "known": said.number if said else 0}
+            if said is not None and not_saved:
+                values["not_saved"] = f"Not saved: it was answered meanwhile. {self._of(said)}"
         return self._rendered(answers, nonce, values)
 
-    def after(self, number: int, nonce: str, up: str) -> str:
-        """Returns the page of the next node, which says that an answer was saved, unless it was replaced since."""
-        answers = self.verdicts.latest()
-        said = next((each for each in answers.values() if each.number == number), None)
-        message = None if said is None else Message(f"Saved: {shortened(said.node)} is {self.words_for(said)}.", said)
-        return self.page(self.next(answers), nonce, up, message)
-
-    def back(self, said: Answer, nonce: str, up: str) -> str:
-        """Returns the page of a node whose answer was to be taken back, which says what became of that."""
-        answers, place = self.verdicts.latest(), self.place(said.node)
-        case = self.next(answers) if place is None else self.cases[place]
-        if said.undone:
-            below = {node: each for node, each in answers.items() if each.number < said.number}
-            message = self._last(below, f"Taken back: {self._of(said)}")
-        else:
-            now = answers[said.node]
-            again = f"{shortened(said.node)} was answered again meanwhile, {self.words_for(now)}, {_when(now)}"
-            message = self._last(answers, f"Nothing was taken back: {again}.")
-        return self.page(case, nonce, up, message)
-
-    def not_saved(self, case: Case, nonce: str, up: str) -> str:
-        """Returns the page of a node that was answered while its page was open, which says so."""
-        now = self.verdicts.latest().get(case.node)
-        if now is None:
-            return self.page(case, nonce, up)
-        why = f"{shortened(case.node)} was answered meanwhile, {self.words_for(now)}, {_when(now)}"
-        return self.page(case, nonce, up, Message(f"Not saved: {why}."))
-
-    def _last(self, answers: dict[str, Answer], sentence: str = "") -> Message:
-        """Returns the message on the last of some answers, which can be taken back."""
-        found = next(reversed(answers.values()), None)
-        return Message(sentence, found, "" if found is None else f"Last answer: {self._of(found)}")
-
     def _of(self, said: Answer) -> str:
-        return f"{shortened(said.node)} is {self.words_for(said)}, {_when(said)}."
+        """Returns an answer and when it was given, to the minute."""
+        return f"{shortened(said.node)} is {self.words_for(said)}, {said.time[:10]} {said.time[11:16]} UTC."
 
     def overview(self, nonce: str) -> str:
         """Returns the page with the whole queue."""
@@ -276,9 +218,10 @@ class ReviewSession:
             "case": None,
             "card": None,
             "said": None,
+            "not_saved": "",
             "up": "./",
         } | given
-        values["told"] = values.get("told") or self._last(answers)
+        last = next(reversed(answers.values()), None)
         counts = self.counts(answers)
         keys = enumerate(self.keys.items(), 1)  # of few answers each has its number too
         numbers = len(self.keys) <= FEW
@@ -286,6 +229,8 @@ class ReviewSession:
         labels = sum(said.answer in self.words for said in answers.values())  # of nodes that have left the queue too
         return self._page.render(
             **values,
+            last=last,
+            of_last="" if last is None else f"Last answer: {self._of(last)}",
             run=self.name,
             what=self.what,
             p="" if values["case"] is None else written(values["case"].p),
@@ -307,8 +252,3 @@ class ReviewSession:
 
     def _words_of(self, answer: str) -> str:
         return self.words.get(answer, answer)
-
-
-def _when(said: Answer) -> str:
-    """Returns when an answer was given, to the minute."""
-    return f"{said.time[:10]} {said.time[11:16]} UTC"

@@ -143,14 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
         kind, _, which = rest.partition("/")
         if kind == "node":
             return session.page(self._case(which), nonce, "../")
-        if kind in ("said", "back"):
-            said = session.verdicts.numbered(_number(which))
-            if said is None:
-                raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such answer")
-            return session.back(said, nonce, "../") if kind == "back" else session.after(said.number, nonce, "../")
         if kind != "again":
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-        return session.not_saved(self._case(which), nonce, "../")
+        return session.page(self._case(which), nonce, "../", not_saved=True)
 
     def _case(self, place: str) -> Case:
         """Returns the node at a place of the queue."""
@@ -201,16 +196,18 @@ class _Handler(BaseHTTPRequestHandler):
         now, known = session.verdicts.latest().get(case.node), given.get("known")
         if now is not None and known is not None and now.number != _number(known) and now.answer != SKIP:
             # Sent twice or said by another page too, or another answer than the page showed.
-            return f"said/{now.number}" if now.answer == answer else f"again/{case.place}"
-        return f"said/{session.verdicts.say(case.node, answer)}"
+            return "" if now.answer == answer else f"again/{case.place}"
+        session.verdicts.say(case.node, answer)
+        return ""
 
     def _undo(self, given: dict[str, str]) -> str:
-        """Takes an answer back, unless its node has another one by now, and returns the page that says which."""
-        verdicts, number = self.server.session.verdicts, _number(given.get("number", ""))
-        if verdicts.numbered(number) is None:
+        """Takes an answer back and returns the page of its node."""
+        session, number = self.server.session, _number(given.get("number", ""))
+        node = session.verdicts.undo(number)
+        if node is None:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "there is no such answer")
-        verdicts.undo(number)
-        return f"back/{number}"
+        place = session.place(node)
+        return "" if place is None else f"node/{place}"
 
     def _form(self) -> dict[str, str]:
         """Returns the fields of a form, each once."""

@@ -44,11 +44,6 @@ SELECT id, node, answer, time FROM said
 WHERE id IN (SELECT max(id) FROM said WHERE undone = 0 GROUP BY node) ORDER BY id
 """
 
-UNDO = """
-UPDATE said SET undone = 1 WHERE id = ?
-AND id = (SELECT max(id) FROM said WHERE undone = 0 AND node = (SELECT node FROM said WHERE id = ?))
-"""
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -59,14 +54,12 @@ class Answer:
         node: what the user calls it.
         answer: one of `answers_of` the classes.
         time: when, UTC, ISO 8601.
-        undone: whether it was taken back.
     """
 
     number: int
     node: str
     answer: str
     time: str
-    undone: bool = False
 
 
 def answers_of(class_names: Sequence[str]) -> tuple[str, ...]:
@@ -254,18 +247,11 @@ class Verdicts:
             values = "INSERT INTO said (node, answer, time) VALUES (?, ?, ?)"
             return int(self._base.execute(values, (node, answer, now)).lastrowid or 0)
 
-    def undo(self, number: int) -> bool:
-        """Takes an answer back, where it still is its node's; returns whether it was."""
+    def undo(self, number: int) -> str | None:
+        """Takes an answer back and returns its node; None where there is no such answer."""
         with self._written():
-            return self._base.execute(UNDO, (number, number)).rowcount == 1
-
-    def numbered(self, number: int) -> Answer | None:
-        """Returns an answer, whether it stands or not; None: there is none of this number."""
-        with self._faults():
-            row = self._base.execute(
-                "SELECT id, node, answer, time, undone FROM said WHERE id = ?", (number,)
-            ).fetchone()
-        return None if row is None else Answer(*row)
+            row = self._base.execute("UPDATE said SET undone = 1 WHERE id = ? RETURNING node", (number,)).fetchone()
+        return None if row is None else str(row[0])
 
     def latest(self) -> dict[str, Answer]:
         """Returns the answer of each node that has one, the oldest first.
