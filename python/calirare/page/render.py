@@ -11,7 +11,7 @@ from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
-from calirare._util.run_files import RECALIBRATION, check_as_written, other_metrics
+from calirare._util.run_files import check_as_written, other_metrics
 from calirare.explain import Explanations
 from calirare.explain.audit import Audit
 from calirare.graph import Graph
@@ -24,8 +24,6 @@ from calirare.page.variables import variables_of
 from calirare.run import SavedRun
 
 TEMPLATE = "run.html"
-TESTED = "Test nodes in parts."
-UNSEEN = "Labelled nodes in parts, each judged by models and a calibrator that have not seen its label."
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 
 
@@ -56,12 +54,10 @@ def html_of(
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise other_metrics(saved.folder, error) from error
     audit, doubt = None, why_not
-    sliced: dict[str, Any] = {"slices": [], "no_slices": why_not, "judged": ""}
+    sliced: dict[str, Any] = {"slices": [], "no_slices": why_not}
     if graph is not None:
         audit, doubt = _audited(saved, graph)
-        other_calibrator = _other_calibrator(saved)
-        judge = (None, other_calibrator) if other_calibrator else (audit, doubt)
-        sliced = _sliced(graph, predictions, *judge, many=many)
+        sliced = _sliced(graph, predictions, many=many)
     first_picture = content.pictures(metrics, many)[0][0]
     return template_of("calirare.page", TEMPLATE).render(
         **values,
@@ -137,47 +133,16 @@ def _versions_of(saved: SavedRun) -> list[str]:
     return lines or [f"calirare {saved.version}"]
 
 
-def _other_calibrator(saved: SavedRun) -> str:
-    """Returns how the run's calibrator is not the one by which an audit judges labels, a sentence, or nothing."""
-    settings = saved.scorer.settings
-    if (saved.folder / RECALIBRATION).is_file():
-        return "Its calibrator was fitted again on fresh labels."
-    if settings.method != "jackknife" or settings.calibration.map != "prior":
-        return "Its calibrator is not the default one, the only one that can be cross-fitted."
-    return "" if settings.calibration.prevalence is None else "Its calibrator uses the prevalence that was given."
-
-
-def _sliced(
-    graph: Graph,
-    predictions: pd.DataFrame,
-    audit: Audit | None,
-    doubt: str,
-    *,
-    many: bool = False,
-) -> dict[str, Any]:
-    """Returns the slices of the test nodes; without any, of the labels of a rare class as they are judged unseen."""
-    scored, none = graph.scored_nodes.cpu().numpy(), {"slices": [], "judged": ""}
+def _sliced(graph: Graph, predictions: pd.DataFrame, *, many: bool = False) -> dict[str, Any]:
+    """Returns the slices of the labelled test nodes, or why there are none."""
+    scored = graph.scored_nodes.cpu().numpy()
     known = predictions["y"] != "" if many else predictions["y"] >= 0
     tested = np.flatnonzero(((predictions["split"] == "test") & known).to_numpy())
-    if len(tested):
-        p = predictions["confidence" if many else "p_rare"].to_numpy(dtype=np.float64)
-        hits = predictions["y"] == (predictions["prediction"] if many else 1)
-        every = np.full(graph.n_nodes, np.nan)
-        every[scored] = p
-        variables = variables_of(graph, None if many else every)
-        slices = slices_of(variables, p[tested], hits.to_numpy()[tested], scored[tested])
-        return {"slices": slices, "no_slices": "", "judged": TESTED}
-    if many:
-        return none | {"no_slices": "the run has no labelled test nodes to judge slices by"}
-    if audit is None:
-        why = f"the run has no labelled test nodes and no out-of-fold predictions of its labels. {doubt}"
-        return none | {"no_slices": why}
-    labels, rare = np.full(graph.n_nodes, np.nan), audit.given == 1
-    labels[audit.nodes] = rare
-    p = np.where(rare, audit.p_given, 1 - audit.p_given)
-    assert graph.split is not None
-    here = np.isin(audit.nodes, graph.split.val.cpu().numpy())  # they represent the population, where there are any
-    if not 0 < rare[here].sum() < here.sum():
-        here = np.full(len(rare), fill_value=True)
-    slices = slices_of(variables_of(graph, None, labels), p[here], rare[here], audit.nodes[here])
-    return {"slices": slices, "no_slices": "", "judged": UNSEEN}
+    if not len(tested):
+        return {"slices": [], "no_slices": "the run has no labelled test nodes to judge slices by"}
+    p = predictions["confidence" if many else "p_rare"].to_numpy(dtype=np.float64)
+    hits = predictions["y"] == (predictions["prediction"] if many else 1)
+    every = np.full(graph.n_nodes, np.nan)
+    every[scored] = p
+    variables = variables_of(graph, None if many else every)
+    return {"slices": slices_of(variables, p[tested], hits.to_numpy()[tested], scored[tested]), "no_slices": ""}

@@ -35,18 +35,15 @@ class Variable:
     names: tuple[str, ...]
 
 
-def variables_of(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | None = None) -> list[Variable]:
+def variables_of(graph: Graph, p_rare: NumpyArray | None) -> list[Variable]:
     """Returns the variables of a graph with a split.
 
     Args:
         graph: with its raw features.
         p_rare: P(rare) of every node, float [n]; NaN of those that are not scored; None: not divided by it.
-        labels: where nodes are judged that the detector learned from, their labels, 1 of rare and 0 of other ones, NaN
-            of other nodes, float [n]: a node's own then has no say in where it is put, and P(rare) of its neighbours,
-            which learned from it, none at all. None: test nodes are judged.
     """
     degree = np.diff(graph.adjacency.indptr.cpu().numpy())
-    found = [_binned("degree", degree.astype(np.float64)), *_by_place(graph, p_rare, labels)]
+    found = [_binned("degree", degree.astype(np.float64)), *_by_place(graph, p_rare)]
     for relation in graph.relations[:MOST_CATEGORIES]:
         out, into = (np.diff(matrix.indptr.cpu().numpy()) for matrix in (relation.out, relation.into))
         have = (out + into > 0).astype(np.int64)
@@ -60,16 +57,10 @@ def variables_of(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | N
     return found + [_of_column(graph, i, x[:, i]) for i in range(min(graph.n_features, MOST_COLUMNS))]
 
 
-def _by_place(graph: Graph, p_rare: NumpyArray | None, labels: NumpyArray | None) -> list[Variable]:
-    """Returns how far the nearest label is, and what the neighbours are taken for, or labelled as."""
+def _by_place(graph: Graph, p_rare: NumpyArray | None) -> list[Variable]:
+    """Returns how far the nearest label is, and what the neighbours are taken for."""
     adjacency, split = graph.adjacency.to("cpu"), graph.split
     assert split is not None
-    if labels is not None:
-        share = _mean_of_neighbours(adjacency, labels)
-        return [
-            Variable("steps to the nearest other label", *_steps_to_others(adjacency, ~np.isnan(labels))),
-            _binned("rare share of its labelled neighbours", share, missing="(none is labelled)"),
-        ]
     steps = Variable("steps to the nearest training label", *_steps(adjacency, split.train.cpu().numpy()))
     if p_rare is None:
         return [steps]
@@ -103,17 +94,6 @@ def _steps(adjacency: Csr, train: NumpyArray) -> tuple[NumpyArray, tuple[str, ..
         steps[near & (steps == FAR)] = step
         front = front | near
     return steps, (*(str(step) for step in range(FAR)), f"{FAR} or more, or none")
-
-
-def _steps_to_others(adjacency: Csr, labelled: NumpyArray) -> tuple[NumpyArray, tuple[str, ...]]:
-    """Returns how many edges away another label is than a node's own, by slices, and their names."""
-    rows, cols = adjacency.rows().numpy(), adjacency.indices.numpy()
-    rows, cols = rows[rows != cols], cols[rows != cols]
-    around = np.bincount(rows[labelled[cols]], minlength=adjacency.n_rows)  # labelled neighbours of each node
-    two = np.zeros(adjacency.n_rows, dtype=bool)
-    two[rows[around[cols] > labelled[rows]]] = True
-    steps = np.where(around > 0, 0, np.where(two, 1, FAR - 1))
-    return steps, (*(str(step) for step in range(1, FAR)), f"{FAR} or more, or none")
 
 
 def _of_column(graph: Graph, i: int, values: NumpyArray) -> Variable:

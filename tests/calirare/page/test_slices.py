@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from calirare.graph import Graph, Relation, Split, default_names
+from calirare.graph import Graph, Split, default_names
 from calirare.graph.columns import Column
 from calirare.page.render import _sliced
 from calirare.page.slices import FEWEST, Slice, count_distribution, slices_of, two_sided
@@ -136,10 +136,9 @@ def test_a_table_of_scored_nodes_alone_is_sliced_by_where_they_stand():
     told = np.flatnonzero(scored)
     parts = np.where(told < 101, "train", "test")
     y, p = known[told], rng.random(len(told))
-    sliced = _sliced(graph, pd.DataFrame({"split": parts, "y": y, "p_rare": p}), None, "")
+    sliced = _sliced(graph, pd.DataFrame({"split": parts, "y": y, "p_rare": p}))
     slices = sliced["slices"]
     assert not sliced["no_slices"]
-    assert sliced["judged"].startswith("Test nodes")
     of_column = [each for each in slices if each.variable == default_names(1)[0]]
     judged = told[parts == "test"]
     assert sum(each.nodes for each in of_column) == len(judged)
@@ -151,28 +150,6 @@ def test_a_table_of_scored_nodes_alone_is_sliced_by_where_they_stand():
     alone = sum(each.nodes for each in near if each.value == "(none is scored)")
     assert sum(each.nodes for each in near) == len(judged)
     assert alone == len(judged) - of_scored > 0
-
-
-def test_a_label_has_no_say_in_where_its_own_node_is_put():
-    graph = path_graph()
-    loops = torch.arange(9)
-    a = graph.adjacency
-    adjacency = Csr.from_coo(torch.cat([a.rows(), loops]), torch.cat([a.indices.long(), loops]), None, (9, 9))
-    calls = Relation.of("calls", Csr.from_coo(torch.tensor([2]), torch.tensor([3]), None, (9, 9)))
-    graph = dataclasses.replace(graph, adjacency=adjacency, relations=(calls,))
-    labels = np.array([1.0, np.nan, np.nan, 0.0, 1.0, 1.0, np.nan, np.nan, 0.0])
-    found = {v.name: v for v in variables_of(graph, np.full(9, np.nan), labels)}
-    assert "mean P(rare) of its neighbours" not in found
-    assert said(found["steps to the nearest other label"]) == [FARTHEST, "1", "1", "1", "1", "1", "1", "2", FARTHEST]
-    share, none = found["rare share of its labelled neighbours"], "(none is labelled)"
-    assert said(share) == [none, "1", "0", "1", "0.5", "1", "1", none, none]
-    assert said(found["edges of type calls"]) == ["none"] * 2 + ["one or more"] * 2 + ["none"] * 5
-    for own in range(9):
-        other = labels.copy()
-        other[own] = 1 - labels[own] if labels[own] == labels[own] else np.nan
-        again = {v.name: v for v in variables_of(graph, np.full(9, np.nan), other)}
-        for name in ("steps to the nearest other label", share.name):
-            assert said(again[name])[own] == said(found[name])[own]
 
 
 def test_large_numbers_are_written_out():
