@@ -16,7 +16,7 @@ Rule = Callable[[Outcome, np.ndarray, int, np.random.Generator], np.ndarray]
 
 def value(outcome: Outcome, pool: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """Ours: expected fall of the total expected error, in closed form."""
-    return outcome.next_labels(k, "value", torch.from_numpy(pool)).nodes
+    return outcome.next_labels(k, torch.from_numpy(pool)).nodes
 
 
 def uncertainty(outcome: Outcome, pool: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

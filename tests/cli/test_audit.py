@@ -88,40 +88,31 @@ def test_long_names_of_next_labels_stay_apart_and_no_note_is_of_edges(quick_run)
     assert not any(note.startswith("edges") for note in found.notes)
 
 
-def test_next_labels_by_uncertainty_and_wrong_words(quick_run):
-    saved = load(quick_run)
-    doubt = abs(saved.next_labels(30, by="uncertainty").p - 0.5)
-    every = abs(saved.next_labels(30, by="value").p - 0.5)
-    assert (doubt[1:] >= doubt[:-1]).all()
-    assert doubt.max() <= every.max()
-    refused = ("--top", "100000"), ("--sort-by", "luck")
-    for words, told in zip(refused, ("must be from 1 to", "chosen by value or"), strict=True):
-        assert told in assert_refused(call("suggest", "--run", quick_run, *words))
+def test_more_nodes_than_there_are_is_refused(quick_run):
+    assert "must be from 1 to" in assert_refused(call("suggest", "--run", quick_run, "--top", "100000"))
 
 
 def test_next_labels_among_some_nodes_are_of_these(quick_run):
     explainer = load(quick_run).explainer()
     some = torch.from_numpy(load(quick_run).next_labels(20).nodes[10:].copy())
-    found = next_labels(explainer, 4, "value", some)
+    found = next_labels(explainer, 4, some)
     assert set(found.nodes) <= set(some.tolist())
     assert found.n_open == load(quick_run).next_labels(1).n_open, "of which they teach does not change"
     names = [explainer.context.graph.node_name(node) for node in some.tolist()]
     for given in (some.to(torch.int32), names):
-        assert next_labels(explainer, 4, "value", given).nodes.tolist() == found.nodes.tolist()
-    with pytest.raises(InputError, match="audit: nodes must be names or whole numbers, got bool"):
-        next_labels(explainer, 4, "value", torch.ones(5, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"suggest: --top must be a whole number of nodes, got 2\.5"):
-        next_labels(explainer, 2.5, "value")
+        assert next_labels(explainer, 4, given).nodes.tolist() == found.nodes.tolist()
+    with pytest.raises(InputError, match="suggest: nodes must be names or whole numbers, got bool"):
+        next_labels(explainer, 4, torch.ones(5, dtype=torch.bool))
 
 
 def test_values_are_about_those_that_all_nodes_without_a_label_would_tell(quick_run, monkeypatch):
     """A candidate that was drawn to judge counted its own error as that of all it stood for: four times too much."""
     explainer, every = load(quick_run).explainer(), load(quick_run).next_labels(1).n_open
     monkeypatch.setattr(next_labels_module, "CANDIDATES", every)
-    exact = next_labels(explainer, 40, "value")
+    exact = next_labels(explainer, 40)
     monkeypatch.setattr(next_labels_module, "CANDIDATES", 40)
     monkeypatch.setattr(next_labels_module, "NODES", 40)
-    some = next_labels(explainer, 40, "value")
+    some = next_labels(explainer, 40)
     values = label_values(explainer, torch.from_numpy(some.nodes), nodes_to_decide(explainer.context.graph)[0])
     np.testing.assert_allclose(some.value.sum(), values.fall.sum(), rtol=0.3)
     assert np.corrcoef(some.value, values.fall.sum(1))[0, 1] > 0.8

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from calirare._util.console import Reporter
 from calirare.cli.audit import path_to_write, write_found
-from calirare.run import NEXT_BY, NextBy, load
+from calirare.run import load
 
 
 def run(
     folder: Path,
     graph: str | None = None,
     top: int = 20,
-    sort_by: str = NEXT_BY[0],
     out: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -24,7 +22,6 @@ def run(
         folder: the run's folder.
         graph: where the run's graph is now; None: where it was.
         top: how many nodes.
-        sort_by: what they are chosen by, see `Outcome.next_labels`.
         out: CSV to write (and a Parquet file of that name); None: `<run>/next.csv`.
         overwrite: replace a file that is there.
 
@@ -33,5 +30,5 @@ def run(
     """
     path = path_to_write("suggest", out or folder / "next.csv", overwrite=overwrite)
     with Reporter():
-        found = load(folder).next_labels(top, graph, cast(NextBy, sort_by))
+        found = load(folder).next_labels(top, graph)
     write_found("suggest", found, path)

@@ -11,7 +11,7 @@ from calirare.run.folder import LABELS, SavedRun, write_json
 from calirare.run.interval_nodes import known_logits
 from calirare.run.judging import TOGETHER
 from calirare.run.new_nodes import NodeScorer
-from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
+from calirare.run.next_labels import NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.parties import parties_of
 from calirare.run.probabilities import PrevalenceRequest, Probabilities

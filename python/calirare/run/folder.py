@@ -33,7 +33,7 @@ from calirare.models import Fitted
 from calirare.run.data_settings import Data, Labels
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_file import check_model, damaged, read_model, scorer_of
-from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
+from calirare.run.next_labels import NextLabels, next_labels
 from calirare.run.scoring import Scorer, ScoresGraphs
 from calirare.run.settings import Settings
 from calirare.run.summary import summary_of
@@ -279,9 +279,9 @@ class SavedRun(ScoresGraphs):
         own = self.graph(data)
         return audit_run(self.scorer, own, self.mapped(own), self.held_out, at_least)
 
-    def next_labels(self, k: int, data: str | Path | Graph | None = None, by: NextBy = NEXT_BY[0]) -> NextLabels:
+    def next_labels(self, k: int, data: str | Path | Graph | None = None) -> NextLabels:
         """Returns the nodes that are worth a label next, see `Outcome.next_labels`; `data` as of `graph`."""
-        return next_labels(self.explainer(data), k, by)
+        return next_labels(self.explainer(data), k)
 
     def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""

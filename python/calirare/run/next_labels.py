@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +14,11 @@ from torch import Tensor
 
 from calirare._util.amounts import amount, shortened
 from calirare._util.arrays import brief
-from calirare._util.errors import InputError, shown, without_middle
+from calirare._util.errors import InputError, without_middle
 from calirare._util.torch_state import plain_torch
 from calirare.explain import Explainer, Nodes, label_values, nodes_named, taken_together
 from calirare.run.deciding import nodes_to_decide
 
-NextBy = Literal["value", "uncertainty"]
-NEXT_BY: tuple[NextBy, ...] = ("value", "uncertainty")
 CANDIDATES = 500  # nodes that are valued
 NODES = 500  # of the other nodes without a label that they are valued by, beside each other
 DOUBTFUL = 0.6  # of the candidates are the least certain nodes, the others are drawn at random
@@ -51,7 +49,6 @@ class NextLabels:
         around: labelled neighbours and all neighbours of each, int64 [k, 2].
         total: total expected error of the nodes without a label: the sum of p (1 - p), of many classes half of it.
         n_open: how many these are.
-        by: what they are ordered by.
         notes: sentences on what is approximate.
     """
 
@@ -65,7 +62,6 @@ class NextLabels:
     around: NDArray[np.int64]
     total: float
     n_open: int
-    by: NextBy
     notes: tuple[str, ...]
 
     __repr__ = brief
@@ -116,27 +112,21 @@ class NextLabels:
 
 
 @plain_torch()
-def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = None) -> NextLabels:
+def next_labels(explainer: Explainer, k: int, among: Nodes | None = None) -> NextLabels:
     """Returns the nodes that are worth a label next.
 
     Args:
         explainer: of the run.
         k: how many labels.
-        by: "value", or "uncertainty": the largest sum of p (1 - p), of a rare class P(rare) nearest to a half.
         among: nodes that can be labelled, see `calirare.explain.nodes_named`; None: every node without a label (of a
             graph that has all labels, those that neither trained nor validated).
 
     Raises:
-        InputError: there are fewer such nodes than labels, one or `by` is unknown.
-        TypeError: k is no whole number.
+        InputError: there are fewer such nodes than labels, or one is unknown.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"suggest: --top must be a whole number of nodes, got {shown(k)}")
-    if by not in NEXT_BY:
-        raise InputError(f"suggest: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
     graph = explainer.context.graph
     unlabelled = nodes_to_decide(graph)[0].cpu()
-    wanted = unlabelled if among is None else nodes_named(graph, among, "audit").cpu()
+    wanted = unlabelled if among is None else nodes_named(graph, among, "suggest").cpu()
     pool = unlabelled[torch.isin(unlabelled, wanted)]
     if not 1 <= k <= pool.numel():
         raise InputError(f"suggest: --top must be from 1 to {pool.numel():,}, the number of nodes to label, got {k}")
@@ -150,11 +140,7 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
     stands_for[chosen.numel() :] = rest.numel() / max(some.numel(), 1)
     values = label_values(explainer, chosen, torch.cat([chosen, some]))
     fall = values.fall * stands_for
-    if by == "value":
-        rows, more = taken_together(fall, k)
-    else:
-        rows = torch.argsort(_doubt(values.p), descending=True, stable=True)[:k]
-        more = _in_turn(fall[rows])
+    rows, more = taken_together(fall, k)
     moved = (values.moved[rows] >= MOVED) * stands_for
     moved[torch.arange(len(rows)), rows] = 0  # of itself
     nodes, context, p = chosen[rows], explainer.context, values.p[rows]
@@ -169,7 +155,6 @@ def next_labels(explainer: Explainer, k: int, by: NextBy, among: Nodes | None = 
         around=_around(explainer, nodes),
         total=total,
         n_open=unlabelled.numel(),
-        by=by,
         notes=(CHOSEN_RARE if context.positive_only else CHOSEN, *explainer.model.label_notes),
     )
 
@@ -187,12 +172,6 @@ def _candidates(doubt: Tensor, most: int, draw: torch.Generator) -> Tensor:
     first = int(DOUBTFUL * most)
     others = order[first:][torch.randperm(order.numel() - first, generator=draw)[: most - first]]
     return torch.cat([order[:first], others]).sort().values
-
-
-def _in_turn(fall: Tensor) -> Tensor:
-    """Returns what each label brings beyond those before it, in the order they have, [k]."""
-    best = torch.cummax(fall, 0).values
-    return torch.cat([best[:1], best[1:] - best[:-1]]).sum(1)
 
 
 def _around(explainer: Explainer, nodes: Tensor) -> NDArray[np.int64]:

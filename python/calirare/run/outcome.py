@@ -37,7 +37,7 @@ from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.folder import CONFIG, HISTORY, MODEL, history_of, write_json
 from calirare.run.model_file import save_model
-from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
+from calirare.run.next_labels import NextLabels, next_labels
 from calirare.run.parties import parties_of
 from calirare.run.probabilities import p_rare
 from calirare.run.report import (
@@ -115,18 +115,17 @@ class Outcome(RunResult, ScoresGraphs):
         """
         return audit_run(self.scorer, self.graph, self.mapped, self.held_out, at_least)
 
-    def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Nodes | None = None) -> NextLabels:
-        """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
+    def next_labels(self, k: int, among: Nodes | None = None) -> NextLabels:
+        """Returns the nodes worth a label next, by the expected fall of the total expected error, in closed form.
 
         Args:
             k: how many.
-            by: "value" (expected fall of the total expected error, in closed form), or "uncertainty".
             among: nodes that can be labelled, as `explain` takes them; None: every node without a label.
 
         Raises:
             InputError: there are not so many, one is unknown, or the detector cannot be asked.
         """
-        return next_labels(self.explainer, k, by, among)
+        return next_labels(self.explainer, k, among)
 
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.
