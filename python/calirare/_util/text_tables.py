@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from calirare._util.errors import InputError
 
@@ -25,7 +25,6 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # where the header and the row below have as many words, else the table has one column.
 SEPARATORS = (",", ";", "\t", "|")
 BLANKS = r"\s+"
-MOST_LINES = 100  # of a row
 MOST_ROWS = 200  # of a table that are compared with its first line
 USUAL = {"node", "id", "label", "y", "class", "split", "source", "target", "src", "dst", "from", "to", "weight"}
 WHOLE, DECIMAL, DATE, TEXT = "whole number", "decimal", "date", "text"
@@ -140,20 +139,12 @@ def _count_up(names: Sequence[str]) -> bool:
     return (counted and n in (len(names), max(n, 3))) or (ascending and n == len(names) - 1)
 
 
-def _row(file: TextIO) -> str:
-    """Returns the next row of a text, of several lines where quotation marks hold a line break."""
-    lines = [file.readline()]
-    while sum(line.count('"') for line in lines) % 2 and lines[-1] and len(lines) < MOST_LINES:
-        lines.append(file.readline())
-    return "".join(lines)
-
-
 def _separator(path: Path) -> str:
     name = path.name.lower()
     if name.endswith((".tsv", ".tsv.gz")):
         return "\t"
     with gzip.open(path, "rt", encoding="utf-8") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
-        header, row = (re.sub('"[^"]*"?', "_", _row(file)) for _ in range(2))
+        header, row = (re.sub('"[^"]*"?', "_", file.readline()) for _ in range(2))
     if re.fullmatch("sep=.?", header.strip().lstrip("\ufeff").lower()):
         raise InputError(
             f"{path}: the first line must name the columns, got {header.strip()!r}, which spreadsheets write: remove it"

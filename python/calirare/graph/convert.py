@@ -107,7 +107,7 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     left_out: list[str] = []
     edges, weights = edges_of_store(data, (n, n), where, left_out)
     parts = parts_of_arrays(
-        edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules.of(where, edge_options), where=where
+        edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
     )
     notes = [*parts.get("notes", ()), *left_out]
     if hasattr(data, "src") and hasattr(data, "msg"):
@@ -290,7 +290,7 @@ def parts_of_networkx(
     if isinstance(labels, str):
         labels = _attribute(graph, labels, where)
     parts = {
-        "adjacency": build_adjacency(edges, weights, len(number), EdgeRules.of(where, edge_options), where, naming),
+        "adjacency": build_adjacency(edges, weights, len(number), EdgeRules(**edge_options), where, naming),
         "x": torch.empty(len(number), 0) if features is None else feature_rows(features, where),
         **parts_of_labels(labels, where),
         "name": name,

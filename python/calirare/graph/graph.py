@@ -68,7 +68,7 @@ class Graph:
         name: what the graph is called.
         feature_normalisation: how the features want to be mapped before they are used ("none" once they are): a word
             of `calirare.features.FeatureMap`.
-        posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated.
+        posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated; not stored.
         node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are numbers without gaps (NaN).

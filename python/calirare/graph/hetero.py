@@ -66,7 +66,7 @@ def parts_of_hetero(
     n, n_scored = sum(sizes), sizes[0]
     x, columns = _features(data, types, sizes, where)
     ends, weights, kinds, notes = _edges(data, first, dict(zip(types, sizes, strict=True)), where)
-    asked = EdgeRules.of(where, edge_options)
+    asked = EdgeRules(**edge_options)
     rules = asked.for_table(weighted=weights is not None)
     naming = Naming(lambda i: _name(i, first), lambda i: f"edge {i}")
     adjacency = typed_adjacency(ends, weights, kinds if relations else None, n, rules, where, naming)

@@ -14,7 +14,6 @@
 | `class_names`, `node_names`, `feature_names` | optional strings; no two classes are called alike |
 | `columns` | optional, JSON: name, kind and categories of each column of `x`, where NaN stands for a missing value |
 | `relations` | optional strings; the edges of the i-th leave in `relation<i>_indptr`, `_indices` (int32), `_values` |
-| `posterior` | optional float [n], P(y = 1) of simulated nodes |
 | `scored` | optional bool [n], the nodes that are scored |
 | `time` | optional float64 [n], when each node came to be |
 """
@@ -90,7 +89,6 @@ def stored_parts(
         "split": stored_split(arrays, facts.get("split_name"), path, ".npy" if path.is_dir() else ""),
         "name": str(facts["name"]),
         "feature_normalisation": facts.get("feature_normalisation", "none"),
-        "posterior": _posterior(arrays.get("posterior"), path),
         "scored": as_scored(arrays.get("scored"), path),
         "time": as_time(arrays["time"], str(path)) if "time" in arrays else None,
         "node_names": arrays.get("node_names"),
@@ -220,17 +218,6 @@ def stored_split(arrays: Mapping[str, NumpyArray], name: object, path: Path, suf
         return Split(train, val, test, "public" if name is None else str(name))
 
 
-def _posterior(values: NumpyArray | None, path: Path) -> Tensor | None:
-    """Returns a stored posterior, of any real dtype, as float64, not copied where it is that already."""
-    if values is None:
-        return None
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"{path}: posterior must hold real numbers, got {values.dtype}: write it as float64")
-    if not ((values >= 0) & (values <= 1)).all():
-        raise InputError(f"{path}: posterior must hold probabilities, from 0 to 1, got others: write it again")
-    return torch.from_numpy(values.astype(np.float64, copy=False))
-
-
 def as_scored(values: NumpyArray | None, path: Path) -> Tensor | None:
     """Returns which nodes are scored as stored, bool [n], or None where all are."""
     if values is None:
@@ -279,8 +266,6 @@ def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
         arrays["scored"] = graph["scored"].cpu().numpy()
     if graph["time"] is not None:
         arrays["time"] = graph["time"].cpu().numpy()
-    if graph["posterior"] is not None:
-        arrays["posterior"] = graph["posterior"].cpu().numpy()
     if graph["node_names"] is not None:
         arrays["node_names"] = np.asarray(graph["node_names"], dtype=str)
     return arrays, facts

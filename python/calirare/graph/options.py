@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
 from calirare._util.errors import InputError
@@ -42,13 +41,6 @@ class EdgeRules:
     duplicates: Literal["error", "drop", "sum"] | None = None
     self_loops: Literal["error", "drop", "keep"] | None = None
 
-    @classmethod
-    def of(cls, where: str, options: Mapping[str, Any]) -> EdgeRules:
-        """Returns the rules of options; TypeError names one that there is not."""
-        known = list(EdgeOptions.__annotations__)
-        _check_known(options, known, known, f"{where}: options of edges are {', '.join(known)}")
-        return cls(**options)
-
     def for_table(self, *, weighted: bool) -> EdgeRules:
         """Returns the rules with what was left open as tables of events need it: every edge counts once, both ways.
 
@@ -60,10 +52,7 @@ class EdgeRules:
 
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[EdgeRules, dict[str, Any]]:
-        """Returns the rules among options, and the others; TypeError names one that there is not."""
-        known = [*EdgeOptions.__annotations__, *COLUMN_OPTIONS]
-        near = [*known, "labels", "weight"]
-        _check_known(options, known, near, "from_edges: options must be those of calirare.graph.tables")
+        """Returns the rules among options, and the others."""
         own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
@@ -75,15 +64,6 @@ class EdgeRules:
         ):
             if value is not None and value not in words:
                 raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
-
-
-def _check_known(options: Iterable[str], known: Collection[str], near: Sequence[str], wanted: str) -> None:
-    """Checks that there are such options; TypeError says of another what is `wanted`, and which of `near` it is."""
-    wrong = next((name for name in options if name not in known), None)
-    if wrong is not None:
-        close = get_close_matches(wrong, near, 1)
-        mend = f"did you mean {close[0]!r}?" if close else "leave it out"
-        raise TypeError(f"{wanted}, got {wrong!r}: {mend}")
 
 
 WEIGHT = "weight"  # the column of weights, unless told otherwise

@@ -90,12 +90,9 @@ class Split:
                 mask = mask.astype(bool)
             mask = as_vector(mask)
             if mask.dtype != bool or mask.ndim != 1:
-                several = "choose one column, or one row, if it holds several splits"
-                numbers = "numbers of nodes make a split by Split(train, val, test)"
-                of_nodes = mask.dtype.kind in "iu" and len(mask) != (n_nodes or len(mask))
-                mend = several if mask.ndim == 2 else numbers if of_nodes else "make it true or false"
                 raise InputError(
-                    f"split: {part}_mask must be a bool vector, got {dtype_of(given)} of shape {mask.shape}: {mend}"
+                    f"split: {part}_mask must be a bool vector, got {dtype_of(given)} of shape {mask.shape}: choose "
+                    "one of several splits; numbers of nodes make one by Split(train, val, test)"
                 )
             n_nodes = len(mask) if n_nodes is None else n_nodes
             if len(mask) != n_nodes:

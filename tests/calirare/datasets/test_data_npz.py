@@ -50,7 +50,6 @@ def test_what_is_written_is_read(tmp_path, sparse, weights, folder):
         adjacency=small_adjacency(weights),
         x=x,
         class_names=("a", "b", "c"),
-        posterior=torch.linspace(0, 1, 5, dtype=torch.float64),
         node_names=np.array(["p", "q", "r", "s", "tt"]),
         feature_names=("amount", "age", "x"),
         feature_normalisation="row",
@@ -59,7 +58,7 @@ def test_what_is_written_is_read(tmp_path, sparse, weights, folder):
     (graph.to_folder if folder else graph.to_npz)(path)
     read, minority = Graph.read(path)
     back = read.rare(minority)
-    for part in ("y", "original_y", "posterior"):
+    for part in ("y", "original_y"):
         assert torch.equal(getattr(back, part), getattr(graph, part))
     for part in ("class_names", "original_class_names", "minority", "name", "feature_names", "feature_normalisation"):
         assert getattr(back, part) == getattr(graph, part)
@@ -171,7 +170,6 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ({"unlabelled_idx": np.array([9])}, "unlabelled_idx must be nodes from 0 to 4, got 9"),
         ({"class_names": np.array("acct")}, "class_names must be a list of names"),
         ({"feature_names": np.array("a")}, "feature_names must be a list of names"),
-        ({"posterior": np.array(["a"] * 5)}, "posterior must hold real numbers, got <U1: write it as float64"),
         ({"feature_normalisation": np.array("rows")}, "must be one of none, row, standardize, .*, got 'rows'"),
         ({"self_loops": np.array("yes")}, "self_loops must be 'keep' or left out, got 'yes'"),
         (

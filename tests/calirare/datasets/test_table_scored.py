@@ -88,9 +88,9 @@ def test_rows_of_one_kind_are_scored():
 @pytest.mark.parametrize(
     ("scored", "message"),
     [
-        ("kind", r"a column and its values, such as kind=account, got 'kind'; the columns are .*kind"),
+        ("kind", r"a column and its values, such as kind=account, got 'kind'; there are .*kind"),
         ("sort=account", "such as kind=account, got 'sort=account'"),
-        ("kind=acount", r"no node has 'kind' 'acount', which is to be scored; there are account and device"),
+        ("kind=acount", r"no row has kind = acount, got .*; there are account and device \(--target-nodes\)"),
         ("kind=device", "every node with a label must be scored, but node 'acc00' has one and is not"),
     ],
 )

@@ -106,9 +106,9 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
     [
         ({"edge_index": None}, "edge_index or adj_t, but both are missing"),
         ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"must have shape \[2, m\]"),
-        ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one column"),
+        ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one of several splits"),
         ({"train_mask": torch.full((5,), 0.5)}, "train_mask must be a bool vector, got float32"),
-        ({"train_mask": torch.ones(5).byte() * 2}, r"must be a bool vector, got uint8 of shape \(5,\): make it true"),
+        ({"train_mask": torch.ones(5).byte() * 2}, r"must be a bool vector, got uint8 of shape \(5,\)"),
         ({"train_mask": torch.ones(3).bool()}, "train_mask must have one entry per node, got 3 for 5 nodes"),
         ({f"{part}_mask": torch.zeros(12).bool() for part in PARTS}, "one entry per node, got 12 for 5 nodes"),
         ({"edge_index": None, "adj_t": square(4)}, r"one row and one column per node, got shape \(4, 4\) for 5 nodes"),
@@ -132,7 +132,7 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
         ({"x": torch.ones(5)}, r"a row per node, got shape \(5,\): x\[:, None\] makes one column"),
         ({"x": sp.coo_array(np.ones(5))}, r"features must be a sparse matrix, got shape \(5,\)"),
         ({"num_nodes": 7}, "data.num_nodes must be the number of rows of x, 5, got 7"),
-        ({"train_mask": torch.tensor([4, 2])}, r"numbers of nodes make a split by Split\(train, val, test\)"),
+        ({"train_mask": torch.tensor([4, 2])}, r"numbers of nodes make one by Split\(train, val, test\)"),
     ],
 )
 def test_data_that_does_not_fit_is_refused(data_class, changes, message):

@@ -103,7 +103,7 @@ def test_masks_and_ids_are_the_same_split():
     assert masks[0].tolist() == [False, True, False, False, True, False]
     back = Split.from_masks(*masks)
     assert [getattr(back, part).tolist() for part in ("train", "val", "test")] == [[1, 4], [0], [3]]
-    with pytest.raises(InputError, match=r"train_mask must be a bool vector, got bool of shape .*choose one column"):
+    with pytest.raises(InputError, match=r"train_mask must be a bool vector, got bool of .*choose one of several"):
         Split.from_masks(torch.ones(6, 10, dtype=torch.bool), *masks[1:])
     with pytest.raises(InputError, match="val_mask must have one entry per node, got 5 for 6 nodes"):
         Split.from_masks(masks[0], masks[1][:5], masks[2])

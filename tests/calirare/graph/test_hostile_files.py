@@ -57,7 +57,6 @@ SPARSE = {"x": None, "x_indptr": np.zeros(261, np.int64), "x_indices": np.zeros(
             r"the file is damaged \(text holds 0x110000, which is no character\)",
         ),
         ({"node_names": np.array(["n"] * 2 + list("abc") * 86)}, "node_names must differ"),
-        ({"posterior": np.full(260, 1.5)}, "posterior must hold probabilities"),
         (
             {"x": np.full((260, 6), -3.4e38, np.float32)},
             "features must be from -1e.19 to 1e.19, got -3.4e.38 at node 0",

@@ -12,8 +12,7 @@ import numpy as np
 from calirare._util.amounts import listed
 from calirare._util.arrays import ROUNDING, countable_weights
 from calirare._util.errors import InputError
-from calirare.graph.spelling import is_value
-from calirare.graph.tables import read_table, source_of
+from calirare.graph.tables import Table, read_table, rows_where, source_of
 from calirare.metrics.inputs import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
@@ -32,22 +31,15 @@ def read_frame(path: Path, as_text: Collection[str] = ()) -> pd.DataFrame:
     return frame
 
 
-def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """Returns the rows that `where`, "column=value", names, at least one, with the numbers they had; None: all.
-
-    1, 1.0 and true are the same, and a row without a value is left out.
-    """
+def select_rows(frame: pd.DataFrame, where: str | None, path: Path) -> pd.DataFrame:
+    """Returns the rows that `where`, "column=value", names, at least one, with the numbers they had; None: all."""
     if where is None:
         return frame
-    name, equals, value = where.partition("=")
-    if not equals:
-        raise InputError(f"the row filter must look like column=value, got {where!r}")
-    values = named_column(frame, name)
-    chosen = frame[is_value(values, value)]
-    if chosen.empty:
-        there = some(values.dropna().astype(str).unique()) or "all empty"
-        raise InputError(f"no row has {name} = {value}: values there are {there}")
-    return chosen
+    table = Table(frame, path)
+    chosen = rows_where(table, where, "--where")
+    table.check()
+    assert chosen is not None
+    return frame[chosen.numpy()]
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -88,7 +88,7 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     if columns.before and len(columns.before) != wanted:
         raise InputError(f"name as many earlier columns as probability columns: {wanted}, got {len(columns.before)}")
     whole = read.read_frame(path, (name, (columns.where or "").partition("=")[0]))
-    chosen = read.select_rows(whole, columns.where)
+    chosen = read.select_rows(whole, columns.where, path)
     # Of the whole table: rows left out shall not change what labels mean.
     labels = read_labels(whole, name, path, columns.unknown, columns.rare)
     frame, notes = _known_rows(chosen, name, labels, columns.rare), labels.notes()

@@ -7,6 +7,7 @@ from calirare.graph.tables.files import Table, as_names, as_of_words, read_table
 from calirare.graph.tables.labels import ReadLabels, labels_of, no_label_column
 from calirare.graph.tables.name_faults import lost_digits, why_any_unknown, why_unknown
 from calirare.graph.tables.roles import id_column_of
+from calirare.graph.tables.scored import rows_where
 from calirare.graph.tables.sources import (
     TABLE_SUFFIXES,
     absolute_source,

@@ -51,7 +51,7 @@ from calirare.graph.tables.scored import (
     LISTED,
     Nodes,
     lead_to_nodes_without_rows,
-    scored_rows,
+    rows_where,
     with_edge_only_nodes,
 )
 from calirare.graph.tables.sources import Source, node_table_of, rows_with_labels, source_exists, source_of
@@ -168,7 +168,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes
         if name not in features
     ]
     x, columns = NodeCells(table, kinds, options.impute != "error").read(features)
-    scored = None if options.target_nodes is None else scored_rows(table, options.target_nodes)
+    scored = None if options.target_nodes is None else rows_where(table, options.target_nodes, "--target-nodes")
     notes = [f"nodes: {note}" for note in table.notes]
     if not options.need_label:
         table.faults = []  # of labels and parts, without which the graph can do

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words
-from calirare.graph.spelling import plain_name, plain_names
+from calirare.graph.spelling import is_value, plain_name
 from calirare.graph.tables.files import Table, as_names, header_of, is_empty, read_arrow, read_table
 from calirare.graph.tables.name_faults import look_alikes, lost_digits, why_any_unknown
 from calirare.graph.tables.sources import Source
@@ -100,22 +101,19 @@ def with_edge_only_nodes(
     return Nodes(parts | longer, every)
 
 
-def scored_rows(table: Table, wanted: str) -> Tensor | None:
-    """Returns which rows of a node table are scored, bool [n]: those `COLUMN=VALUE` or `COLUMN=VALUE,VALUE`."""
+def rows_where(table: Table, wanted: str, option: str) -> Tensor | None:
+    """Returns which rows of a table are meant, bool [n]: those `COLUMN=VALUE` or `COLUMN=VALUE,VALUE`."""
     column, _, values = wanted.partition("=")
     words = list(filter(None, map(plain_name, values.split(","))))
-    if column not in table.cells.columns or not words:
-        there = names_in_words(list(table.cells.columns), MOST_SHOWN)
-        table.faults.append(
-            f"{table.path}: which nodes are scored must be a column and its values, such as kind=account, got "
-            f"{wanted!r}; the columns are {there} (command line: --target-nodes)"
-        )
-        return None
-    cells = plain_names(as_names(table.cells[column]))
-    absent = [word for word in words if not (cells == word).any()]
-    if absent:
-        there = names_in_words(sorted(cells.dropna().unique().tolist())[: MOST_SHOWN + 1], MOST_SHOWN)
-        what = f"no node has {column!r} {absent[0]!r}, which is to be scored; there are {there}"
-        table.faults.append(f"{table.path}: {what}")
-        return None
-    return torch.tensor(cells.isin(words).to_numpy())
+    there = list(map(str, table.cells.columns))
+    fault = "rows are chosen by a column and its values, such as kind=account"
+    if column in there and words:
+        cells = as_names(table.cells[column])
+        chosen = [is_value(cells, word) for word in words]
+        absent = [word for word, rows in zip(words, chosen, strict=True) if not rows.any()]
+        if not absent:
+            return torch.from_numpy(np.logical_or.reduce(chosen))
+        there, fault = sorted(cells.dropna().unique().tolist()), f"no row has {column} = {absent[0]}"
+    shown = names_in_words(there[: MOST_SHOWN + 1], MOST_SHOWN) if there else "none"
+    table.faults.append(f"{table.path}: {fault}, got {wanted!r}; there are {shown} ({option})")
+    return None
