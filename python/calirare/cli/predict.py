@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from calirare._util.blocks import BlockFiles
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
@@ -196,6 +198,11 @@ def _folder(
                 found = scoring.explain(top=top, graph=source.graph)
                 write_json(found.to_mapping(), partial / "reasons.json")
                 (partial / "reasons.txt").write_text(text_of(found), encoding="utf-8")
+                if reading["transactions"] is not None:
+                    assert scored.table is not None
+                    reasons = pd.Series({each.node: each.raised_by for each in found}, dtype=str)
+                    table = scored.table.assign(reasons=reasons.reindex(range(len(scored.table)), fill_value=""))
+                    write_predictions(table, partial, TRANSACTIONS)
             if page:
                 (partial / "report.html").write_text(html_of(scoring, source.graph), encoding="utf-8")
     return scored

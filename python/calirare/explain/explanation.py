@@ -13,6 +13,7 @@ from calirare._util.amounts import listed
 
 LITTLE = 0.0005  # of a change of P(rare): less than what is written as 0.1 points
 ALIKE = 0.005  # difference of two probabilities that two digits may not show
+MOST_RAISING = 3
 MOST_DIGITS = 12  # of a probability next to a threshold
 
 
@@ -160,6 +161,12 @@ class Explanation:
     def sentences(self) -> list[str]:
         """The same in words: what the probability is, which labels say so, and what else does."""
         return [each for each in (self._of_probability(), self._of_labels(), self._of_the_rest()) if each]
+
+    @property
+    def raised_by(self) -> str:
+        """The columns that raise the probability most, up to three, with the node's own values."""
+        raising = [each for each in self.features if each.share > 0][:MOST_RAISING]
+        return "; ".join(each.name if each.value is None else f"{each.name}: {each.value}" for each in raising)
 
     def _of_probability(self) -> str:
         learned = "" if self.label is None else f" Its own label, {self.label}, was learned from."

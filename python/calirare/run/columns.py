@@ -13,6 +13,7 @@ from torch import Tensor
 
 from calirare.graph import PARTS, Graph, Split
 from calirare.leave_one_out import JackknifeResult
+from calirare.run.parties import amounts_of
 from calirare.run.probabilities import Probabilities
 from calirare.run.ranges import Ranges
 
@@ -149,6 +150,12 @@ COLUMNS = (
         "P(rare) for the true base rate",
         lambda r: r.said.rare,
         (RARE, SCORES),
+    ),
+    Column(
+        "expected_amount",
+        "of transactions: `p_rare` times the amount, the amount at risk",
+        lambda r: r.said.rare.cpu().numpy() * amounts_of(r.keys),
+        when=lambda r: amounts_of(r.keys) is not None,
     ),
     Column(
         "p_low",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -13,7 +16,7 @@ def parties_of(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     """Returns one row per card, merchant or other party, those with the most expected fraud first.
 
     Args:
-        table: of transactions, with P(rare), alerts, and the columns of time, parties and amount.
+        table: of transactions, with P(rare), alerts, the columns of time, parties and amount, and expected_amount.
         data: says which columns these are.
 
     Returns:
@@ -24,7 +27,7 @@ def parties_of(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     kinds = {"transactions": "sum", "expected_fraud": "sum"}
     if data.amount in table:
         facts["amount"] = table[data.amount].to_numpy()
-        facts["expected_amount"] = facts["amount"] * facts["expected_fraud"]
+        facts["expected_amount"] = table["expected_amount"].to_numpy()
         kinds |= {"amount": "sum", "expected_amount": "sum"}
     facts["alerts"], facts["highest_p"] = table["alert"].to_numpy(), facts["expected_fraud"]
     times = table[data.time].reset_index(drop=True).where(facts["alerts"] == 1)
@@ -51,3 +54,14 @@ def party_groups(graph: Graph, nodes: np.ndarray) -> np.ndarray | None:
             codes = values.codes[nodes].astype(np.int64)
             parties.append(np.where(codes < 0, alone, codes))
     return np.stack(parties, 1) if parties else None
+
+
+def amounts_of(keys: Mapping[str, Any]) -> Any:
+    """Returns the amounts among time, parties and amount of transactions, float64 [n]; None where there are none."""
+    last = list(keys.values())[-1] if keys else None
+    return last if isinstance(last, np.ndarray) and last.dtype.kind == "f" else None
+
+
+def at_risk_words(every: float, alerts: float) -> str:
+    """Returns sums of P(rare) times the amount, of all transactions and of alerts, in words."""
+    return f"{every:,.0f}, {alerts:,.0f} of it in alerts (sum of P times amount)"

@@ -19,10 +19,10 @@ from calirare.metrics import (
     rare_report,
 )
 from calirare.run.calibrators import Calibrated
-from calirare.run.deciding import realised
+from calirare.run.deciding import nodes_to_decide, realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.judging import RAW, Judged, rare_among
-from calirare.run.parties import party_groups
+from calirare.run.parties import amounts_of, party_groups
 from calirare.run.periods import are_later, labels_by_time, periods
 from calirare.run.probabilities import assumed_by, p_rare, realised_error, unrepresented_by
 from calirare.run.result import RunResult
@@ -180,6 +180,11 @@ def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, An
     """Returns the decision, what to expect of it, and under "test" what it does among labelled test nodes."""
     deciding, y = outcome.settings.decision, outcome.graph.y
     values = outcome.decision.to_mapping() | {"review": deciding.sort_by, "rule_sentence": deciding.rule.sentence}
+    amounts, decided = amounts_of(outcome.graph.keys or {}), nodes_to_decide(outcome.graph)[0]
+    if amounts is not None:
+        rare = p_rare(outcome.logits[decided], outcome.calibrators).cpu().numpy()
+        risk, alert = rare * amounts[decided.cpu().numpy()], rare >= outcome.decision.threshold
+        values["amount_at_risk"] = {"all": float(risk.sum()), "alerts": float(risk[alert].sum())}
     if judged_on != "test":
         return values | {"test": None}
     assert y is not None

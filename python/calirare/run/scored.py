@@ -15,6 +15,7 @@ from calirare._util.amounts import amount, count_of, quoted
 from calirare._util.arrays import brief
 from calirare.calibration import APART, COVERAGE, Calibrator, ExpectedCount, Prevalence, Target, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
+from calirare.run.parties import at_risk_words
 from calirare.run.probabilities import Probabilities, Undecided
 from calirare.run.verdict import UNJUDGED
 from calirare.run.verdict import Verdict as RunVerdict
@@ -102,6 +103,14 @@ class Scored:
         """Whether the graph differs so much from the run's own that its probabilities are not to be trusted."""
         return self.drift is not None and self.drift.verdict == "do not trust"
 
+    @property
+    def at_risk(self) -> tuple[float, float] | None:
+        """Sums of P(rare) times the amount of transactions, of all and of alerts; None where there are no amounts."""
+        if self.table is None or "expected_amount" not in self.table:
+            return None
+        amounts, alert = self.table["expected_amount"], self.table["alert"] == 1
+        return float(amounts.sum()), float(amounts[alert].sum())
+
     def noted(self, say: Callable[[str], None]) -> pd.DataFrame:
         """Returns the table, and notes what keeps its probabilities from being relied on."""
         for note in self._warnings():
@@ -141,6 +150,7 @@ class Scored:
             lines.append(f"prevalence: {_in_words(self.prevalence)}: P(rare) is corrected to it")
         right = "" if self.hits is None else f", {self.hits} of them rare"
         lines.append(f"alerts: {self.alerts:,}{right}; P(rare) >= {self.threshold:.3g}, decided by {self.rule}")
+        lines += [] if self.at_risk is None else [f"amount at risk: {at_risk_words(*self.at_risk)}"]
         return [*lines, *([] if self.undecided is None else [self.undecided.sentence]), *self._warnings()]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -159,6 +169,7 @@ class Scored:
             "alerts": self.alerts,
             "alerts_rare": None if self.hits is None else dataclasses.asdict(self.hits),
             "threshold": self.threshold,
+            "amount_at_risk": None if self.at_risk is None else dict(zip(("all", "alerts"), self.at_risk, strict=True)),
             "decision": self.rule,
             "prevalence": None if prevalence is None else {name: getattr(prevalence, name) for name in PREVALENCE},
             "undecided": None if self.undecided is None else self.undecided.to_mapping(),

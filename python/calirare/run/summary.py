@@ -22,6 +22,7 @@ from calirare._util.measure_tables import (
 from calirare.run.choice import Choice
 from calirare.run.deciding import REVIEW_BEGINS_WITH
 from calirare.run.judging import TOGETHER
+from calirare.run.parties import at_risk_words
 
 ROWS = (
     ("recall", "recall of the rare class"),
@@ -192,6 +193,8 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
             f"{decision['misses']['expected']:,.0f} missed"
         )
     lines += _wrapped(text, "    ")
+    if (risk := decision.get("amount_at_risk")) is not None:
+        lines += _wrapped(f"  Amount at risk: {at_risk_words(risk['all'], risk['alerts'])}", "    ")
     if decision.get("tied") is not None:
         lines.append(f"  {decision['tied']['nodes']:,} nodes share P(rare) at the cut; none of them is an alert")
     if decision.get("undecided") is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,14 +104,29 @@ def test_tables_of_a_run_name_the_parties(run, frames):
 
 def test_the_next_batch_is_scored_with_the_history_of_the_run(run, frames):
     source = str(run.folder.parent / "new.csv")
-    assert "expected" in succeed("predict", run.folder, "--transactions", source).out
+    told = succeed("predict", run.folder, "--transactions", source).out
     table = pd.read_csv(run.folder / "transactions_new.csv")
     assert list(table.node) == list(frames[1].transaction)
+    assert np.allclose(table.expected_amount, table.p_rare * table.amount, rtol=1e-5)
+    at_risk = table.expected_amount.sum(), table.expected_amount[table.alert == 1].sum()
+    assert "amount at risk: {:,.0f}, {:,.0f} of it in alerts".format(*at_risk) in told
     again = run.predict(run.next_transactions(source, history=frames[0]), say=lambda note: None)
     assert np.allclose(table.p_rare, again.p_rare, rtol=1e-5)
     without = run.predict(run.next_transactions(source, history=frames[0].head(30)), say=lambda note: None)
     assert not np.allclose(table.p_rare, without.p_rare, rtol=0.1)
     assert pd.read_csv(run.folder / "transactions_new_parties.csv").transactions.sum() == 3 * len(table)
+
+
+def test_alerts_have_their_reasons_in_the_table(run, tmp_path):
+    source = str(run.folder.parent / "new.csv")
+    succeed("predict", run.folder, "--transactions", source, "--budget", 9, "--explain", 4, "--out", tmp_path / "june")
+    table = pd.read_csv(tmp_path / "june/transactions.csv", keep_default_na=False).sort_values("rank")
+    assert (table.reasons != "").tolist() == [True] * 4 + [False] * (len(table) - 4)
+    assert table.alert.sum() == 9
+    first = json.loads((tmp_path / "june/reasons.json").read_text())["explanations"][0]
+    strongest = max(first["features"], key=lambda feature: feature["share"])
+    assert table.reasons.iloc[0].startswith(f"{strongest['name']}: {strongest['value']}")
+    assert np.isclose(calirare.load(tmp_path / "june").scorer.threshold, table.threshold.iloc[0])
 
 
 def test_a_history_that_changed_is_refused(run):
