@@ -109,7 +109,7 @@ FLOORS = {
         {"__main__"},
     ),
     "calirare_multilabel": (
-        {"drawing", "inputs", "margins", "data"},
+        {"commands", "drawing", "inputs", "margins", "data"},
         {"families", "networks"},
         {"estimator", "loss"},
         {"evaluate", "training"},

@@ -11,6 +11,7 @@ import typer
 
 from calirare._util.amounts import amount, listed
 from calirare._util.errors import InputError
+from calirare_multilabel.commands import Commands
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,8 @@ PRELOAD = "calirare_multilabel.run"
 MANY_TIES = 0.1  # share of rows that share their score with another
 TIES_MATTER = 0.02  # relative change of a reading by what ties are given for a rank
 
-app = typer.Typer(
+app = Commands(
+    name="multilabel",
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Canonical calibration of models that give several labels at once (CMLCC).",

@@ -29,9 +29,9 @@ def test_the_commands_of_the_product_are_there():
 
 
 def test_old_names_work_and_are_noted(quick_run, tmp_path):
-    said = call("audit", "--run", quick_run, "--next", "2", "--by", "uncertainty", "--out", tmp_path / "next.csv")
+    said = call("audit", "--run", quick_run, "--next", "2", "--out", tmp_path / "next.csv")
     assert said.code == 0
-    for old, new in (("calirare audit", "calirare suggest"), ("--next", "--top"), ("--by", "--sort-by")):
+    for old, new in (("calirare audit", "calirare suggest"), ("--next", "--top")):
         assert f"note: {old} is now {new}. The old name works until version 2.0." in said.err
     parser = parser_of("train")
     words = ["--features", "n.csv", "--minority=fraud", "--labels", "positive-only", "--cost-miss", "5"]
@@ -108,7 +108,7 @@ def test_every_option_of_every_command_is_explained(command):
         (["--versoin"], "no such option --versoin; did you mean --version?"),
         (["train", "--epoch", "3"], "no such option --epoch; did you mean --epochs?"),
         (["train", "--epoch=3"], "no such option --epoch; did you mean --epochs?"),
-        (["train", "--set", "loo.step=3"], "unknown setting 'loo.step'; did you mean 'loo.steps'?"),
+        (["train", "--set", "loo.sed=3"], "unknown setting 'loo.sed'; did you mean 'loo.seed'?"),
         (["train", "--set", "damping=3"], "unknown setting 'damping'; did you mean 'loo.damping'?"),
         (["train", "--set", "loo.damping"], "--set must be KEY=VALUE, such as loo.damping=0.01, got 'loo.damping'"),
         (["train", "--set", "seed.x=3"], "unknown setting 'seed.x'"),
@@ -249,8 +249,8 @@ def other(tmp_path, monkeypatch):
         f"[{plugins.GROUP}]\ngreet = greeter:app\nwave = greeter:wave\ndatasets = greeter:app\n"
     )
     (tmp_path / "greeter.py").write_text(
-        "import typer\napp = typer.Typer(add_completion=False)\nPRELOAD = 'greeter_heavy'\n\n"
-        "@app.command()\ndef greet(name: str):\n    'Say hello.'\n    print('hello', name)\n\n"
+        "PRELOAD = 'greeter_heavy'\n\n"
+        "def app(words):\n    print('hello', *words)\n\n"
         "def wave(words):\n    print('waves', *words)\n    return len(words)\n"
     )
     (tmp_path / "greeter_heavy.py").write_text("")
@@ -264,9 +264,9 @@ def test_a_command_of_another_package_is_listed_and_runs(other):
     assert call("greet", "you") == (0, "hello you\n", "")
     assert "greeter_heavy" in sys.modules
     assert re.search(r"^  greet +Command of the package greeter\.$", call("--help").out, re.MULTILINE)
-    assert "Usage: calirare greet" in call("greet", "--help").out
     assert call("wave", "a", "b") == (2, "waves a b\n", "")
-    assert "calirare greet --help" in assert_refused(call("greet", "you", "--twice"))
+    if "study" in OTHERS:
+        assert "calirare study" in assert_refused(call("study", "copula", "--twice"))
 
 
 def test_our_own_commands_are_not_replaced_and_help_imports_no_other_package(other):

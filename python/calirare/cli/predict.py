@@ -177,7 +177,8 @@ def _folder(
     page: bool,
 ) -> Scored:
     """Writes a scoring's folder; arguments as of `run`, `how` as of `SavedRun.score`."""
-    check_top(top)
+    if top is not None and top < 1:
+        raise InputError(f"predict: --explain must be at least 1, got {top}")
     with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
         source = _source(saved, reading, None, reporter)
         assert isinstance(source, Loaded)
@@ -206,16 +207,6 @@ def _folder(
             if page:
                 (partial / "report.html").write_text(html_of(scoring, source.graph), encoding="utf-8")
     return scored
-
-
-def check_top(top: int | None) -> None:
-    """Checks how many alerts are to be explained.
-
-    Raises:
-        InputError: it is below 1.
-    """
-    if top is not None and top < 1:
-        raise InputError(f"predict: --explain must be at least 1, got {top}")
 
 
 def _absolute(reading: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
 from calirare.graph import (
     COLUMN_OPTIONS,
-    EdgeOptions,
+    EDGE_OPTIONS,
     Graph,
     Normalisation,
     Split,
@@ -35,7 +35,6 @@ Task = Literal["rare", "classes"]
 TASKS: tuple[Task, ...] = ("rare", "classes")
 
 
-EDGE_OPTIONS = tuple(EdgeOptions.__annotations__)
 RARE_DIGIT = 8
 TABLE_OPTIONS = ("nodes", "label", "weight", *COLUMN_OPTIONS)
 
@@ -168,7 +167,7 @@ def _from_path(name: str | Path, options: dict[str, Any]) -> tuple[Graph, int | 
     path = Path(name)
     if is_table(name):
         return Graph.from_edges(name, options.pop("nodes", None), options.pop("label", None), **options), None
-    rules = EdgeOptions(**{name: options[name] for name in EDGE_OPTIONS if name in options})  # type: ignore[typeddict-item]
+    rules = {name: options[name] for name in EDGE_OPTIONS if name in options}
     if path.is_dir() or path.suffix.lower() == ".npz":
         _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
         return Graph.read(path, **rules)

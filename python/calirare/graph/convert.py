@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_time, as_vector
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import Naming, build_adjacency, first_edge_times
-from calirare.graph.options import EdgeOptions, EdgeRules
+from calirare.graph.options import EdgeRules
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.files import Table
 from calirare.graph.tables.labels import labels_of
@@ -82,7 +82,7 @@ def parts_of_labels(labels: Any, where: str) -> Parts:
     return {"y": read.y, "class_names": read.names, "notes": read.notes()}
 
 
-def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Parts:
+def parts_of_data(data: Data, *, name: str = "data", **edge_options: Any) -> Parts:
     """Returns the parts of the graph of a PyTorch Geometric `Data`.
 
     Args:
@@ -250,7 +250,7 @@ def parts_of_networkx(
     labels: Any = None,
     weight: str | None = None,
     name: str = "networkx",
-    **edge_options: Unpack[EdgeOptions],
+    **edge_options: Any,
 ) -> Parts:
     """Returns the parts of the graph of a networkx graph, nodes in networkx's order.
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, part
 from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
-from calirare.graph.options import EdgeOptions, EdgeRules
+from calirare.graph.options import EdgeRules
 from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.reading import TableColumns, TableOptions, read_tables
@@ -333,7 +333,7 @@ class Graph:
         return cls.from_edges(*tables, labels, **options)
 
     @classmethod
-    def read(cls, path: str | Path, **edge_options: Unpack[EdgeOptions]) -> tuple[Graph, int | None]:
+    def read(cls, path: str | Path, **edge_options: Any) -> tuple[Graph, int | None]:
         """Returns the graph in an `.npz` file or a folder with its classes as stored.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, names_in_words, with_neighbours
 from calirare.graph.convert import edges_of_store, feature_rows, parts_of_labels, split_of_masks
 from calirare.graph.edges import Naming, edge_notes
-from calirare.graph.options import EdgeOptions, EdgeRules
+from calirare.graph.options import EdgeRules
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
 
@@ -36,7 +36,7 @@ def parts_of_hetero(
     name: str = "data",
     scored: str | None = None,
     relations: bool = False,
-    **edge_options: Unpack[EdgeOptions],
+    **edge_options: Any,
 ) -> Parts:
     """Returns the parts of the graph of a PyTorch Geometric `HeteroData`.
 

@@ -45,15 +45,18 @@ def joined(graph: Graph, other: Graph) -> Graph:
         if other.time is None:
             raise InputError(f"{where}: new nodes must have times as the others have: name their column (--time)")
         time = torch.cat([graph.time, other.time[new]])
-    every = torch.ones(n, dtype=torch.bool)
-    scored = [each if each is not None else every[:size] for each, size in _scored(graph, other)]
+    scored = [torch.isin(torch.arange(each.n_nodes), each.scored_nodes) for each in (graph, other)]
+    y, original = (
+        None if each is None else torch.cat([each, each.new_full((fresh.size,), -1)])
+        for each in (graph.y, graph.original_y)
+    )
     assert isinstance(graph.x, Tensor)
     return dataclasses.replace(
         graph,
         adjacency=_edges(graph.adjacency, other.adjacency, at, n),
         x=torch.cat([graph.x, rows]),
-        y=_unlabelled(graph.y, fresh.size),
-        original_y=_unlabelled(graph.original_y, fresh.size),
+        y=y,
+        original_y=original,
         posterior=None,
         node_names=np.concatenate([np.asarray(graph.node_names), np.asarray(other.node_names)[fresh]]),
         columns=columns,
@@ -61,15 +64,6 @@ def joined(graph: Graph, other: Graph) -> Graph:
         time=time,
         relations=tuple(_relation(each, relations.get(each.name), at, n) for each in graph.relations),
     )
-
-
-def _scored(graph: Graph, other: Graph) -> list[tuple[Tensor | None, int]]:
-    return [(graph.scored, graph.n_nodes), (other.scored, other.n_nodes)]
-
-
-def _unlabelled(y: Tensor | None, more: int) -> Tensor | None:
-    """Returns labels with so many unknown ones behind them."""
-    return None if y is None else torch.cat([y, y.new_full((more,), -1)])
 
 
 def _edges(own: Csr, more: Csr | None, at: NumpyArray, n: int) -> Csr:

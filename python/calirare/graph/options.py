@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
 from calirare._util.errors import InputError
 from calirare.graph.spelling import words_of
 
 UnknownEnds = Literal["error", "drop", "add"]
-
-
-class EdgeOptions(TypedDict, total=False):
-    """The keywords of `EdgeRules`, as the functions that read a graph take them."""
-
-    symmetrize: bool
-    duplicates: Literal["error", "drop", "sum"]
-    self_loops: Literal["error", "drop", "keep"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class EdgeRules:
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[EdgeRules, dict[str, Any]]:
         """Returns the rules among options, and the others."""
-        own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}
+        own = {name: options[name] for name in EDGE_OPTIONS if name in options}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
     def __post_init__(self) -> None:
@@ -158,3 +150,4 @@ class TableOptions:
 
 
 COLUMN_OPTIONS = tuple(each.name for each in fields(TableOptions) if each.name not in ("label", "weight"))
+EDGE_OPTIONS = tuple(each.name for each in fields(EdgeRules))

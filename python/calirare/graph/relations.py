@@ -87,13 +87,8 @@ def typed_adjacency(
     if rules.duplicates in STRICT and len(first) < len(key):
         at = int(np.setdiff1d(np.arange(len(key)), first)[0])
         u, v = (naming.node(int(end)) for end in edges[at])
-        raise FaultsError(
-            [
-                f"{where}: edges must be listed once in each type, but {naming.edge(at)} ({u}, {v}) of type "
-                f"{str(types[at])!r} is there before ({len(key) - len(first)} repeated): pass duplicates='drop' or "
-                "'sum' (command line: --duplicates drop)"
-            ]
-        )
+        what = f"{where}: edges must be listed once in each type, but {naming.edge(at)} ({u}, {v}) is there before"
+        raise FaultsError([f"{what}: pass duplicates='drop' or 'sum' (command line: --duplicates drop)"])
     if rules.duplicates == "drop":
         first = np.sort(first)
         edges, weights = edges[first], None if weights is None else weights[first]

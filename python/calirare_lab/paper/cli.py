@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from calirare._util.errors import InputError
+from calirare_multilabel.commands import Commands
 
 LISTS = ("--datasets", "--label-rates", "--methods")
 
@@ -32,8 +33,12 @@ class ListCommand(TyperCommand):
         return super().parse_args(ctx, joined)
 
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="The paper's tables and figures."
+app = Commands(
+    name="paper",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The paper's tables and figures.",
 )
 PRELOAD = "calirare_lab.paper.cells"
 

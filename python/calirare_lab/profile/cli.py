@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from calirare._util.errors import InputError
+from calirare_multilabel.commands import Commands
 
 PRELOAD = "calirare_lab.profile.command"
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = Commands(name="profile", add_completion=False, rich_markup_mode=None)
 
 
 @app.command()

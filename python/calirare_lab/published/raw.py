@@ -11,7 +11,7 @@ import torch
 
 from calirare._util.array_files import NumpyArray, open_arrays, require
 from calirare._util.errors import InputError
-from calirare.graph import EdgeOptions, Graph, Split
+from calirare.graph import Graph, Split
 from calirare.graph.splits import N_VAL
 from calirare_ext import Csr
 from calirare_lab.published.pickles import open_pickled_arrays, read_pickle
@@ -20,7 +20,7 @@ PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 MUSAE_FILES = ("facebook_edges.csv", "facebook.json", "facebook_target.csv")
 PAGE_TYPES = ("company", "tvshow", "politician", "government")
 # Of raw files, missing opposite edges are added, self loops and repeated edges dropped.
-CLEANED = EdgeOptions(symmetrize=True, duplicates="drop", self_loops="drop")
+CLEANED: dict[str, Any] = {"symmetrize": True, "duplicates": "drop", "self_loops": "drop"}
 
 
 def read_planetoid(folder: Path, prefix: str) -> Graph:

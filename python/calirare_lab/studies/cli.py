@@ -9,8 +9,10 @@ from typing import Annotated, Any, cast
 import typer
 
 from calirare._util.errors import InputError
+from calirare_multilabel.commands import Commands
 
-app = typer.Typer(
+app = Commands(
+    name="study",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,

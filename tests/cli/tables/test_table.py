@@ -73,7 +73,6 @@ def test_writes_numbers_and_pictures(frame, tmp_path):
     assert [file.name for file in report.files] == [
         "metrics.json",
         "reliability.png",
-        "classes.png",
         "precision_recall.png",
         "p_rare.png",
     ]
@@ -293,7 +292,7 @@ def test_bins_out_of_range(frame, tmp_path, n_bins):
 
 
 def test_files_are_not_replaced_unless_asked(frame, tmp_path, undrawn):
-    path, names = tmp_path / "preds.csv", ("metrics.json", "classes.png")
+    path, names = tmp_path / "preds.csv", ("metrics.json", "p_rare.png")
     frame.to_csv(path, index=False)
     for name in names:
         (tmp_path / name).write_text("mine")

@@ -30,11 +30,10 @@ from calirare.metrics import (
 )
 from calirare.metrics.inputs import Metric
 
-FILES = ("metrics.json", "reliability.png", "classes.png", "precision_recall.png", "p_rare.png")
+FILES = ("metrics.json", "reliability.png", "precision_recall.png", "p_rare.png")
 SMALL_BIN = 10  # with fewer samples a bin's accuracy can be off by .3 from sampling alone
 BINNED: dict[str, Metric] = {"ece": ece, "mce": mce, "classwise_ece": classwise_ece}  # printed with their noise floors
 MAX_BINS = 1000  # a picture cannot show more bars, nor fill them with samples
-MAX_CLASS_PANELS = 12  # class diagrams beyond this many cannot be read
 
 
 class Measures(NamedTuple):
@@ -128,7 +127,7 @@ def evaluate_table(
         return report
     with fresh_files(out, f"metrics: {out}") as partial_out:
         (partial_out / FILES[0]).write_text(json.dumps(report.content(), indent=2) + "\n", encoding="utf-8")
-        _draw(table, models, columns, partial_out, n_bins, threshold)
+        _draw(table, models, partial_out, n_bins, threshold)
     return TableReport(measures, notes, [out / name for name in FILES])
 
 
@@ -185,13 +184,10 @@ def _of_rare(table: Table, p: np.ndarray) -> np.ndarray:
     return p if p.ndim == 1 else p[:, table.minority]
 
 
-def _draw(
-    table: Table, models: dict[str, np.ndarray], columns: TableColumns, out: Path, n_bins: int, threshold: float
-) -> None:
+def _draw(table: Table, models: dict[str, np.ndarray], out: Path, n_bins: int, threshold: float) -> None:
     """Draws the pictures of `FILES`."""
     from calirare.plots import (
         Panel,
-        class_panels,
         confidence_panel,
         precision_recall_diagram,
         rare_reliability_diagram,
@@ -215,20 +211,3 @@ def _draw(
     draws, event = draws_for(len(y)), "the rare class" if table.event == "1" else table.event
     precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold, n_draws=draws)
     rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, n_draws=draws, event=event)
-    names = {"before": columns.before, "after": columns.probabilities, "value": columns.probabilities}
-    by_state = [
-        class_panels(y, p, class_names=[states[state] + name for name in names[state]], weights=weights)
-        for state, p in models.items()
-    ]
-    groups = list(zip(*by_state, strict=True))
-    panels = [panel for group in groups[:MAX_CLASS_PANELS] for panel in group]
-    left_out = len(groups) - MAX_CLASS_PANELS
-    reliability_diagram(
-        panels,
-        out / "classes.png",
-        n_bins=n_bins,
-        n_columns=2 if len(models) == 2 else min(len(panels), 3),
-        title=f"the first {MAX_CLASS_PANELS} of {len(groups)}; {left_out} left out" if left_out > 0 else None,
-        x_label="predicted probability",
-        y_label="frequency",
-    )
