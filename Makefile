@@ -9,7 +9,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -na
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .DEFAULT_GOAL := setup
 
-.PHONY: setup demo check test fast-tests all-tests release-tests test-portable fuzz sanitize kill lint format docs options wheel bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests release-tests test-engines test-portable fuzz sanitize kill lint format docs options wheel bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
 # lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
@@ -57,6 +57,11 @@ all-tests: setup
 # What `make test` leaves out and `.ci/run` does: builds, warnings of compilers, fresh processes, the guide to the letter.
 release-tests: setup
 	$(PYTEST) -m release
+
+# Scores of a local Spark, which needs Java; pyspark goes into a folder of its own.
+test-engines: setup
+	$(BIN)/python -m pip install -q --target build/spark "pyspark>=4"
+	PYTHONPATH=build/spark $(PYTEST) -n 0 -m spark tests/calirare/engines
 
 # The whole suite as other processors run it: instruction sets of torch, MKL, OpenBLAS and numpy, one and two threads, in
 # random order. PORTABLE="default tests/ext" runs one of them on some folders; see .ci/portable.

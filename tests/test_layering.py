@@ -104,7 +104,7 @@ FLOORS = {
         {"leave_one_out"},
         {"explain"},
         {"run"},
-        {"page"},
+        {"page", "engines"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for
         {"__main__"},
     ),

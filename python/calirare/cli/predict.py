@@ -7,6 +7,7 @@ import datetime
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ from calirare_ext import __version__
 
 NEEDS_FOLDER = "predict: --explain, --report and --queue write into a folder: name one without an ending (--out {})"
 LOGGED = ("graph", "nodes", "verdict", "mean_p_rare", "expected_rare", "alerts", "threshold")
+ENGINE = (
+    "predict: --engine needs --nodes, --edges and --into, and makes scores only: leave out --graph, --transactions, "
+    "--out and what reads or writes a folder"
+)
+OF_TABLES = ("id", "source_column", "target_column", "weight", "unweighted", "unknown_ends", "target_nodes", "label")
 DRIFTED = 3  # exit code of --fail-on-drift
 
 
@@ -72,6 +78,9 @@ def run(
     explain: int | None = None,
     report: bool = False,
     log: Path | None = None,
+    engine: str | None = None,
+    edges: str | None = None,
+    into: str | None = None,
 ) -> int:
     """Scores a graph with a saved run, writes its predictions and says what to expect of them.
 
@@ -97,12 +106,23 @@ def run(
         explain: for how many of the likeliest alerts reasons are written.
         report: whether a page of the scoring is written.
         log: file to which a line of JSON is added.
+        engine: "duckdb" or "spark", which scores the tables `nodes` (of the settings) and `edges` where they are.
+        edges: its table of edges, see `calirare.engines.opened`.
+        into: its table of scores, likewise.
 
     Raises:
         InputError: a file cannot be used, or the features are others.
     """
     begun, given = time.monotonic(), {name: value for name, value in settings.items() if name in DECISION}
     settings = {name: value for name, value in settings.items() if name not in DECISION}
+    if engine or edges or into:
+        others = (graph, transactions, history, out, interval_nodes, where, queue, explain)
+        if not (engine and edges and into and settings.get("nodes")) or set(others) != {None} or scores_only or report:
+            raise InputError(ENGINE)
+        saved, decision = _with_decision(folder, given, prevalence)
+        there = {"prevalence": prevalence, "deciding": decision if given else None}
+        scored = _in_engine(saved, settings, engine, edges, into, overwrite, there)
+        return _done(scored, Path(into), [Path(into)], fail_on_drift, log, begun)
     if scores_only and (given or where is not None):
         raise InputError(
             "predict: --scores-only scores every node, with the run's decision: leave out --where, --decide"
@@ -163,6 +183,25 @@ def _with_decision(folder: Path, given: dict[str, Any], prevalence: PrevalenceRe
     if prevalence is not None or given:
         saved.settings.check_rare("predict: --prevalence" if prevalence is not None else "predict: a decision")
     return saved, dataclasses.replace(saved.settings.decision, **with_rule(given))
+
+
+def _in_engine(
+    saved: SavedRun, settings: dict[str, Any], engine: str, edges: str, into: str, overwrite: bool, how: dict[str, Any]
+) -> Scored:
+    """Scores tables in an engine; arguments as of `run`, `how` as of `calirare.engines.scored`."""
+    from calirare.engines import opened, scored  # which needs ibis
+
+    more = {name: value for name, value in settings.items() if name != "nodes" and value not in (None, False)}
+    odd = [name for name in more if name not in OF_TABLES]
+    if odd:
+        raise InputError(f"predict: --{odd[0].replace('_', '-')} does not go with --engine: leave it out")
+    data = dataclasses.replace(saved.settings.data, **more)
+    with Reporter() as reporter, opened(engine, settings["nodes"], edges, into, overwrite=overwrite) as there:
+        say = partial(_note, reporter)
+        table, found = scored(saved, there[0], there[1], data=data, say=say, **how)
+        there[2](table)
+    assert found is not None
+    return found
 
 
 def _folder(
@@ -244,9 +283,7 @@ def _source(saved: SavedRun, reading: dict[str, Any], blocks: BlockFiles | None,
     """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
     graph, settings = reading["graph"], reading["settings"]
 
-    def say(note: str) -> None:
-        reporter.say(f"note: {note}")
-
+    say = partial(_note, reporter)
     if graph is None:
         return Loaded(saved.scorer, read_scored(saved, reading), say)
     notes = list[str]()
@@ -268,6 +305,10 @@ def _source(saved: SavedRun, reading: dict[str, Any], blocks: BlockFiles | None,
     for note in (*loaded.notes, *notes, *_told(saved, graph, settings)):
         say(note)
     return Loaded(saved.scorer, loaded, say)
+
+
+def _note(reporter: Reporter, note: str) -> None:
+    reporter.say(f"note: {note}")
 
 
 def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:

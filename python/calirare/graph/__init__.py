@@ -17,7 +17,7 @@ from calirare.graph.labelled import (
 )
 from calirare.graph.matching import fingerprint, same_but_labels
 from calirare.graph.on_disk import GraphOnDisk
-from calirare.graph.options import COLUMN_OPTIONS, EDGE_OPTIONS, EdgeRules, TableColumns
+from calirare.graph.options import COLUMN_OPTIONS, EDGE_OPTIONS, WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.relations import Relation
 from calirare.graph.spelling import find_name
 from calirare.graph.splits import PARTS, Split, newest_first, random_split, share_split, time_split

@@ -1,7 +1,7 @@
 """Detectors and how each is trained: graph convolution, networks and trees on columns, label propagation, ensembles."""
 
 from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
-from calirare.models.columns import HopColumns
+from calirare.models.columns import HopColumns, hop_names
 from calirare.models.convergence import Adam, Convergence, converge, minimise
 from calirare.models.crossfit import (
     HOPS,
@@ -61,10 +61,10 @@ from calirare.models.neighbours import (
     pooled,
 )
 from calirare.models.new_nodes import KnownGraph
-from calirare.models.node_matching import match_nodes
-from calirare.models.passes import read_ahead
+from calirare.models.node_matching import NameMatches, label_propagation_by_names, match_nodes, names_are_others
+from calirare.models.passes import Mapped, Passes, read_ahead
 from calirare.models.registry import DETECTORS, Entry, model_names, networks, trained_here
-from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
+from calirare.models.streams import OnDisk, Pooled, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble

@@ -52,13 +52,9 @@ class ColumnRows:
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
         features = self.graph.feature_names or default_names(self.graph.n_features)
-        names = list(features)
-        for hop in range(1, self.hops + 1):
-            names += [f"{'neighbours' if hop == 1 else f'{hop} hops'}' {name}" for name in features]
-        if self.hops:
-            names.append("log degree")
-            for whose, _ in self.relations:
-                names += [*(f"{whose} {name}" for name in features), f"log degree, {whose}"]
+        names = list(hop_names(features, self.hops))
+        for whose, _ in self.relations if self.hops else ():
+            names += [*(f"{whose} {name}" for name in features), f"log degree, {whose}"]
         return tuple(names)
 
     def every(self) -> Tensor:
@@ -105,6 +101,14 @@ class ColumnRows:
         """Returns log(1 + number of neighbours), [r, 1]."""
         degree = matrix.indptr.diff()
         return torch.log1p((degree if nodes is None else degree[nodes]).to(self.x))[:, None]
+
+
+def hop_names(features: tuple[str, ...], hops: int) -> tuple[str, ...]:
+    """Returns the names of the columns of an undirected graph with features of these names."""
+    names = list(features)
+    for hop in range(1, hops + 1):
+        names += [f"{'neighbours' if hop == 1 else f'{hop} hops'}' {name}" for name in features]
+    return (*names, "log degree") if hops else tuple(names)
 
 
 def blocks_of(n: int, size: int = BLOCK) -> Iterator[slice]:

@@ -98,13 +98,34 @@ class Streams:
 
     def logits(self, networks: list[Tensor | None], columns: dict[HopColumns, Tensor]) -> Tensor:
         """Returns logits of some nodes, float64 [r, k], from those of its networks and from columns of the nodes."""
+        return self.pooled(self.member_logits(networks, columns))
+
+    def member_logits(self, networks: list[Tensor | None], columns: dict[HopColumns, Tensor]) -> list[Tensor]:
+        """Returns the logits of some nodes by each member, [r, k]; arguments as of `logits`."""
         found = list[Tensor]()
         for member, z in zip(self.members, networks, strict=True):
             if isinstance(member, ColumnFit | MlpFit):
                 z = member.logits_of_columns(columns[member.columns])
             assert z is not None
             found.append(z)
+        return found
+
+    def pooled(self, found: list[Tensor]) -> Tensor:
+        """Returns the logits of the detector, [r, k], by those of its members."""
         return self.fitted.pooled(found) if isinstance(self.fitted, Mixture) else found[0]
+
+    def scaled_columns(self, levels: list[Tensor], degrees: Tensor) -> dict[HopColumns, Tensor]:
+        """Returns the columns of some nodes, as each reader's map makes them.
+
+        Args:
+            levels: x, M x and so on of the nodes, float32 [r, d] each.
+            degrees: their numbers of neighbours, [r].
+        """
+        log_degree, made = torch.log1p(degrees.float())[:, None], dict[HopColumns, Tensor]()
+        for each in self.columns:
+            raw = torch.cat([*levels[: each.hops + 1], *([log_degree] if each.hops else [])], 1)
+            made[each] = each.scaled.of_numbers(raw)
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,12 +355,7 @@ class _Run:
             torch.cat([torch.from_numpy(rows(self._file(hop, i))) for i in range(self.n_parts)], 1)
             for hop in range(self.detector.hops + 1)
         ]
-        degree = torch.log1p(torch.from_numpy(degrees).float())[:, None]
-        made = dict[HopColumns, Tensor]()
-        for each in self.detector.columns:
-            raw = torch.cat([*levels[: each.hops + 1], *([degree] if each.hops else [])], 1)
-            made[each] = each.scaled.of_numbers(raw)
-        return made
+        return self.detector.scaled_columns(levels, torch.from_numpy(degrees))
 
     def _file(self, hop: int, i: int) -> ArrayFile:
         return ArrayFile.open(self.files.folder / f"hop{hop}.{i}.npy")

@@ -2,7 +2,7 @@
 
 from calirare.run.changes import Updated
 from calirare.run.choice import Choice, Row
-from calirare.run.columns import COLUMNS, predictions
+from calirare.run.columns import COLUMNS, predictions, scores_of
 from calirare.run.data import Report
 from calirare.run.data_settings import NO_LABEL, UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, decided, with_rule
@@ -14,14 +14,14 @@ from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.parties import parties_of
-from calirare.run.probabilities import PrevalenceRequest, Probabilities
+from calirare.run.probabilities import PrevalenceRequest, Probabilities, p_rare
 from calirare.run.recalibration import recalibrated
 from calirare.run.result import RareView
 from calirare.run.saved_scoring import QUEUE, load, load_scoring, read_scored, scored_graph, write_scoring
 from calirare.run.schema import Option, options_of, typed, words_for
-from calirare.run.score_only import Loaded, Source, Streamed, write_scores
-from calirare.run.scored import Scored
-from calirare.run.scoring import Scorer
+from calirare.run.score_only import Loaded, Source, Streamed, with_threshold, write_scores
+from calirare.run.scored import Scored, Totals
+from calirare.run.scoring import Scorer, to_stderr
 from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings, Training
 from calirare.run.stages import train
 from calirare.run.tables import PARTIES, REVIEWED, TRANSACTIONS, inert, predictions_of, write_csv, write_predictions

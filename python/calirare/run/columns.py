@@ -243,6 +243,11 @@ def columns_of(rows: Rows, table: str) -> dict[str, Any]:
     return {name: values for column in columns for name, values in column.of(rows, table).items()}
 
 
+def scores_of(names: Any, said: Probabilities, classes: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Returns the columns of a table of scores only, by name and in order; arguments as of `Rows`."""
+    return columns_of(Rows(names, said, classes=classes), CLASSES if classes else SCORES)
+
+
 def predictions(
     graph: Graph,
     probabilities: Probabilities,

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
+from calirare.calibration import Prevalence
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, logits_on_disk, read_ahead
-from calirare.run.columns import CLASSES, SCORES, Rows, columns_of, node_column
+from calirare.run.columns import node_column, scores_of
 from calirare.run.data import Report
-from calirare.run.deciding import threshold_on
+from calirare.run.deciding import Deciding, threshold_on
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, correct_prevalence, p_rare
 from calirare.run.scored import Scored, Totals
 from calirare.run.scoring import Say, Scorer, to_stderr
@@ -118,10 +119,7 @@ def write_scores(
     drift = source.drift(logits)
     nodes = None if scored is None else scored.nonzero().flatten()
     logits = logits if nodes is None else logits[nodes]
-    used, maps = correct_prevalence(prevalence, scorer.calibrators, logits)
-    scorer = dataclasses.replace(scorer, calibrators=maps)
-    p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
-    cut = threshold_on(scorer.settings.decision, scorer.threshold, p)
+    scorer, used, cut = with_threshold(scorer, logits, prevalence)
     totals, classes = Totals(logits.shape[1]), scorer.classes
     starts = range(0, max(len(logits), 1), ROWS)
 
@@ -133,12 +131,30 @@ def write_scores(
         for done, (first, found) in enumerate(read_ahead(probabilities, starts), start=1):
             totals.add(found)
             names = _names(source, nodes, first, first + len(found.rare))
-            yield columns_of(Rows(names, found, classes=classes), CLASSES if classes else SCORES)
+            yield scores_of(names, found, classes)
             if report is not None:
                 report("write", done, len(starts))
 
     write(path, tables())
     return scorer.scored(source.graph.name, logits, totals, drift, used, cut)
+
+
+def with_threshold(
+    scorer: Scorer, logits: Tensor, prevalence: PrevalenceRequest = None, deciding: Deciding | None = None
+) -> tuple[Scorer, Prevalence | None, tuple[float, str]]:
+    """Returns a scorer as it scores nodes with logits [m, k], the prevalence it is corrected to, and the threshold.
+
+    Args:
+        scorer: of the run.
+        logits: of the scored nodes.
+        prevalence: see `Scorer.score`.
+        deciding: likewise.
+    """
+    used, maps = correct_prevalence(prevalence, scorer.calibrators, logits)
+    p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
+    kept, decision = (scorer.threshold, scorer.settings.decision) if deciding is None else (None, deciding)
+    settings = dataclasses.replace(scorer.settings, decision=decision)
+    return dataclasses.replace(scorer, calibrators=maps, settings=settings), used, threshold_on(decision, kept, p)
 
 
 def _names(source: Source, nodes: Tensor | None, first: int, last: int) -> NumpyArray:

@@ -26,7 +26,9 @@ def exchanged(features: Iterable[str]) -> bool:
     return any(set(pair) <= lower for pair in END_COLUMNS)
 
 
-def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Source) -> tuple[tuple[str, str], list[str]]:
+def ends_of(
+    names: list[str], wanted: tuple[str | None, str | None], path: Source | str
+) -> tuple[tuple[str, str], list[str]]:
     """Returns the two columns that hold the ends of the edges, or what is wrong with those that are `wanted`."""
     pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
     if any(wanted):
@@ -121,7 +123,7 @@ def are_usual_ends(columns: tuple[str, str]) -> bool:
     return any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
 
 
-def node_roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> NodeRoles:
+def node_roles(names: list[str], options: TableOptions, path: Source | str, faults: list[str]) -> NodeRoles:
     """Returns which columns of a node table are no features; those that are left out play no part."""
     names = [name for name in names if name not in options.drop_columns]
     unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
@@ -138,7 +140,7 @@ def node_roles(names: list[str], options: TableOptions, path: Source, faults: li
 
 
 def column_with_role(
-    names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Source, faults: list[str]
+    names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Source | str, faults: list[str]
 ) -> str | None:
     """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
     if wanted is not None and wanted not in names:

@@ -78,7 +78,7 @@ class DuckTable:
         """Returns the Arrow schema and the rows in Arrow batches; None: all columns."""
         with self._opened() as engine:
             query = self._query(engine, columns)
-            schema = _reader(engine, f"{query} LIMIT 0").schema
+            schema = arrow_reader(engine, f"{query} LIMIT 0").schema
         return schema, self._rows(columns)
 
     def _rows(self, columns: Sequence[str] | None) -> Iterator[Any]:
@@ -88,7 +88,7 @@ class DuckTable:
             found = self._found(engine)
             if few and found and not found[3]:  # a view may sort or join more than that
                 engine.execute(f"SET memory_limit = '{CACHED}'")
-            yield from _reader(engine, query)
+            yield from arrow_reader(engine, query)
 
     def _query(self, engine: Any, columns: Sequence[str] | None) -> str:
         found = self._found(engine)
@@ -351,7 +351,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _reader(engine: Any, query: str) -> Any:
+def arrow_reader(engine: Any, query: str) -> Any:
     """Returns the answer as a reader of Arrow batches."""
     rows = engine.sql(query)
     return rows.to_arrow_reader(ROWS) if hasattr(rows, "to_arrow_reader") else rows.fetch_arrow_reader(ROWS)
