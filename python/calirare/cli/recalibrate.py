@@ -25,6 +25,8 @@ def run(
     settings: dict[str, Any],
     graph: str | None = None,
     labels: Path | None = None,
+    transactions: str | None = None,
+    history: str | None = None,
     out: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -36,16 +38,26 @@ def run(
         graph: name or path of a graph with labels that the run has not seen; with `labels` where the run's own graph is
             now, None: where it was.
         labels: table with columns node and label, fresh labels of nodes of the run's own graph; None: those of `graph`.
+        transactions: instead of a graph, a table of transactions with labels.
+        history: transactions before these; None: those that the run was trained on.
         out: folder of the new run; None: the run's own, where files are replaced.
         overwrite: replace what is there.
 
     Raises:
         InputError: a file cannot be used, there are too few labels, or something must not be replaced.
     """
-    _check(settings, graph, labels, out, overwrite)
+    _check(settings, graph or transactions, labels, out, overwrite)
+    if transactions is not None and (graph is not None or labels is not None or settings):
+        raise InputError(
+            "recalibrate: --transactions is a table with labels, read as that of the run: name nothing else"
+        )
     saved = load(folder)
     with Reporter() as reporter:
-        found = recalibrated(*_fresh(saved, settings, graph, labels, reporter), reporter.say)
+        if transactions is not None:
+            fresh = saved, saved.next_transactions(transactions, history, need_label=True)
+        else:
+            fresh = _fresh(saved, settings, graph, labels, reporter)
+        found = recalibrated(*fresh, reporter.say)
         paths = found.save(out, overwrite=overwrite)
     print(found.summary(), end="")
     if out is None:
@@ -58,8 +70,8 @@ def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out
     """Checks what was asked for, arguments as of `run`."""
     if graph is None and labels is None:
         raise InputError(
-            "recalibrate: say where fresh labels are: --graph PATH, a graph that has them, or --labels FILE, a table "
-            "with columns node and label of the run's own nodes"
+            "recalibrate: say where fresh labels are: --graph PATH, a graph that has them, --transactions PATH, or "
+            "--labels FILE, a table with columns node and label of the run's own nodes"
         )
     of_graph = [name for name in settings if name != "unknown"]
     if labels is not None and of_graph:

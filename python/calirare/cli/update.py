@@ -13,6 +13,7 @@ from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
 from calirare.run import (
     LABELS,
+    Data,
     Labels,
     Updated,
     inert,
@@ -63,7 +64,7 @@ def run(
         with Reporter() as reporter:
             saved = load(folder)
             own = saved.graph(graph)
-            changes = _changes(own, labels, forget, unknown, saved.settings.data.unknown, reporter)
+            changes = _changes(own, labels, forget, unknown, saved.settings.data, reporter)
             fitted = update_calibrators(saved, own, changes, chosen=drawn == "chosen", say=reporter.say)
             paths = fitted.save(out, overwrite=overwrite)
         print(fitted.summary(), end="")
@@ -79,7 +80,7 @@ def run(
                 f"on its own labels, so {p} moves by that too: recalibrate the new run again"
             )
         saved, own, unsaved = saved.to_update(graph)
-        changes = _changes(own, labels, forget, unknown, saved.settings.data.unknown, reporter)
+        changes = _changes(own, labels, forget, unknown, saved.settings.data, reporter)
         found = update(saved, own, changes, chosen=drawn == "chosen", report=reporter)
         for note in found.outcome.notes:
             reporter.say(f"note: {note}")
@@ -99,15 +100,19 @@ def _changes(
     labels: Path | None,
     forget: Path | None,
     own: list[str] | None,
-    unknown: tuple[str, ...],
+    data: Data,
     reporter: Reporter,
 ) -> Labels:
-    """Returns the labels of both tables; `own` and, where that is None, `unknown` of the run stand for no label."""
+    """Returns the labels of both tables; `own`, or where that is None those the run's data name, stand for no label."""
     gone = None if forget is None else Labels.forgotten(forget, graph)
     if labels is None:
         assert gone is not None
         return gone
-    given = Labels.read(labels, graph, unknown if own is None else own)
+    try:
+        given = Labels.read(labels, graph, data.unknown if own is None else own, data)
+    except InputError as error:
+        later = ". For later transactions: `calirare recalibrate --transactions TABLE`, or train again on both tables"
+        raise InputError(f"{error}{later if data.entities else ''}") from error
     if given.absent and own is not None:
         reporter.say(f"note: {labels}: no label is {listed(given.absent)}, which --unknown names")
     if gone is None:

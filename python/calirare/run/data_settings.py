@@ -314,7 +314,7 @@ class Labels:
     absent: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: str | Path, graph: Graph, unknown: Sequence[str] = ()) -> Self:
+    def read(cls, path: str | Path, graph: Graph, unknown: Sequence[str] = (), data: Data | None = None) -> Self:
         """Reads a table with a column `node` (or id), `label` (or y, class) and, where wanted, `split`.
 
         Args:
@@ -323,12 +323,14 @@ class Labels:
                 the task is called so, unknown where there is none; parts are train, val, test or nothing.
             graph: whose nodes they are.
             unknown: further labels that stand for none.
+            data: whose names of both columns are known too.
 
         Raises:
             InputError: the file cannot be read, or a node, label or part is unknown or there twice.
         """
-        table = read_rows(Path(path))
-        node, label = (_column(table, names, Path(path)) for names in (NODE, LABEL))
+        table, own = read_rows(Path(path)), ("", "") if data is None else (data.id or "", data.label or "")
+        columns = zip((NODE, LABEL), own, strict=True)
+        node, label = (_column(table, (*names, name.lower()), Path(path)) for names, name in columns)
         parts = cells_of(table["split"]) if "split" in table else [""] * len(table)
         nodes = _nodes(table[node], graph, Path(path))
         y, absent = _classes(cells_of(table[label]), graph, Path(path), unknown)
@@ -411,7 +413,8 @@ def _column(table: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
     found = first or found
     if len(found) != 1:
         there = names_in_words([str(name) for name in table.columns], 10)
-        raise InputError(f"{path}: one column must be called {' or '.join(names)}, got {there}")
+        called = " or ".join(filter(None, dict.fromkeys(names)))
+        raise InputError(f"{path}: one column must be called {called}, got {there}")
     return str(found[0])
 
 

@@ -153,18 +153,19 @@ class SavedRun(ScoresGraphs):
             raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
         return graph.with_split(self.split)
 
-    def next_transactions(self, source: Any, history: Any = None) -> Graph:
+    def next_transactions(self, source: Any, history: Any = None, *, need_label: bool = False) -> Graph:
         """Returns new transactions as a graph to score, with the columns of the past that the run was trained on.
 
         Args:
             source: table of the transactions, see `calirare.Transactions`.
             history: earlier ones; None: those of the run, which must be as they were.
+            need_label: a table without labels is a fault.
 
         Raises:
             InputError: the run is of no transactions, a table cannot be read, or the history changed.
         """
         data, history = self.settings.data, self.history(history)
-        return data.transactions_of(source, history).graph(need_label=False)
+        return data.transactions_of(source, history).graph(need_label=need_label)
 
     def history(self, history: Any = None) -> Any:
         """Returns earlier transactions; None: those of the run, which must be as they were, see `next_transactions`."""
@@ -217,7 +218,7 @@ class SavedRun(ScoresGraphs):
             InputError: the graph is gone, or the table cannot be used.
         """
         own = self.graph(data)
-        fresh = Labels.read(path, own, unknown)
+        fresh = Labels.read(path, own, unknown, self.settings.data)
         return self, self.with_fresh_labels(own, fresh), fresh
 
     def with_fresh_labels(self, own: Graph, fresh: Labels) -> Graph:

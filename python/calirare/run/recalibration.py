@@ -32,7 +32,7 @@ from calirare.leave_one_out import OwnLogits
 from calirare.metrics import brier, nll
 from calirare.models import match_nodes
 from calirare.run.deciding import Decided, decided
-from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
+from calirare.run.folder import CONFIG, HISTORY, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
 from calirare.run.probabilities import p_rare
 from calirare.run.scoring import Say, to_stderr
@@ -198,7 +198,7 @@ class Recalibrated:
             if path is None
             else fresh_folder(where, overwrite=overwrite)
         ) as folder:
-            for name in (CONFIG, LABELS, LOG) if path is not None else ():
+            for name in (CONFIG, LABELS, LOG, HISTORY) if path is not None else ():
                 if (own / name).is_file():
                     (folder / name).write_bytes((own / name).read_bytes())
             write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / MODEL)
@@ -258,8 +258,12 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_ow
         threshold = decision.threshold
         rare = RareRecalibrated(was, verdict, (scorer.threshold, threshold), decision)
         p, new_p, place = p_rare(logits, old), p_rare(logits, maps), torch.arange(graph.n_nodes)
-    drift = scorer.reference.compare(graph, scorer.features, p)
-    reference = Reference.of(graph, scorer.features, new_p, place)
+    later, compared = nodes if own and graph.time is not None else None, graph
+    if later is not None:  # the oldest nodes have no past
+        scored = torch.zeros(graph.n_nodes, dtype=torch.bool).index_fill(0, later, True)
+        compared = dataclasses.replace(graph, y=None, original_y=None, scored=scored, split=None, trusted=True)
+    drift = scorer.reference.compare(compared, scorer.features, p)
+    reference = Reference.of(graph, scorer.features, new_p, place, later)
     new = dataclasses.replace(scorer, calibrators=maps, reference=reference, threshold=threshold, verdict=verdict)
     run, of_run = dataclasses.replace(saved, scorer=new), len(seen[1])
     return Recalibrated(run, graph.name, own, y, before, after, drift, notes, rare, of_run)

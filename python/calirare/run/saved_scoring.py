@@ -115,7 +115,11 @@ class SavedScoring(SavedRun):
     def to_update(self, data: str | None) -> tuple[SavedRun, Graph, bool]:
         """Returns the run, its own graph with the nodes and edges of the scored one, and that no file holds it."""
         if self.reading["transactions"] is not None:
-            raise InputError(f"update: add the transactions of {self.folder} to the table of the run, and train again")
+            raise InputError(
+                f"update: the columns of {self.folder} know the labels before them: put both tables into one, with the "
+                "new labels, and train again (`calirare train --transactions`); or keep the detector (`calirare "
+                f"recalibrate {self.folder} --labels FILE`)"
+            )
         both = joined(self.run.graph(), self.graph(data))
         return dataclasses.replace(self, scorer=self.run.scorer, split=self.run.split), both, True
 
@@ -124,7 +128,7 @@ class SavedScoring(SavedRun):
         graph = self.graph(data)
         y, names = torch.full((graph.n_nodes,), -1), self.run.class_names
         blank = dataclasses.replace(graph, y=y, original_y=None, class_names=names, split=None, trusted=True)
-        fresh = Labels.read(path, blank, unknown)
+        fresh = Labels.read(path, blank, unknown, self.settings.data)
         return self.run, dataclasses.replace(blank, y=y.index_copy(0, fresh.nodes, fresh.y), trusted=True), fresh
 
 

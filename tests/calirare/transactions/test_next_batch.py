@@ -12,7 +12,7 @@ import torch
 import calirare
 from calirare import InputError, Transactions
 from calirare.datasets import synthetic_transactions
-from tests.helpers.command import rough_runs, succeed
+from tests.helpers.command import assert_refused, call, rough_runs, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -127,6 +127,23 @@ def test_alerts_have_their_reasons_in_the_table(run, tmp_path):
     strongest = max(first["features"], key=lambda feature: feature["share"])
     assert table.reasons.iloc[0].startswith(f"{strongest['name']}: {strongest['value']}")
     assert np.isclose(calirare.load(tmp_path / "june").scorer.threshold, table.threshold.iloc[0])
+
+
+def test_labels_that_arrive_later_recalibrate(run, frames, tmp_path):
+    labelled = frames[1].assign(is_fraud=(np.arange(len(frames[1])) % 9 == 0).astype(int))
+    labelled.to_csv(tmp_path / "labelled.csv", index=False)
+    to = ("--out", tmp_path / "again")
+    told = succeed("recalibrate", run.folder, "--transactions", tmp_path / "labelled.csv", *to).out
+    assert f"{len(labelled)} fresh labels, {labelled.is_fraud.sum()} of them rare" in told
+    again, new = calirare.load(tmp_path / "again"), frames[1].drop(columns="is_fraud")
+    one, other = (each.predict(each.next_transactions(new), say=lambda note: None) for each in (run, again))
+    assert not np.allclose(one.p_rare, other.p_rare, rtol=1e-3)
+    assert np.allclose(one.p_raw, other.p_raw)
+    succeed("predict", run.folder, "--transactions", run.folder.parent / "new.csv", "--out", tmp_path / "new")
+    told = succeed("recalibrate", tmp_path / "new", "--labels", tmp_path / "labelled.csv", "--out", tmp_path / "third")
+    assert f"{len(labelled)} fresh labels" in told.out
+    refused = call("update", run.folder, "--labels", tmp_path / "labelled.csv", "--out", tmp_path / "no")
+    assert "calirare recalibrate --transactions" in assert_refused(refused)
 
 
 def test_a_history_that_changed_is_refused(run):
