@@ -14,7 +14,6 @@ import torch
 
 from calirare._util.run_files import seal
 from calirare.graph import Split
-from calirare.page.content import _looked_at
 from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.tasks import rare_task
@@ -95,11 +94,6 @@ def test_without_test_nodes_there_are_no_slices(tmp_path):
     assert "There are no slices: the run has no labelled test nodes" in page.text
     assert "on 90 labelled nodes, " in page.text
     assert "each judged without its own label." in page.text
-
-
-@pytest.mark.parametrize(("nodes", "n", "words"), [(2.99, 299, "1 %"), (1.0, 90, "1 node"), (100, 299, "100 nodes")])
-def test_how_many_are_looked_at_is_told_in_whole_numbers(nodes, n, words):
-    assert _looked_at(nodes, n) == f"top {words}"
 
 
 def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):

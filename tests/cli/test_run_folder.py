@@ -97,7 +97,7 @@ def test_metrics_report_both_targets_and_hold_no_time(finished):
 def test_the_summary_says_what_calibration_did(finished):
     folder, said = finished
     report = metrics_of(folder)["report"]
-    for side, name in (("raw", "before"), ("balanced", "balanced *"), ("population", "population")):
+    for side, name in (("raw", "before"), ("balanced", "balanced"), ("population", "population")):
         assert name in said.out
         assert f"{report[side]['macro_f1']:.3f}" in said.out
         assert f"{report[side]['ece']:.3f} ({report[side]['ece_noise_floor']:.3f})" in said.out

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.table import Table
-
 from calirare._util.console import screen
-from calirare._util.measure_tables import detection_table, rare_rows
+from calirare._util.measure_tables import detection_head, detection_rows, rare_rows, table_of
 from calirare.cli.tables import TableColumns, TableReport, evaluate_table
 from calirare.metrics import BUDGETS, N_BINS
 
@@ -63,16 +61,13 @@ def run(
 def _print(report: TableReport) -> None:
     """Prints every measure, the rare class's behind the others."""
     console, states = screen(120), report.measures
-    shown, of_rare = Table(), Table()
-    for table, name in ((shown, "measure"), (of_rare, "P(rare)")):
-        table.add_column(name)
-        for state in states:
-            table.add_column(state, justify="right")
-    for name in dict.fromkeys(name for each in states.values() for name in each.values):
-        shown.add_row(name, *(f"{each.values[name]:.4f}" if name in each.values else "" for each in states.values()))
-    for row in rare_rows([each.p_rare for each in states.values()]):
-        of_rare.add_row(*row)
-    console.print(shown)
+    names = dict.fromkeys(name for each in states.values() for name in each.values)
+    rows = [
+        [name, *(f"{each.values[name]:.4f}" if name in each.values else "" for each in states.values())]
+        for name in names
+    ]
+    console.print(table_of(["measure", *states], rows))
     for state, each in states.items():
-        console.print(detection_table(each.detection, "" if state == "value" else state))
-    console.print(of_rare)
+        title = None if state == "value" else state
+        console.print(table_of(detection_head(each.detection), detection_rows(each.detection), title))
+    console.print(table_of(["P(rare)", *states], rare_rows([each.p_rare for each in states.values()])))

@@ -10,10 +10,10 @@ import pandas as pd
 from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
-from calirare._util.measure_tables import rare_rows
+from calirare._util.measure_tables import detection_rows, rare_rows, together_rows
 from calirare._util.run_files import check_as_written, other_metrics
-from calirare.page.content import ALERTS, class_side, detection_rows, side_of, together
-from calirare.run import SavedRun, predictions_of
+from calirare.page.content import ALERTS, class_side, side_of
+from calirare.run import TOGETHER, SavedRun, predictions_of
 
 ABSENT = "not there"
 OTHER_NODES = "The runs are judged on different nodes: small differences of the measures mean nothing."
@@ -71,9 +71,9 @@ def _measures(here: Values, there: Values, *, many: bool) -> list[list[str]]:
     ]
     if many:
         rows.append(["target", *map(class_side, pair)])
-        return rows + list(together([run["report"][class_side(run)] for run in pair], 4))
-    for one, other in zip(*(detection_rows(run)[:2] for run in pair), strict=True):  # AUPRC and AUROC
-        rows.append([one[0], *(f"{value} ({ends})" for _, value, ends, _ in (one, other))])
+        return rows + together_rows([run["report"][class_side(run)] for run in pair], TOGETHER, 4)
+    auprc = (detection_rows(side_of(run["detection"], run))[0] for run in pair)
+    rows.append(["AUPRC", *(f"{value} ({ends})" for _, value, ends, _ in auprc)])
     rows += rare_rows([side_of(run["p_rare"], run) for run in pair])
     rows.append(["verdict", *(str(run["verdict"]["answer"]) for run in pair)])
     return [*rows, ["threshold", *(f"{run['decision']['threshold']:.3g}" for run in pair)]]

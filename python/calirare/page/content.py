@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,14 @@ import numpy as np
 import pandas as pd
 
 from calirare._util.amounts import amount, class_words, count_of
-from calirare._util.measure_tables import KNOWN_OR_DRAWN, budgets_of, floor_of, rare_rows
+from calirare._util.measure_tables import (
+    CLASS_HEAD,
+    KNOWN_OR_DRAWN,
+    OF_RARE,
+    before_and_after,
+    class_rows,
+    detection_rows,
+)
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
 from calirare.run import TOGETHER, Choice, SavedRun, Verdict
@@ -30,12 +36,6 @@ PICTURES = (
 CLASS_PICTURES = (
     ("reliability.png", "Reliability of the confidence in the predicted class"),
     ("classes.png", "Does each class happen as often as its probability says?"),
-)
-OF_CLASS = (
-    ("mean_p_over_share", "predicted / observed"),
-    ("recall", "recall"),
-    ("precision", "precision"),
-    ("auprc", "AUPRC"),
 )
 OF_KNOWN = {
     "p_rare.png": "Reliability of P(known): observed share against predicted, points with 95 % binomial intervals",
@@ -83,8 +83,8 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
         "ranges": "p_low" in predictions,
         "covered": f"{metrics['interval_coverage']['wanted']:.0%}",
         "of_known": of_known(metrics),
-        "detection": detection_rows(metrics),
-        "probability": probability_table(metrics),
+        "detection": detection_rows(side_of(metrics["detection"], metrics)),
+        "probability": before_and_after(metrics, OF_RARE),
         "periods": periods(metrics["periods"]),
         "decision": sentence(metrics["decision"]["sentence"]),
         "decision_rows": decision_rows(metrics),
@@ -99,9 +99,9 @@ def _class_values(saved: SavedRun, metrics: dict[str, Any]) -> dict[str, Any]:
         "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
         "rare": None,
         "target": class_side(metrics),
-        "probability": class_table(metrics),
-        "each_head": ("class", "nodes", "share", *(label for _, label in OF_CLASS), "ECE of P (floor)"),
-        "each": [_each(row) for row in metrics["classes"][class_side(metrics)]],
+        "probability": before_and_after(metrics, TOGETHER),
+        "each_head": CLASS_HEAD,
+        "each": class_rows(metrics["classes"][class_side(metrics)]),
         "first": least_sure(saved.review(), saved.class_names),
     }
 
@@ -159,27 +159,6 @@ def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     return rows + ([("split", graph["split"])] if graph["split"] else [])  # an updated run's has no name
 
 
-def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Returns measure, value, interval and the value of a random ranking."""
-    found = side_of(metrics["detection"], metrics)
-
-    def row(name: str, label: str, chance: str, at: dict[str, Any]) -> tuple[str, str, str, str]:
-        return label, f"{at[name]:.3f}", f"{at[name + '_lower']:.3f} to {at[name + '_upper']:.3f}", chance
-
-    rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
-    for budget in budgets_of(found):
-        size = _looked_at(budget["nodes"], found["n"])
-        rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
-        rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
-    return rows
-
-
-def _looked_at(nodes: float, n: int) -> str:
-    """Returns how many of n nodes are looked at: a share of them need not make a whole number."""
-    whole = amount(round(nodes), "node") if nodes == round(nodes) else f"{100 * nodes / n:.3g} %"
-    return f"top {whole}"
-
-
 def of_known(metrics: dict[str, Any]) -> bool:
     """Returns whether the run is judged by what positive labels alone tell: P(known), and not P(rare)."""
     return bool(metrics["judged_on"] == KNOWN_OR_DRAWN)
@@ -190,39 +169,6 @@ def pictures(metrics: dict[str, Any], many: bool) -> tuple[tuple[str, str], ...]
     if many:
         return CLASS_PICTURES
     return tuple((name, OF_KNOWN.get(name, words) if of_known(metrics) else words) for name, words in PICTURES)
-
-
-def probability_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Returns head and rows of the measures of P(rare), before calibration and after."""
-    sides = sorted(metrics["p_rare"], key=lambda side: side != "raw")
-    rows = [list(row) for row in rare_rows([metrics["p_rare"][side] for side in sides])]
-    for key, label in (("ece", "ECE of the confidence (floor)"), ("macro_ace", "Macro-ACE (floor)")):
-        cells = [metrics["report"][side] for side in sides]
-        rows.append([label, *(f"{cell[key]:.3f}" + floor_of(cell[f"{key}_noise_floor"]) for cell in cells)])
-    return ["", *("before calibration" if side == "raw" else side for side in sides)], rows
-
-
-def class_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Returns head and rows of the measures of all classes together, before calibration and after."""
-    sides = sorted(metrics["report"], key=lambda side: (side != "raw", side))
-    rows = list(together([metrics["report"][side] for side in sides], 3))
-    return ["", *("before calibration" if side == "raw" else side for side in sides)], rows
-
-
-def together(reports: list[dict[str, Any]], digits: int) -> Iterator[list[str]]:
-    """Yields label and values of each measure of all classes, with its value under perfect calibration if known."""
-    for key, label in TOGETHER:
-        floor = f"{key}_noise_floor"
-        floors = all(floor in report for report in reports)
-        cells = [f"{report[key]:.{digits}f}" + (floor_of(report[floor]) if floors else "") for report in reports]
-        yield [label + (" (floor)" if floors else ""), *cells]
-
-
-def _each(row: dict[str, Any]) -> list[str]:
-    """Returns the cells of one class."""
-    numbers = ["" if row[key] is None else f"{row[key]:.2f}" for key, _ in OF_CLASS]
-    error = f"{row['ece']:.3f}{floor_of(row['ece_noise_floor'])}"
-    return [class_words(row["name"]), f"{row['n']:,}", f"{row['share']:.1%}", *numbers, error]
 
 
 def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -7,33 +7,26 @@ import textwrap
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from calirare._util.amounts import amount, listed
 from calirare._util.errors import printable
 from calirare._util.measure_tables import (
+    CLASS_HEAD,
     KNOWN_OR_DRAWN,
+    OF_RARE,
+    before_and_after,
     budgets_of,
-    detection_table,
+    class_rows,
+    detection_head,
+    detection_rows,
     event_of,
-    floor_of,
-    rare_rows,
+    table_of,
 )
 from calirare.run.choice import Choice
 from calirare.run.deciding import REVIEW_BEGINS_WITH
 from calirare.run.judging import TOGETHER
 from calirare.run.parties import at_risk_words
 
-ROWS = (
-    ("recall", "recall of the rare class"),
-    ("precision", "precision of the rare class"),
-    ("macro_f1", "macro-F1"),
-    ("ace_minority", "ACE, rare class"),
-    ("macro_ace", "Macro-ACE"),
-    ("ece", "ECE"),
-    ("nll", "NLL"),
-    ("brier", "Brier score"),
-)
 WIDTH = 80  # characters, where there is no terminal; the tables need no more
 LINES = 25  # of the short text, with the four that say where the run is saved
 SAVED_LINES = 4
@@ -51,8 +44,7 @@ SERIOUS = (
 SHOWN_CLASSES = 5
 VERDICTS = {"trust": "OK", "caution": "CAUTION", "do not trust": "DO NOT TRUST"}
 FLOOR = "(floor): what a perfectly calibrated model scores on as many nodes"
-STAR = "* the target of prediction, confidence and intervals in predictions.csv; --calibrate-for takes the other"
-STAR_OF_KNOWN = "* labels judge the calibrator of P(known); predictions.csv has P(rare), which no label can judge"
+OF_KNOWN = "labels judge the calibrator of P(known); predictions.csv has P(rare), which no label can judge"
 
 
 def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float | None = None) -> str:
@@ -278,13 +270,18 @@ def _tables(metrics: dict[str, Any]) -> str:
     title = f"{metrics['graph']['name']}: {metrics['n_judged']:,} {metrics['judged_on']} nodes"
     lines = [FLOOR]
     if len(metrics["report"]) > 1:
-        lines.append(STAR_OF_KNOWN if known else STAR)
+        lines.append(OF_KNOWN if known else f"predictions.csv is of {metrics['target']}; --calibrate-for takes another")
     if many:
-        tables = [_measures(metrics, title), _by_class(metrics)]
+        side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
+        by_class = f"by class, {'before calibration' if side == 'raw' else side}"
+        tables = [table_of(*before_and_after(metrics, TOGETHER), title)]
+        tables.append(table_of(CLASS_HEAD, class_rows(metrics["classes"][side]), by_class))
         rare = listed(metrics["rare_classes"]) if metrics["rare_classes"] else "none"
         lines.append(f"rare classes (less than half of an equal share): {rare}")
     else:
-        tables = [detection_table(_Judged(metrics).detection, title), _measures(metrics, None)]
+        found = _Judged(metrics).detection
+        tables = [table_of(detection_head(found), detection_rows(found), title)]
+        tables.append(table_of(*before_and_after(metrics, OF_RARE)))
         lines += _of_rare(metrics)
     if metrics["agreement"] is not None:
         lines.append(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
@@ -295,29 +292,6 @@ def _tables(metrics: dict[str, Any]) -> str:
     for table in tables:
         console.print(table, highlight=False)
     return out.getvalue() + "\n".join([*lines, *(f"note: {note}" for note in metrics["notes"])]) + "\n"
-
-
-def _measures(metrics: dict[str, Any], title: str | None) -> Table:
-    """Returns measures before calibration and for each target; the run's has a star."""
-    table, reports = Table(title=title, title_justify="left"), metrics["report"]
-    table.add_column("measure")
-    sides = sorted(reports, key=lambda side: (side != "raw", side))
-    for side in sides:
-        star = " *" if side == metrics["target"] else ""
-        table.add_column("before" if side == "raw" else side + star, justify="right")
-    if "p_rare" in metrics:
-        for row in rare_rows([metrics["p_rare"][side] for side in sides]):
-            table.add_row(*row)
-        table.add_section()
-    for key, label in ROWS if "p_rare" in metrics else TOGETHER:
-        floor = f"{key}_noise_floor"
-        floors = floor in reports["raw"]
-        cells = [f"{reports[side][key]:.3f}" + (floor_of(reports[side][floor]) if floors else "") for side in sides]
-        table.add_row(label + (" (floor)" if floors else ""), *cells)
-    if metrics["method"] == "calirare" and "eice" in metrics:
-        eice = metrics["eice"]
-        table.add_row("EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side in sides))
-    return table
 
 
 def _of_rare(metrics: dict[str, Any]) -> list[str]:
@@ -342,19 +316,6 @@ def _decision(decision: dict[str, Any]) -> list[str]:
     if decision.get("review") is not None:
         lines.append(f"  review.csv begins with {REVIEW_BEGINS_WITH[decision['review']]}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])
-
-
-def _by_class(metrics: dict[str, Any]) -> Table:
-    side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
-    table = Table(title=f"by class, {'before calibration' if side == 'raw' else side}", title_justify="left")
-    table.add_column("class")
-    for name in ("nodes", "share", "pred. / obs.", "recall", "precision", "AUPRC", "ECE of P (floor)"):
-        table.add_column(name, justify="right")
-    for row in metrics["classes"][side]:
-        shown = [_number(row[key]) for key in ("mean_p_over_share", "recall", "precision", "auprc")]
-        error = f"{row['ece']:.3f} ({row['ece_noise_floor']:.3f})"
-        table.add_row(row["name"], f"{row['n']:,}", f"{row['share']:.1%}", *shown, error)
-    return table
 
 
 def _number(value: float | None) -> str:
