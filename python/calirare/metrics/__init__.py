@@ -11,11 +11,9 @@ from calirare.metrics.calibration_errors import (
     mce,
 )
 from calirare.metrics.detection import (
-    PrecisionRecall,
     auprc,
     auroc,
     precision_at,
-    precision_recall_curve,
     recall_at,
 )
 from calirare.metrics.event_calibration import (

@@ -1,4 +1,4 @@
-"""How well a score finds a class: areas under curves, the curve itself, and what the highest scores hold.
+"""How well a score finds a class: areas under curves, and what the highest scores hold.
 
 With two classes the class is class 1 unless `cls` is given. With more classes and no `cls` a measure is the mean over
 those that occur, each against the others. All are computed from one ranking, as their resamples are;
@@ -8,7 +8,6 @@ areas are scikit-learn's to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,17 +17,15 @@ from calirare._util.errors import shown
 from calirare.metrics.inputs import (
     Predictions,
     Scalar,
-    check_resampling,
     class_members,
     present_classes,
     read,
 )
-from calirare.metrics.ranked import Ranked, Ranking, expanded_tails, worth_of
+from calirare.metrics.ranked import Ranked, Ranking, worth_of
 
 # Which samples are positives, their scores and their weights (above zero) or None.
 Event = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 Budget = int | float
-GRID = 101  # recalls at which the band of the curve is drawn
 
 
 def auprc(y_true: Array, p: Array, cls: int | None = None, *, weights: Array | None = None) -> Scalar:
@@ -184,71 +181,3 @@ def _mean_over_events(
             raise ValueError(f"{function}: y_true must also hold samples of another class, got none")
     values = [measure(Ranked.of(*event).ranking()) for event in events]
     return data.result(torch.tensor(np.mean(values), dtype=torch.float64))
-
-
-class PrecisionRecall(NamedTuple):
-    """Precision over recall.
-
-    Attributes:
-        recall: after each distinct score, from the highest down, float64 [m], ascending.
-        precision: among the samples of at least that score, [m].
-        threshold: the score, [m].
-        band_recall: where the band is known, [101] from 0 to 1.
-        band_lower: lower end of the precision at that recall, [101].
-        band_upper: upper end, [101].
-        prevalence: the precision of a random score.
-    """
-
-    recall: np.ndarray
-    precision: np.ndarray
-    threshold: np.ndarray
-    band_recall: np.ndarray
-    band_lower: np.ndarray
-    band_upper: np.ndarray
-    prevalence: float
-
-
-def precision_recall_curve(
-    y_true: Array,
-    p: Array,
-    *,
-    cls: int = 1,
-    level: float = 0.95,
-    n_draws: int = 200,
-    seed: int = 0,
-    weights: Array | None = None,
-) -> PrecisionRecall:
-    """Precision over recall of one class (scikit-learn's), and the bootstrap band of the precision.
-
-    Args:
-        y_true: int [n]; class `cls` must occur.
-        p: [n, C] with rows that sum to one, or [n] = P(class 1).
-        cls: the class, against the others.
-        level: of the band, at each recall on its own, in (0, 1).
-        n_draws: data sets drawn, with as many of the class and of the others as there are.
-        seed: of the draws.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        Curve and band, as numpy arrays.
-
-    Raises:
-        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
-        ValueError: shape or range is wrong, or no sample has the class.
-    """
-    from sklearn.metrics import precision_recall_curve as of_scores
-
-    name = "precision_recall_curve"
-    check_resampling(name, n_draws, level)
-    happened, scores, w = event_of(name, read(name, y_true, p, weights).on_cpu(), cls)
-    precision, recall, threshold = of_scores(happened, scores, sample_weight=w)
-    ranked, grid = Ranked.of(happened, scores, w), np.linspace(0, 1, GRID)
-    drawn = []  # the precision where each recall is first reached
-    for ranking in ranked.resampled(n_draws, seed, stratify=True):
-        at, precisions = ranking.curve()
-        drawn.append(precisions[np.searchsorted(at, np.minimum(grid, at[-1]))])
-    worth = worth_of(None if w is None else w[happened], int(happened.sum()))
-    lower, upper = np.quantile(drawn, expanded_tails(level, worth), axis=0)
-    ends = (grid, lower, upper, ranked.ranking().prevalence)
-    # scikit-learn's go up with the threshold and end in a point at recall 0 that belongs to no score.
-    return PrecisionRecall(recall[-2::-1], precision[-2::-1], threshold[::-1].astype(np.float64), *ends)

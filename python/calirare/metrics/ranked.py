@@ -46,11 +46,6 @@ class Ranking:
         """Share of the positives' weight."""
         return float(self.found[-1] / self.looked_at[-1])
 
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns recall and precision after each cell with a positive, [C'], from the highest score down."""
-        there = np.flatnonzero(self.positive)
-        return self.found[there] / self.found[-1], self.found[there] / self.looked_at[there]
-
     def auprc(self) -> float:
         """Returns average precision: sum over scores of the gain in recall times the precision there."""
         there = np.flatnonzero(self.positive)
@@ -180,20 +175,3 @@ def share_interval(value: float, draws: np.ndarray, level: float, n: float, tria
     spread = float(np.std(draws)) * np.sqrt(n / (n - 1)) / (value * (1 - value))
     reach = -float(stdtrit(n - 1, (1 - level) / 2)) * spread
     return float(expit(logit(value) - reach)), float(expit(logit(value) + reach))
-
-
-def expanded_tails(level: float, n: float) -> tuple[float, float]:
-    """Returns the two quantiles of resampled values between which an interval of some level lies.
-
-    Percentiles of resamples are too narrow where few samples decide: their spread is that of n draws about a mean of n.
-    Hesterberg (2015, "What teachers should know about the bootstrap", section 5) widens the tails to
-    Phi(-sqrt(n / (n - 1)) t), with t the quantile of Student's distribution with n - 1 degrees of freedom.
-
-    Args:
-        level: in (0, 1).
-        n: samples that decide, here the positives; with one the tails are 0 and 1.
-    """
-    from scipy.special import ndtr, stdtrit
-
-    tail = 0.0 if n <= 1 else float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - level) / 2)))
-    return tail, 1 - tail

@@ -10,7 +10,7 @@ import numpy as np
 
 from calirare._util.amounts import amount
 from calirare.calibration import BudgetCurve
-from calirare.metrics import PrecisionRecall, auprc, precision_recall_curve
+from calirare.metrics import auprc
 from calirare.metrics.inputs import Predictions, read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
@@ -29,21 +29,17 @@ def precision_recall_diagram(
     path: str | Path,
     *,
     threshold: float | None = 0.5,
-    level: float = 0.95,
-    n_draws: int = 200,
     title: str | None = None,
 ) -> Path:
     """Draws precision over recall, with what a threshold makes of it.
 
-    Each curve has its bootstrap band (`metrics.precision_recall_curve`) and a marker where p >= `threshold` is an
-    alert; the dashed line is the prevalence, which a score that knows nothing reads everywhere.
+    Each curve has a marker where p >= `threshold` is an alert; the dotted line is the prevalence, the precision of a
+    random order. `metrics.detection_report` gives intervals.
 
     Args:
         panels: one to three curves in one picture: name, y_true of 0 and 1, p, weights, see `Panel`.
         path: where to write; the folder must exist.
         threshold: the operating point, in [0, 1]; None draws none.
-        level: of the bands, in (0, 1).
-        n_draws: data sets drawn for the bands.
         title: the line above the picture.
 
     Raises:
@@ -56,21 +52,16 @@ def precision_recall_diagram(
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"{name}: threshold must lie in [0, 1] or be None, got {threshold}")
     panels = [Panel(*panel) for panel in panels]
-    n_lines = len(panels) * (1 if threshold is None else 2) + 2
+    n_lines = len(panels) * (1 if threshold is None else 2) + 1
     figure, axes = canvas.with_legend_below(title or "Precision over recall", n_lines, 0.62)
     for panel, style in zip(panels, STYLES, strict=False):
         data = read_event(f"{name}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
-        y, p, w = data.labels, data.probabilities, data.weights
-        curve = precision_recall_curve(y, p, level=level, n_draws=n_draws, weights=w)
-        area = float(auprc(y, p, weights=w))
-        _draw_curve(axes, curve, f"{panel.title}: AUPRC {area:.3f}", style)
+        _draw_curve(axes, data, panel.title, style)
         if threshold is not None:
             _draw_operating_point(axes, data, threshold, style)
-    band = f"{level:.0%} bootstrap band of the precision at each recall"
-    knows_nothing = f"prevalence {curve.prevalence:.3g}: a random ranking"
-    of_one = style[0] if len(panels) == 1 else GREY
-    axes.fill_between([], [], color=of_one, alpha=0.2 if len(panels) == 1 else 0.3, linewidth=0, label=band)
-    axes.axhline(curve.prevalence, color=GREY, linestyle=":", linewidth=1.2, label=knows_nothing)
+    prevalence = float(data.mean(data.labels.double()))
+    random = f"prevalence {prevalence:.3g}: a random ranking"
+    axes.axhline(prevalence, color=GREY, linestyle=":", linewidth=1.2, label=random)
     axes.set_xlim(0, 1.01)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("recall: proportion of the class that is found")
@@ -79,23 +70,17 @@ def precision_recall_diagram(
     return canvas.save(figure, path)
 
 
-def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str, str, str]) -> None:
-    """Draws band and curve; between the points that raise the recall average precision is the area below."""
-    colour, line, _ = style
-    axes.fill_between(
-        curve.band_recall, curve.band_lower, curve.band_upper, color=colour, alpha=0.2, linewidth=0, step="pre"
-    )
-    rises = np.diff(curve.recall, prepend=0.0) > 0
-    recall, precision = curve.recall[rises], curve.precision[rises]
-    axes.plot(
-        np.append(0.0, recall),
-        np.append(precision[0], precision),
-        drawstyle="steps-pre",
-        color=colour,
-        linestyle=line,
-        linewidth=1.4,
-        label=label,
-    )
+def _draw_curve(axes: Axes, data: Predictions, name: str, style: tuple[str, str, str]) -> None:
+    """Draws a curve; between the points that raise the recall average precision is the area below."""
+    from sklearn.metrics import precision_recall_curve
+
+    y, p, w = data.labels, data.probabilities, data.weights
+    label = f"{name}: AUPRC {float(auprc(y, p, weights=w)):.3f}"
+    precision, recall, _ = precision_recall_curve(y, p, sample_weight=w)
+    recall, precision = recall[-2::-1], precision[-2::-1]  # from the highest score down, which scikit-learn ends with
+    rises = np.diff(recall, prepend=0.0) > 0
+    recall, precision = np.append(0.0, recall[rises]), np.append(precision[rises][0], precision[rises])
+    axes.plot(recall, precision, drawstyle="steps-pre", color=style[0], linestyle=style[1], linewidth=1.4, label=label)
 
 
 def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:

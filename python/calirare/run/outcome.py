@@ -295,7 +295,7 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     title = f"{outcome.graph.name}: finding {rare} {where}"
     decided = outcome.decision.threshold <= 1 and data.on != KNOWN_OR_DRAWN  # by P(rare): of P(known) it is no place
     operating = outcome.decision.threshold if decided else None
-    precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, n_draws=draws, title=title)
+    precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, title=title)
 
 
 def _draw_confidence(outcome: RunResult, folder: Path) -> None:

@@ -7,12 +7,11 @@ import itertools
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.metrics import precision_recall_curve as sklearn_curve
 
 from calirare import metrics
 from calirare._util.measure_tables import detection_rows
 from calirare.metrics import detection_report
-from calirare.metrics.ranked import Ranked, expanded_tails, share_interval
+from calirare.metrics.ranked import Ranked, share_interval
 
 AT = (metrics.precision_at, metrics.recall_at)
 
@@ -175,39 +174,20 @@ def test_intervals_of_shares():
     assert share_interval(1.0, np.ones(9), 0.95, 10, 10) == pytest.approx((0.025 ** (1 / 10), 1), rel=1e-9)
     low, high = share_interval(0.3, np.array([0.2, 0.4]), 0.95, 20, 20)
     assert 0 < low < 0.3 < high < 1
-    assert expanded_tails(0.95, 1) == (0, 1)
-    assert expanded_tails(0.95, 1e9)[0] == pytest.approx(0.025, rel=1e-6)
-    assert expanded_tails(0.95, 10)[0] < 0.025
 
 
 WEIGHTED = (
-    lambda y, p, w: metrics.precision_recall_curve(y, p, n_draws=20, weights=w).band_lower,
     lambda y, p, w: metrics.detection_report(y, p, n_draws=20, budgets=(), weights=w)["auroc_lower"],
     lambda y, p, w: metrics.calibration_in_the_large(y, p, weights=w),
 )
 
 
-@pytest.mark.parametrize("measure", WEIGHTED, ids=["curve", "report", "in_the_large"])
+@pytest.mark.parametrize("measure", WEIGHTED, ids=["report", "in_the_large"])
 def test_only_ratios_of_weights_count_however_large(measure):
     y, p = example(ties=False)
     w = np.random.default_rng(2).uniform(0.1, 1, len(y))
     for size in (1e90, 1e-90, 1e300, 1e307, 1e-300):
         assert measure(y, p, w * size) == pytest.approx(measure(y, p, w), rel=1e-9)
-
-
-def test_the_curve_is_scikit_learns_and_lies_in_its_band():
-    y, p = example(ties=True)
-    curve = metrics.precision_recall_curve(y, p, n_draws=100)
-    precision, recall, threshold = sklearn_curve(y, p)
-    assert np.array_equal(curve.precision, precision[:-1][::-1])
-    assert np.array_equal(curve.recall, recall[:-1][::-1])
-    assert np.array_equal(curve.threshold, threshold[::-1])
-    assert np.diff(curve.recall, prepend=0) @ curve.precision == pytest.approx(metrics.auprc(y, p), rel=1e-12)
-    assert curve.prevalence == y.mean()
-    there = curve.precision[np.searchsorted(curve.recall, np.minimum(curve.band_recall, curve.recall[-1]))]
-    inside = (curve.band_lower <= there) & (there <= curve.band_upper)
-    assert inside.mean() > 0.9
-    assert (curve.band_upper - curve.band_lower)[20:80].min() > 0
 
 
 @pytest.mark.parametrize(("n", "shown"), [(73, False), (100, True)])

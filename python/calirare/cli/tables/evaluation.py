@@ -209,5 +209,5 @@ def _draw(table: Table, models: dict[str, np.ndarray], out: Path, n_bins: int, t
         for state, p in models.items()
     ]
     draws, event = draws_for(len(y)), "the rare class" if table.event == "1" else table.event
-    precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold, n_draws=draws)
+    precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold)
     rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, n_draws=draws, event=event)
