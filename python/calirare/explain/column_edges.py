@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.explain.removal import Propagator, Rows, with_neighbours
+from calirare.explain.removal import Propagator, Rows
 from calirare.graph import Graph, normalize_features
 from calirare.models import HopColumns
 from calirare_ext import Csr, as_dense, rows_of_inputs
@@ -48,13 +48,6 @@ class ColumnEdges:
     def once(self) -> Rows:
         """The features' means over the neighbours, [n, d]."""
         return self.mean(self.x)
-
-    def prepare(self, nodes: Tensor) -> None:
-        """Makes what edges of these nodes (int64 [n]) read."""
-        if self.columns.hops:
-            around = with_neighbours(self.graph.adjacency, nodes)
-            for rows in (self.x, self.once):
-                rows.prepare(around)
 
     def with_and_without(self, node: int, ends: Tensor) -> Tensor:
         """Returns the columns of a node with all edges, and without each (int64 [b, 2]), float32 [1 + b, d].

@@ -39,10 +39,6 @@ class ExplainableColumns(ExplainableModel):
         """See `ExplainableModel.logits`."""
         return self._kept.of(nodes, lambda some: self.fitted.logits_of(self.graph, some).double())
 
-    def prepare(self, nodes: Tensor) -> None:
-        """See `ExplainableModel.prepare`."""
-        self._without_edges.prepare(nodes)
-
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `ExplainableModel.without_edges`."""
         rows = self._without_edges.with_and_without(node, ends).cpu().numpy()

@@ -68,10 +68,6 @@ class ExplainableModel(abc.ABC):
     label_work: float = 0.0
     expensive: bool = False
 
-    def prepare(self, nodes: Tensor) -> None:
-        """Prepares for questions about these nodes (int64 [n]), which will come a few at a time."""
-        del nodes
-
     @abc.abstractmethod
     def logits(self, nodes: Tensor) -> Tensor:
         """Returns the uncalibrated logits of nodes (int64 [n]), float64 [n, k]; NaN where there are none."""

@@ -23,7 +23,7 @@ from calirare.explain.words import Values, neighbours
 SHOWN = 10  # labels of a node that are reported
 LABEL_WORK = 5e10  # multiply-adds up to which label effects are made without being requested: some seconds
 TOO_MANY = "the effects of {:,} labels were not computed, which takes long; --labels {} (in Python labels={}) does it"
-TOGETHER = 16  # nodes
+TOGETHER = 32  # nodes
 MANY_COLUMNS = 1_000  # of which most add nothing to a node
 EVERY = 50_000  # nodes of a graph whose probabilities are made of all at once
 
@@ -124,8 +124,6 @@ class Explainer:
 
     def _each(self, nodes: Tensor, shown: int, of: int | None) -> Iterator[Explanation]:
         """Yields the same, one after the other, class by class."""
-        if nodes.numel() > TOGETHER:
-            self.model.prepare(nodes)
         if of is None and self.context.many:
             with threads_for(self.context.graph.n_edges):
                 classes = self.probabilities(nodes).argmax(1)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.explain.removal import Propagator, Rows, renumbered, with_neighbours
+from calirare.explain.removal import Propagator, Rows, renumbered
 from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate, turned_times
 
@@ -50,12 +50,6 @@ class IncidentEdgeAblation:
         self.once, self.last = once, once if hops == 1 else propagator(once)
         a = propagator.matrix
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
-
-    def prepare(self, nodes: Tensor) -> None:
-        """Makes what edges of these nodes (int64 [n]) read."""
-        around = with_neighbours(self.propagator.matrix, nodes)
-        for rows in (self.y, self.last):
-            rows.prepare(around)
 
     def read(self, nodes: Tensor) -> Tensor:
         """Returns A S y of nodes, int64 [..], as [.., width]."""

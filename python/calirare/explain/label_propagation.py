@@ -20,7 +20,6 @@ HELD = (
     "effects of edges on label propagation are approximate: when an edge is removed, the neighbours' propagated "
     "labels are not recomputed"
 )
-EXPECTED = 10_000_000  # nodes times labels whose parts are kept
 TOGETHER = 32  # nodes from which walks start at once: 128 bytes of each node, which may stay in the cache
 ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
 
@@ -38,12 +37,7 @@ class ExplainablePropagation(ExplainableModel):
 
     def __init__(self, fitted: LabelPropagationFit, graph: Graph, own: Graph | None = None) -> None:
         self.fitted, self.graph, self.own = fitted, graph, graph if own is None else own
-        self._parts, self._expected = Kept[Tensor](), dict[int, Tensor | None]()
-
-    def prepare(self, nodes: Tensor) -> None:
-        """See `ExplainableModel.prepare`: the products are the cheaper for one node the more there are."""
-        few = nodes.numel() * self.fitted.nodes.numel() <= EXPECTED
-        self._expected = dict.fromkeys(nodes.tolist()) if few else {}  # made when labels are first left out
+        self._parts = Kept[Tensor]()
 
     def logits(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.logits`; NaN where no label reaches."""
@@ -101,15 +95,9 @@ class ExplainablePropagation(ExplainableModel):
 
     def _of_labels(self, nodes: Tensor) -> Tensor:
         """Returns each label's part of what reaches nodes, float64 [n, m]."""
-        if not nodes.numel() or not self._expected.keys() >= set(nodes.tolist()):
-            return self._parts.of(nodes, self._made)
-        if None in self._expected.values():
-            every = torch.tensor(list(self._expected))
-            self._expected = dict(zip(every.tolist(), self._made(every), strict=True))
-        return torch.stack([self._expected[node] for node in nodes.tolist()])  # type: ignore[misc]
-
-    def _made(self, nodes: Tensor) -> Tensor:
-        return self._reached_from(nodes, self.fitted.nodes) * self.fitted.sample_weights
+        return self._parts.of(
+            nodes, lambda some: self._reached_from(some, self.fitted.nodes) * self.fitted.sample_weights
+        )
 
     def _reached_from(self, nodes: Tensor, sources: Tensor) -> Tensor:
         """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]; S is symmetric: the fewer walk.

@@ -35,11 +35,6 @@ class ExplainableMixture(ExplainableModel):
         """See `ExplainableModel`."""
         return any(model.expensive for model in self.models)
 
-    def prepare(self, nodes: Tensor) -> None:
-        """See `ExplainableModel.prepare`."""
-        for model in self.models:
-            model.prepare(nodes)
-
     def logits(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.logits`; logarithms of the probabilities."""
         return self._kept.of(nodes, lambda some: self._pooled(lambda model: model.logits(some)))

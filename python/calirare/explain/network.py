@@ -88,13 +88,6 @@ class ExplainableNetwork(ExplainableModel):
         """See `ExplainableModel.logits`."""
         return self._kept.of(nodes, lambda some: self._logits(some).double())
 
-    def prepare(self, nodes: Tensor) -> None:
-        """See `ExplainableModel.prepare`."""
-        if self.columns is not None:
-            self.columns.prepare(nodes)
-        elif self._convolution.own is not None:
-            self._convolution.own.prepare(nodes)
-
     def _logits(self, nodes: Tensor) -> Tensor:
         """Returns the logits of nodes, of few by the field that is needed elsewhere too."""
         few = nodes.numel() <= FEW

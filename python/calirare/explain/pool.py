@@ -74,10 +74,6 @@ class ExplainablePool(ExplainableModel):
         """Up to how far away nodes count."""
         return len(self.pool.weights) - 1
 
-    def prepare(self, nodes: Tensor) -> None:
-        """See `ExplainableModel.prepare`."""
-        self.model.prepare(nodes)
-
     def logits(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.logits`."""
         return self._pooled[nodes]

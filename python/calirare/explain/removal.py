@@ -35,17 +35,13 @@ class Rows:
         self._made = torch.zeros(n, dtype=torch.bool)
         self._kept = torch.empty(n, width, dtype=torch.float64)  # no page of it is touched before its rows are
 
-    def prepare(self, rows: Tensor) -> None:
-        """Makes rows by their numbers, int64 [..], where they are not: many at once cost far less than one by one."""
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Returns rows by their numbers, int64 [..], as [.., width]."""
         new = rows[~self._made[rows]]
         if new.numel():
             new = new.unique()
             self._kept[new] = self._make(new)
             self._made[new] = True
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        """Returns rows by their numbers, int64 [..], as [.., width]."""
-        self.prepare(rows)
         return self._kept[rows]
 
 
@@ -257,11 +253,6 @@ def _places(rows: Tensor, wanted: Tensor) -> Tensor:
     """Returns where wanted nodes stand among ascending rows, -1 where they do not."""
     place = torch.searchsorted(rows, wanted.contiguous()).clamp(max=rows.numel() - 1)
     return torch.where(rows[place] == wanted, place, -1)
-
-
-def with_neighbours(matrix: Csr, nodes: Tensor) -> Tensor:
-    """Returns nodes (int64 [n]) and all that stand in their rows, ascending."""
-    return torch.unique(torch.cat([nodes, matrix.select_rows(nodes.unique()).indices.long()]))
 
 
 def renumbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -189,29 +189,6 @@ def test_trees_without_each_edge(kind):
         assert_as_by_brute_force(model, node, edges_of(task, node))
 
 
-@pytest.mark.parametrize("kind", ["convolution", "perceptron", "trees"])
-def test_what_is_expected_is_made_together_and_the_same(kind, monkeypatch):
-    task, nodes = with_weights(rare_task(), loops=True), torch.tensor([20, 21, 22])
-
-    def model():
-        if kind == "trees":
-            growing = TreesTraining(rounds=12, patience=0, folds=2)
-            return ExplainableTrees(growing.fit(task, task.split.train), task)
-        training = GcnTraining(epochs=15, hops=2) if kind == "convolution" else MlpTraining(epochs=15)
-        return ExplainableNetwork(training.fit(task, task.split.train), task)
-
-    known = [model().without_edges(node, edges_of(task, node)) for node in nodes.tolist()]
-    expecting, made = model(), []
-    propagated = Propagator._propagated
-    monkeypatch.setattr(Propagator, "_propagated", lambda *given: made.append(given[1]) or propagated(*given))
-    expecting.prepare(nodes)
-    assert made
-    together = len(made)
-    for node, wanted in zip(nodes.tolist(), known, strict=True):
-        torch.testing.assert_close(expecting.without_edges(node, edges_of(task, node)), wanted, rtol=EPS, atol=EPS)
-    assert len(made) == together
-
-
 @pytest.mark.parametrize("powers", [(-1.0, 0.0), (-0.5, -0.5)])
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_means_are_what_is_reached_with_nothing_done_between(levels: int, powers: tuple[float, float]) -> None:
