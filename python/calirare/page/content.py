@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from calirare._util.measure_tables import (
 )
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
+from calirare.page.card import time_in_words
 from calirare.run import TOGETHER, Choice, SavedRun, Verdict
 
 ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
@@ -49,7 +49,6 @@ ALIKE = (
     "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
     "something, another region or another month"
 )
-DATES = 3_650, 18_262  # days since 2000: the years 2010 to 2049
 STYLES = {"calibrated": "trust", "not known": "caution"}  # of the verdict; others are "do"
 
 
@@ -206,14 +205,9 @@ def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, 
 
 def periods(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Returns predicted and observed rare nodes in spans of time; times that look like days since 2000 as dates."""
-    dated = all(DATES[0] <= row["from"] <= row["to"] <= DATES[1] for row in rows)
-
-    def shown(time: float) -> str:
-        return str(datetime.date(2000, 1, 1) + datetime.timedelta(days=int(time))) if dated else f"{time:g}"
-
     return [
         (
-            f"{shown(row['from'])} to {shown(row['to'])}",
+            f"{time_in_words(row['from'])} to {time_in_words(row['to'])}",
             f"{row['nodes']:,} ({row['test']:,} test)",
             f"{row['predicted']:,.1f}",
             f"{row['rare']:,}",

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from calirare._util.amounts import amount
-from calirare._util.arrays import Array, as_integers, as_scores, check_count, check_order, to_tensor
+from calirare._util.arrays import Array, check_count, to_tensor
+from calirare.metrics.inputs import read_event
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GREY, LIGHT
 
@@ -24,7 +24,6 @@ def interval_diagram(
     upper: Array,
     path: str | Path,
     *,
-    minority: int = 1,
     max_nodes: int = 300,
     class_names: tuple[str, str] = ("other classes", "minority class"),
     title: str | None = None,
@@ -32,12 +31,11 @@ def interval_diagram(
     """Draws nodes sorted by probability with their jackknife intervals.
 
     Args:
-        y_true: true classes, int [n].
-        p: P(minority class), [n], in [0, 1].
+        y_true: true classes, int [n] of 0 and 1.
+        p: P(class 1), [n], in [0, 1].
         lower: lower ends, [n].
         upper: upper ends, [n], >= lower.
         path: where to write; the folder must exist.
-        minority: the class drawn dark.
         max_nodes: at most so many nodes are drawn, evenly spaced in the order of probability; the picture says how many
             were left out.
         class_names: names of the rest and of the minority class.
@@ -49,11 +47,10 @@ def interval_diagram(
     """
     name = "interval_diagram"
     check_count(name, "max_nodes", max_nodes)
-    check_order(name, to_tensor(name, "y_true", y_true), to_tensor(name, "p", p))
-    scores = as_scores(name, "p", p).detach().cpu().double().numpy()
-    y = as_integers(name, "y_true", y_true, torch.device("cpu"), None).numpy()
+    data = read_event(name, y_true, p).on_cpu()
+    scores, rare = data.probabilities.double().numpy(), data.labels.numpy() == 1
     low, high = (to_tensor(name, "ends", ends).detach().cpu().double().numpy() for ends in (lower, upper))
-    for which, values in (("lower", low), ("upper", high), ("y_true", y)):
+    for which, values in (("lower", low), ("upper", high)):
         if values.shape != scores.shape:
             raise ValueError(f"{name}: {which} must have shape {scores.shape}, got {values.shape}")
     if not (low <= high).all() or not np.isfinite(low + high).all():
@@ -63,7 +60,7 @@ def interval_diagram(
         order = order[np.round(np.linspace(0, len(order) - 1, max_nodes)).astype(int)]
     figure = canvas.blank(8.0, 4.2)
     axes = figure.add_subplot(figure.add_gridspec(1, 1, left=0.095, right=0.985, bottom=0.13, top=0.92)[0])
-    _draw_intervals(axes, low[order], high[order], scores[order], y[order] == minority, class_names)
+    _draw_intervals(axes, low[order], high[order], scores[order], rare[order], class_names)
     shown, total = len(order), len(scores)
     note = f"all {amount(total, 'node')}"
     if shown < total:

@@ -87,7 +87,7 @@ def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp
     assert by_rank[0] == p.min()
     assert by_rank[-1] == p.max()
     assert (np.diff(by_rank) >= 0).all()
-    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400, minority=1)
+    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400)
     assert "all 400 nodes" in figures[1].axes[0].get_xlabel()
     assert figures[1].axes[0].get_legend().get_texts()[1].get_text() == f"minority class ({y.sum()} shown)"
 
