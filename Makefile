@@ -88,7 +88,7 @@ kill: setup
 
 # The options of `calirare train`, from the fields of the settings; a test says when it is due.
 options: setup
-	$(BIN)/python -m calirare.cli.generate
+	$(BIN)/python -m calirare_lab.options
 
 lint: setup
 	$(BIN)/ruff format --check $(PY_DIRS)

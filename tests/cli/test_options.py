@@ -8,7 +8,8 @@ import json
 import pytest
 import yaml
 
-from calirare.cli import generate, options
+import calirare_lab.options as generate
+from calirare.cli import options
 from calirare.cli.options import budget
 from calirare.cli.parser import parser_of
 from calirare.leave_one_out import METHODS
@@ -89,7 +90,7 @@ def settings_of(line, base=Settings()):  # noqa: B008
 
 def test_the_file_is_up_to_date():
     text = options.TABLE.read_text(encoding="utf-8")
-    assert text == generate.as_text(), "the fields have changed: run `python -m calirare.cli.generate`"
+    assert text == generate.as_text(), "the fields have changed: run `make options`"
     assert json.loads(text) == options.table()
 
 

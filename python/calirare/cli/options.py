@@ -13,7 +13,7 @@ from typing import Any
 
 from calirare._util.errors import InputError
 
-TABLE = Path(__file__).with_name("options.json")  # written by `calirare.cli.generate`
+TABLE = Path(__file__).with_name("options.json")  # written by `make options`
 # Options and commands of version 0, accepted until 2.0.
 OLD_OPTIONS = {
     "--features": "--nodes",
@@ -40,7 +40,7 @@ class UsageError(InputError):
 
 @cache
 def table() -> list[dict[str, Any]]:
-    """Returns the options of `calirare train`, see `calirare.cli.generate`."""
+    """Returns the options of `calirare train`, written from the settings by `make options`."""
     return json.loads(TABLE.read_text(encoding="utf-8"))
 
 

@@ -24,7 +24,7 @@ def with_label_table(graph: Graph, path: str | Path, unknown: Sequence[str] = ()
     Args:
         graph: the graph; if it has labels, the table's classes must be among its classes.
         path: of a table: a column `node` (or id) with the names of nodes (row numbers where they have none) and one
-            `label` (or y, class); of two columns the other one. Repetitions of a row are one row.
+            `label` (or y, class), or only one other column. Repetitions of a row are one row.
         unknown: values that stand for no label, next to an empty cell and -1.
 
     Raises:
@@ -80,10 +80,9 @@ def _columns(names: list[str], path: str) -> tuple[str, str]:
     """Returns the columns of nodes and of labels."""
     nodes = [name for name in names if name.lower() in NODE]
     labels = [name for name in names if name.lower() in LABEL]
-    if len(names) == 2 and len(nodes) == 1:
-        labels = [name for name in names if name not in nodes]
-    if len(names) == 2 and not nodes and len(labels) == 1:
-        nodes = [name for name in names if name not in labels]
+    if len(names) == 2 and len(nodes) + len(labels) == 1:  # the other one may be called anything
+        other = [name for name in names if name not in (*nodes, *labels)]
+        nodes, labels = nodes or other, labels or other
     if len(nodes) != 1 or len(labels) != 1:
         raise InputError(
             f"{path}: one column must hold the nodes ({' or '.join(NODE)}) and one the labels ({', '.join(LABEL)}), "

@@ -1,8 +1,7 @@
-"""Graphs of arrays, PyTorch Geometric and networkx as the parts of ours; the libraries are imported when needed."""
+"""Graphs of arrays and of PyTorch Geometric as the parts of ours; the library is imported when needed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels, as_time, as_vector
 from calirare.graph.columns import with_neighbours
-from calirare.graph.edges import Naming, build_adjacency, first_edge_times
+from calirare.graph.edges import build_adjacency, first_edge_times
 from calirare.graph.options import EdgeRules
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.tables.files import Table
@@ -22,7 +21,6 @@ from calirare.graph.validation import located
 from calirare_ext import Csr
 
 if TYPE_CHECKING:
-    from networkx import Graph as NetworkxGraph
     from torch_geometric.data import Data
 
 
@@ -241,67 +239,3 @@ def as_data(graph: Parts) -> Data:
     if graph["split"] is not None:
         data.train_mask, data.val_mask, data.test_mask = graph["split"].masks(a.n_rows)
     return data
-
-
-def parts_of_networkx(
-    graph: NetworkxGraph,
-    *,
-    features: Any = None,
-    labels: Any = None,
-    weight: str | None = None,
-    name: str = "networkx",
-    **edge_options: Any,
-) -> Parts:
-    """Returns the parts of the graph of a networkx graph, nodes in networkx's order.
-
-    Args:
-        graph: any networkx graph. An undirected one gives each edge in both directions; a directed one must hold
-            both, or `symmetrize` be set.
-        features: name of a node attribute (a number or a vector), a list of such names, or real [n, d];
-            None where nodes have none: the number of neighbours is the feature.
-        labels: name of a node attribute (an integer, -1 or missing for unknown; or a name of a class), integer or str
-            [n], or None.
-        weight: name of an edge attribute, or None for ones.
-        name: what the graph is called.
-        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
-
-    Returns:
-        The parts; `node_names` holds networkx's nodes as strings.
-
-    Raises:
-        InputError: an attribute is missing or does not fit.
-    """
-    where = f"graph {name!r}"
-    number = {node: i for i, node in enumerate(graph.nodes)}
-    listed = [(u, v, value) for u, v, value in graph.edges(data=weight or True)]
-    faulty = next(((u, v) for u, v, value in listed if value is None), None)
-    if faulty is not None:
-        u, v = faulty
-        raise InputError(f"{where}: every edge must have the attribute {weight!r}, but edge ({u}, {v}) has none")
-    if not graph.is_directed():
-        listed += [(v, u, value) for u, v, value in listed if u != v]
-    edges = np.array([(number[u], number[v]) for u, v, _ in listed], dtype=np.int64).reshape(-1, 2)
-    weights = as_array([value for _, _, value in listed], "edge weights", where) if weight else None
-    naming = Naming(list(map(str, number)).__getitem__, lambda i: "edge")
-    named = [features] if isinstance(features, str) else features
-    if isinstance(named, Sequence) and all(isinstance(each, str) for each in named):
-        columns = [as_array(_attribute(graph, each, where), f"the attribute {each!r}", where) for each in named]
-        features = np.concatenate([column.reshape(len(number), -1) for column in columns], axis=1)
-    if isinstance(labels, str):
-        labels = _attribute(graph, labels, where)
-    parts = {
-        "adjacency": build_adjacency(edges, weights, len(number), EdgeRules(**edge_options), where, naming),
-        "x": torch.empty(len(number), 0) if features is None else feature_rows(features, where),
-        **parts_of_labels(labels, where),
-        "name": name,
-        "node_names": np.array(list(map(str, number))),
-    }
-    return with_neighbours(parts) if features is None else parts
-
-
-def _attribute(graph: NetworkxGraph, name: str, where: str) -> list[Any]:
-    """Returns an attribute of all nodes, None where a node has none."""
-    values = [held for _, held in graph.nodes(data=name)]
-    if all(value is None for value in values):
-        raise InputError(f"{where}: features and labels must name attributes that nodes have, got {name!r}")
-    return values

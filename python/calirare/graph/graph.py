@@ -16,7 +16,7 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.device import usable
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, check_columns, columns_for, names_of_features, unmapped
-from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
+from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data
 from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
@@ -41,7 +41,6 @@ from calirare.graph.validation import (
 from calirare_ext import Csr
 
 if TYPE_CHECKING:
-    from networkx import Graph as NetworkxGraph
     from torch_geometric.data import Data, HeteroData
 
 Normalisation = Literal["none", "row", "standardize", "rank", "auto", "tfidf", "svd"]
@@ -371,8 +370,3 @@ class Graph:
         """
         self.check_mapped("to_data")
         return as_data(vars(self))
-
-    @classmethod
-    def from_networkx(cls, graph: NetworkxGraph, **options: Any) -> Graph:
-        """Returns the graph of a networkx graph; see `calirare.graph.convert.parts_of_networkx`."""
-        return cls(**parts_of_networkx(graph, **options))

@@ -24,7 +24,7 @@ def check_graph(where: str, graph: object) -> None:
     """Checks that a graph is one of ours; else a TypeError."""
     if not isinstance(graph, Graph):
         got = type(graph).__name__
-        raise TypeError(f"{where}: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
+        raise TypeError(f"{where}: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_tables, ...")
 
 
 def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> None:

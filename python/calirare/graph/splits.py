@@ -124,7 +124,6 @@ def random_split(
     n_test: int = N_TEST,
     seed: int = 0,
     *,
-    exclude: Tensor | None = None,
     class_names: tuple[str, ...] = (),
 ) -> Split:
     """Returns a random split with the same number of training nodes from every original class that occurs.
@@ -140,7 +139,6 @@ def random_split(
         n_val: validation nodes, >= 0.
         n_test: test nodes, >= 0.
         seed: of numpy's default generator, >= 0; the same seed gives the same split.
-        exclude: int64 [e], further nodes that must not be drawn.
         class_names: names of the k classes, for messages.
 
     Returns:
@@ -159,8 +157,6 @@ def random_split(
             raise InputError(f"random_split: {name} must be >= {least}, got {value}")
     y = original_y.cpu().numpy()
     free = y >= 0
-    if exclude is not None:
-        free[exclude.cpu().numpy()] = False
     rng = np.random.default_rng(seed)
     train = draw_per_class(y, free, wanted_per_class(y, label_rate), label_rate, rng, class_names)
     free[train] = False

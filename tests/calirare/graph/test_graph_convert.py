@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric and networkx, in and out."""
+"""Graphs of PyTorch Geometric, in and out, and by it of networkx."""
 
 from types import SimpleNamespace
 
@@ -281,52 +281,6 @@ def test_sparse_features_of_every_kind_are_the_same(data_class):
     assert as_features(twice, "here").to_dense().tolist() == [[0, 2], [1, 0]]
 
 
-def networkx_graph(kind):
-    graph = kind()
-    for node in range(N_NODES):
-        graph.add_node(f"n{node}", size=float(node), place=[1.0, node], kind=[0, 1, 2, 0, -1][node])
-    for u, v in EDGES if graph.is_directed() else EDGES[::2]:
-        graph.add_edge(f"n{u}", f"n{v}", w=float(1 + min(u, v)))
-    return graph
-
-
-@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph])
-def test_networkx_attributes_become_features_labels_and_weights(kind):
-    graph = Graph.from_networkx(networkx_graph(kind), features=["size", "place"], labels="kind", weight="w")
-    assert graph.x.tolist() == [[i, 1.0, i] for i in range(5)]
-    assert graph.y.tolist() == [0, 1, 2, 0, -1]
-    assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 2, 2, 0]
-    assert graph.node_names.tolist() == ["n0", "n1", "n2", "n3", "n4"]
-    assert Graph.from_networkx(networkx_graph(kind), features="size").n_features == 1
-    gap = networkx_graph(kind)
-    gap.nodes["n2"]["size"] = None
-    assert Graph.from_networkx(gap, features=["size", "place"]).x.isnan().nonzero().tolist() == [[2, 0]]
-
-
-def test_networkx_faults_are_named():
-    graph = networkx_graph(nx.Graph)
-    with pytest.raises(InputError, match="must name attributes that nodes have, got 'age'"):
-        Graph.from_networkx(graph, features="age")
-    with pytest.raises(InputError, match=r"every edge must have the attribute 'v', but edge \(n0, n1\) has none"):
-        Graph.from_networkx(graph, features="size", weight="v")
-    graph.nodes["n3"]["place"] = [1.0]
-    with pytest.raises(InputError, match="attribute 'place' must be an array, got a list whose rows differ in length"):
-        Graph.from_networkx(graph, features="place")
-    with pytest.raises(InputError, match="must name attributes that nodes have, got 'lable'"):
-        Graph.from_networkx(graph, features="size", labels="lable")
-    one_way = nx.DiGraph([("a", "b")])
-    with pytest.raises(InputError, match="pass symmetrize=True"):
-        Graph.from_networkx(one_way, features=np.ones((2, 1)))
-    assert Graph.from_networkx(one_way, features=np.ones((2, 1)), symmetrize=True).n_edges == 2
-    with pytest.raises(InputError, match="at least one node, got none"):
-        Graph.from_networkx(nx.Graph(), features=np.ones((0, 1)))
-    with pytest.raises(InputError, match="features must be an array, got a list whose rows differ in length"):
-        Graph.from_networkx(one_way, features=[[1], [1, 2]], symmetrize=True)
-    twice = nx.MultiGraph([("a", "b"), ("a", "b")])
-    with pytest.raises(InputError, match="is listed 2 times"):
-        Graph.from_networkx(twice, features=np.ones((2, 1)))
-
-
 @pytest.mark.parametrize("made_of", ["data", "tensors", "arrays"])
 def test_later_changes_of_what_it_was_made_of_change_nothing(data_class, made_of):
     x, y, edges = torch.randn(6, 3), torch.tensor([1, 0, 0, 1, 0, -1]), torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -373,3 +327,16 @@ def test_masks_may_be_floats_or_a_column(data_class, mask):
     data = data_class(x=torch.randn(3, 2), y=torch.tensor([1, 0, 1]), edge_index=torch.tensor([[0], [1]]))
     data.train_mask = torch.tensor(mask)
     assert Graph.from_data(data, symmetrize=True).split.train.tolist() == [1]
+
+
+def test_networkx_graphs_come_by_pytorch_geometric():
+    convert = pytest.importorskip("torch_geometric.utils").from_networkx
+    graph = nx.Graph()
+    for node in range(5):
+        graph.add_node(f"n{node}", size=float(node), place=[1.0, node], y=[0, 1, 2, 0, -1][node])
+    for u, v in EDGES[::2]:
+        graph.add_edge(f"n{u}", f"n{v}", w=float(1 + min(u, v)))
+    made = Graph.from_data(convert(graph, group_node_attrs=["size", "place"], group_edge_attrs=["w"]))
+    assert made.x.tolist() == [[i, 1.0, i] for i in range(5)]
+    assert made.y.tolist() == [0, 1, 2, 0, -1]
+    assert made.adjacency.to_dense()[1].tolist() == [1, 0, 2, 2, 0]

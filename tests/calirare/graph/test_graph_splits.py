@@ -37,19 +37,11 @@ def test_val_and_test_follow_the_population():
     assert abs(np.mean(shares) - left) < 0.012
 
 
-def test_excluded_nodes_are_never_drawn():
-    exclude = torch.arange(0, 2000, 3)
-    split = random_split(Y, 20, 300, 600, exclude=exclude)
-    assert not np.isin(torch.cat([split.train, split.val, split.test]), exclude).any()
-
-
 def test_a_class_smaller_than_the_label_rate_is_named():
     with pytest.raises(
         InputError, match=r"at least 61 nodes free to train on, but class 2 \(rare\) has 60: lower label_rate"
     ):
         random_split(Y, 61, class_names=("a", "b", "rare"))
-    with pytest.raises(InputError, match="class 1 has 0"):
-        random_split(torch.tensor([0, 0, 1, 1]), 1, exclude=torch.tensor([2, 3]))
 
 
 def test_nothing_is_drawn_of_a_class_that_does_not_occur():

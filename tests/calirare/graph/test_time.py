@@ -120,7 +120,7 @@ def test_a_node_is_as_old_as_its_first_edge(tmp_path, dates):
     data.edge_time = torch.from_numpy(times)
     assert Graph.from_data(data, symmetrize=True).time.tolist() == [5, 3, 3, 4, 3]
     (tmp_path / "e.csv").write_text("source,target,when\na,b,3\nb,c,soon\n")
-    with pytest.raises(InputError, match="column 'when' does not hold one in line 3"):
+    with pytest.raises(InputError, match="column 'when' holds 'soon' in line 3"):
         Graph.from_edges(tmp_path / "e.csv", tmp_path / "n.csv", "label", time="when")
 
 

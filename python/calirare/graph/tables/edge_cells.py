@@ -176,31 +176,28 @@ def rows_until(table: Table, column: str | None, as_of: str | None) -> NumpyArra
     """Returns which rows of an edge table are not after a time, bool; a date without a time counts to its end."""
     import pandas as pd
 
-    every = np.ones(len(table.cells), dtype=bool)
-    if as_of is None and column is not None:
-        wrong = np.isnan(times_of(table.cells[column]))
-        what = f"times must be all numbers or all dates such as 2024-01-31, but column {column!r} does not hold one in"
-        if wrong.any():
-            table.fault(what, wrong, "fix the cell, or leave --time out")
-    if as_of is None:
-        return every
     if column is None:
-        need = "as_of needs the column of times: pass time (command line: --time COLUMN)"
-        table.faults.append(f"{table.path}: {need}")
-        return every
+        if as_of is not None:
+            need = "as_of needs the column of times: pass time (command line: --time COLUMN)"
+            table.faults.append(f"{table.path}: {need}")
+        return np.ones(len(table.cells), dtype=bool)
     cells = table.cells[column]
     if isinstance(cells.dtype, np.dtype) and cells.dtype.kind == "i" and WHOLE.fullmatch(str(as_of)):
-        return np.asarray(cells.to_numpy() <= int(as_of))  # floats do not tell nanoseconds apart
-    times, last = as_float(cells), float(as_float(pd.Series([str(as_of)]))[0])
-    if np.isnan(times).all() or np.isnan(last):
-        times, last = days_of(cells.astype(str)), last_day(str(as_of))
+        return np.asarray(cells.to_numpy() <= int(str(as_of)))  # floats do not tell nanoseconds apart
+    times, last = times_of(cells), np.inf
+    if as_of is not None:
+        last = float(as_float(pd.Series([str(as_of)]))[0])
+        if np.isnan(as_float(cells)).all() or np.isnan(last):
+            times, last = days_of(cells.astype(str)), last_day(str(as_of))
     wrong = np.isnan(times)
     if np.isnan(last) or wrong.any():
-        must = "times must be all numbers or all dates such as 2024-01-31"
         cell = str(cells.iloc[np.argmax(wrong)])
-        what = f"{must}, but as_of is {as_of!r} and column {column!r} holds {cell!r} in"
-        table.fault(what, wrong, "fix one of them")
-    return times <= last
+        also = "" if as_of is None else f"as_of is {as_of!r} and "
+        what = (
+            f"times must be all numbers or all dates such as 2024-01-31, but {also}column {column!r} holds {cell!r} in"
+        )
+        table.fault(what, wrong, "fix one of them, or leave --time out")
+    return ~(times > last)
 
 
 def edge_features(

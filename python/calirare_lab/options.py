@@ -1,4 +1,4 @@
-"""Writes `options.json`, the options of `calirare train`, from the fields of the settings: `make options`.
+"""Writes the options of `calirare train`, a file of `calirare.cli`, from the fields of the settings: `make options`.
 
 The fields live in modules that import torch for seconds; help, usage errors and suggestions read the file alone.
 """
