@@ -36,7 +36,6 @@ from calirare import Graph
 from calirare.calibration import expected_count, label_sets, node_probabilities, probability_interval
 from calirare.datasets import synthetic_rare
 from calirare.graph import Split
-from calirare.leave_one_out import logits_by_fold
 
 N = 8000
 COVERAGE = 0.9
@@ -107,7 +106,7 @@ def judged(seed: int) -> dict[str, Any]:
     row["train_seconds"] = time.process_time() - started
     started = time.process_time()
     calibrator = run.calibrators["population"]
-    logits, folds = logits_by_fold(run.fit, run.mapped or run.graph)
+    logits, folds = run.fit.folded.all_logits_of(run.mapped or run.graph)
     found = node_probabilities(calibrator, logits, folds, row["labels"], COVERAGE)
     row["seconds"] = time.process_time() - started
     p = calibrator.predict_proba(logits.double())[:, 1].numpy()

@@ -22,10 +22,10 @@ import paper_keep
 import record
 from readme_tables import between, load
 
-from calirare.models.crossfit import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper import other_columns, table2
 from calirare_lab.paper.accounts import accounts_table
 from calirare_lab.paper.cells import read_cells, run_cells
+from calirare_lab.paper.choosing import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper.methods import METHODS
 from calirare_lab.paper.other_bins import other_bins_table
 from calirare_lab.paper.protocol import DATASETS, HIGHER_IS_BETTER, N_SEEDS, places

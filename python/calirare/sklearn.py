@@ -56,8 +56,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         n_layers: number of layers.
         dropout: of the hidden units, in [0, 1).
         learning_rate: of Adam.
-        weight_decay: penalty mu / 2 |theta|^2, or "auto": by leave-one-out loss.
-        hops: how often features are propagated before the first weights, or "auto": by leave-one-out loss; None: as
+        weight_decay: penalty mu / 2 |theta|^2.
+        hops: how often features are propagated before the first weights; None: as
             the detector has it.
         loo: how labels are left out: a method such as `ALO(damping=0.01)`, or its name.
         folds: of the cross-validation inside `fit` that checks and damps the leave-one-out logits, as many trainings
@@ -99,8 +99,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         n_layers: int = 2,
         dropout: float = 0.5,
         learning_rate: float = 0.01,
-        weight_decay: float | Literal["auto"] = 5e-4,
-        hops: int | Literal["auto"] | None = None,
+        weight_decay: float = 5e-4,
+        hops: int | None = None,
         loo: LeaveOneOutMethod | str = "alo",
         folds: int = 5,
         scale: str | None = None,

@@ -10,7 +10,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-import yaml
 
 import calirare
 from calirare._util.errors import InputError
@@ -19,8 +18,6 @@ from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.leave_one_out import ALO, jackknife
 from calirare.models import cross_fitted_logits
-from calirare.models.crossfit import HOPS, WEIGHT_DECAYS, loo_loss
-from calirare.run.outcome import write_config
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_alike, assert_identical
@@ -68,27 +65,6 @@ def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
     assert abs(got["scale"] - in_sample["scale"]) > 0.01 * got["scale"], "in-sample logits give another map"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "candidates", "others", "steps"),
-    [("weight_decay", WEIGHT_DECAYS, {}, range(6)), ("hops", HOPS, {"weight_decay": 2e-3}, (1, 1, 2, 3))],
-)
-def test_auto_is_the_candidate_with_the_lowest_leave_one_out_loss(name, candidates, others, steps):
-    graph = rare_task()
-    labels, losses, stages = graph.y[graph.split.val], {}, []
-    for value in candidates:
-        outcome = calirare.train(graph, **QUICK, **others, **{name: value})
-        losses[value] = loo_loss(outcome.jackknife.own_loo_logits[40:].double(), labels)
-    report = lambda stage, done, total: stages.append((stage, done))  # noqa: E731
-    chosen = calirare.train(graph, **QUICK, **others, **{name: "auto"}, report=report)
-    best = min(losses, key=losses.get)
-    assert sorted(losses.values())[1] - losses[best] > 1e-5, "the case must tell them apart"
-    assert best != candidates[0]
-    assert getattr(chosen.fit, name) == best
-    assert_identical(chosen.logits, calirare.train(graph, **QUICK, **others, **{name: best}).logits)
-    assert [done for stage, done in stages if stage == name.replace("_", " ")] == list(steps)
-
-
 def test_the_check_cross_validates_networks_of_the_same_hops():
     graph = rare_task()
     outcome = calirare.train(graph, preset="paper", epochs=12, folds=3, hops=2)
@@ -96,14 +72,6 @@ def test_the_check_cross_validates_networks_of_the_same_hops():
     same = calirare.train(further, preset="paper", epochs=12, folds=3)
     assert outcome.agreement == same.agreement
     assert_identical(outcome.logits, same.logits)
-
-
-def test_weight_decay_auto_stays_with_its_run(tmp_path):
-    graph = rare_task()
-    outcome = calirare.train(graph, **QUICK, weight_decay="auto")
-    write_config(outcome, tmp_path / "config.yaml")
-    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    assert saved["training"]["weight_decay"] == outcome.fit.weight_decay
 
 
 def test_the_jackknife_is_that_of_the_public_function():

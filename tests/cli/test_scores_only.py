@@ -28,7 +28,7 @@ def trained(graph_file: Path, folder: Path, *how: str) -> Path:
 @pytest.fixture(scope="module")
 def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a graph convolution. Read only."""
-    return trained(graph_file, tmp_path_factory.mktemp("runs") / "gcn", "--abstain", "0.9")
+    return trained(graph_file, tmp_path_factory.mktemp("runs") / "gcn")
 
 
 def learnt(model: str, folder: Path, **how: int) -> Path:
@@ -66,16 +66,13 @@ def test_scores_are_those_of_predict(run, later, tmp_path, monkeypatch):
     table, told, said = scored(run, later, tmp_path / "s.parquet")
     plain = call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
     wanted, all_told = pd.read_csv(tmp_path / "p.csv"), json.loads((tmp_path / "p.json").read_text())
-    assert list(table) == ["node", "p_rare", "p_balanced", "p_raw", "alert", "abstain"]
+    assert list(table) == ["node", "p_rare", "p_balanced", "p_raw", "alert"]
     for name in ("p_rare", "p_balanced", "p_raw"):
         np.testing.assert_allclose(table[name], wanted[name], rtol=0, atol=1e-5)
     assert (table["alert"] == wanted["alert"].astype(bool)).all()
-    assert (table["abstain"] == wanted["abstain"].astype(bool)).all()
     assert said.splitlines()[0] == plain.out.splitlines()[0]  # how many rare nodes to expect
     for name in ("nodes", "alerts", "threshold", "expected_rare_low", "mean_p_rare"):
         assert told[name] == pytest.approx(all_told[name], rel=1e-4), name
-    assert told["undecided"]["abstained"] == all_told["undecided"]["abstained"]
-    assert told["undecided"]["error"] == pytest.approx(all_told["undecided"]["error"], rel=1e-4)
     assert "260 random nodes" in told["drift"]["sentence"]
     assert not list(tmp_path.glob(".*blocks"))
 

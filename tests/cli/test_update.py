@@ -124,11 +124,8 @@ def test_what_changed_is_told_alike(updated):
     assert set(changes[changes["label"] != ""]["node"]) == set(rows)
     moved = (changes["alert_after"] != changes["alert_before"]).sum()
     assert moved == facts["alerts"]["appeared"] + facts["alerts"]["vanished"]
-    assert changes["why"].str.contains("label").any()
-    assert not changes["why"].str.contains(r"[+-]0\.000$").any(), "no change of nothing is a reason"
     assert f"alerts, labelled nodes among them: {facts['alerts']['after']:,}" in " ".join(said.out.split())
     assert "6 new, 1 changed, 2 forgotten labels" in said.out
-    assert facts["closed_form"]["correlation"] > 0.5, "one step foresees which nodes move"
     assert facts["test"]["after"]["nodes"] == 39
     assert load(folder).split.test.numel() == 39
 
@@ -248,7 +245,7 @@ def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
     table_ = new.to_frame().set_index("node")
     assert (table_.loc[gone, "y"] == -1).all()
     assert (table_.loc[gone, "split"] == "unused").all()
-    assert "in closed form" in said.out
+
     assert "4 forgotten" in said.out
 
 

@@ -55,20 +55,12 @@ class BudgetCurve:
         return share[self.ties].cumsum()[self.alerts - 1]
 
 
-def budget_curve(
-    fitted: PriorPlattCalibrator,
-    logits: Tensor,
-    *,
-    of_class: int = 1,
-    coverage: float = 0.9,
-    seed: int = 0,
-) -> BudgetCurve:
+def budget_curve(fitted: PriorPlattCalibrator, logits: Tensor, *, coverage: float = 0.9, seed: int = 0) -> BudgetCurve:
     """Returns what to expect of every number of alerts, with intervals as of `expected_count`.
 
     Args:
         fitted: the map that gives P(rare), for the population the nodes are of.
         logits: of the nodes, [n, k].
-        of_class: the rare class.
         coverage: of each interval, in (0, 1).
         seed: of their draws.
 
@@ -80,13 +72,13 @@ def budget_curve(
     n = len(logits)
     if not n:
         raise InputError("budget curve: there must be nodes, got none")
-    p = fitted.predict_proba(logits.double())[:, of_class].cpu().numpy()
+    p = fitted.predict_proba(logits.double())[:, 1].cpu().numpy()
     order = np.argsort(-p, kind="stable")
     alerts = np.unique(np.geomspace(1, n, POINTS).round().astype(np.int64))
     step = np.empty(n, dtype=np.int64)
     step[order] = np.searchsorted(alerts, np.arange(1, n + 1))
     groups = torch.from_numpy(step).to(logits.device)
-    expected, draws = count_draws(fitted, logits, groups, len(alerts), of_class=of_class, seed=seed)
+    expected, draws = count_draws(fitted, logits, groups, len(alerts), seed=seed)
     low, high = np.quantile(draws.cumsum(1), [0.5 - coverage / 2, 0.5 + coverage / 2], axis=0)
     falls = np.diff(p[order], prepend=p[order[0]])
     ties = np.cumsum(falls < -equal_to(p[order]))

@@ -20,7 +20,6 @@ def cross_fitted_probabilities(
     logits: Tensor,
     labels: Tensor,
     *,
-    weights: Tensor | None = None,
     sampling: Sampling | None = None,
     n_folds: int = FOLDS,
     seed: int = 0,
@@ -35,8 +34,7 @@ def cross_fitted_probabilities(
         settings: a map, fitted or not, whose settings are taken; it is not changed.
         logits: of the labels without themselves, [m, k].
         labels: int64 [m].
-        weights: as of `PriorPlattCalibrator.fit`; of other maps None.
-        sampling: likewise.
+        sampling: as of `PriorPlattCalibrator.fit`; of other maps None.
         n_folds: number of folds, 2 to m; fewer labels than that are left out one by one.
         seed: of the folds.
 
@@ -54,8 +52,7 @@ def cross_fitted_probabilities(
     for held in order.tensor_split(min(n_folds, m)):
         kept = torch.ones(m, dtype=torch.bool, device=labels.device)
         kept[held] = False
-        more: dict[str, Any] = {} if weights is None else {"weights": weights[kept]}
-        more |= {} if sampling is None else {"sampling": sampling.select(kept)}
+        more: dict[str, Any] = {} if sampling is None else {"sampling": sampling.select(kept)}
         fitted = type(settings)(**settings.get_params()).fit(logits[kept], labels[kept], **more)
         out[held] = fitted.predict_proba(logits[held].double())
     return out

@@ -25,7 +25,6 @@ class PlattPosterior:
     Attributes:
         away: L, log-probabilities of z - r above those of equal classes, float64 [m, k], see `log_shares_of`.
         labels: int64 [m].
-        weights: how many labels each counts for, float64 [m].
         offsets: what sampling adds to each label's logits, float64 [m, k].
         representative: 1 where lambda belongs to a label's logits, else 0, float64 [m].
         counts: of Dirichlet's prior, float64 [k].
@@ -37,7 +36,6 @@ class PlattPosterior:
 
     away: Tensor
     labels: Tensor
-    weights: Tensor
     offsets: Tensor
     representative: Tensor
     counts: Tensor
@@ -54,7 +52,7 @@ class PlattPosterior:
 
     def log_shares(self) -> Tensor:
         """Returns lambda as the representative labels show it by their numbers, relative to class 0, [k - 1]."""
-        seen = self.counts.index_add(0, self.labels, self.weights * self.representative)
+        seen = self.counts.index_add(0, self.labels, self.representative)
         return (seen[1:] / seen[0]).log()
 
     def loss(self, theta: Tensor) -> Tensor:
@@ -63,13 +61,13 @@ class PlattPosterior:
         of_labels, of_shares = F.cross_entropy(logits, self.labels, reduction="none"), torch.log_softmax(shares, 0)
         away = self._from_prior(theta)
         prior = self._precision @ away @ away / 2 - self.counts @ of_shares
-        return (self.weights @ of_labels + prior) / self._total
+        return (of_labels.sum() + prior) / self._total
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Returns gradient [q] and Hessian [q, q] of the loss."""
         spread, at = self._spread, self._at(theta)
         t, p, share = at
-        error = self.weights[:, None] * (p - self._targets)
+        error = p - self._targets
         slopes = (t * error).sum(0)
         of_lambda = (self.representative @ error) + self._counted * share - self.counts
         gradient = spread @ torch.cat([slopes, error.sum(0), of_lambda])
@@ -94,10 +92,10 @@ class PlattPosterior:
         k, spread, (ones, representative) = p.shape[1], self._spread, self._constant_factors
         factors = torch.stack([t, ones, representative])  # [3, m, k]
         likely = p * factors  # first: a logit may be as far away as its class is unlikely
-        squares = torch.einsum("amk,bmk->abk", self.weights[:, None] * likely, factors)
+        squares = torch.einsum("amk,bmk->abk", likely, factors)
         means = likely.transpose(0, 1).reshape(len(p), 3 * k)
         full = torch.diag_embed(squares).permute(0, 2, 1, 3).reshape(3 * k, 3 * k)
-        full = full - (self.weights[:, None] * means).T @ means
+        full = full - means.T @ means
         return spread @ full @ spread.T + self._of_priors(share)
 
     def _of_priors(self, share: Tensor) -> Tensor:
@@ -129,17 +127,17 @@ class PlattPosterior:
         rows = torch.cat([torch.cat(parts, 1) @ self._spread.T, residual], 1)
         odds, y = above - below, self.labels.to(theta)
         prior = torch.block_diag(self._of_priors(torch.softmax(shares, 0)), torch.eye(r).to(theta))
-        pull = rows.T @ (self.weights * (torch.sigmoid(odds) - y))
+        pull = rows.T @ (torch.sigmoid(odds) - y)
         pull[q:] = 0  # at its maximum theta's prior pulls as the labels do, the other way
 
         def loss(move: Tensor) -> Tensor:
             at = odds + rows @ move
-            return (self.weights @ (F.softplus(at) - y * at) - pull @ move + move @ prior @ move / 2) / self._total
+            return ((F.softplus(at) - y * at).sum() - pull @ move + move @ prior @ move / 2) / self._total
 
         def derivatives(move: Tensor) -> tuple[Tensor, Tensor]:
             p = torch.sigmoid(odds + rows @ move)
-            gradient = rows.T @ (self.weights * (p - y)) - pull + prior @ move
-            hessian = rows.T @ ((self.weights * p * (1 - p))[:, None] * rows) + prior
+            gradient = rows.T @ (p - y) - pull + prior @ move
+            hessian = rows.T @ ((p * (1 - p))[:, None] * rows) + prior
             return gradient / self._total, hessian / self._total
 
         move = newton_minimum(loss, theta.new_zeros(q + r), derivatives)
@@ -151,7 +149,7 @@ class PlattPosterior:
 
     @cached_property
     def _total(self) -> float:
-        return float(self.weights.sum() + self._counted)
+        return float(len(self.labels) + self._counted)
 
     @cached_property
     def _targets(self) -> Tensor:

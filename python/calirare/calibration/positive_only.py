@@ -194,7 +194,7 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
 
     def _share_moved(self, logits: Tensor) -> float:
         """Returns the slope of the log of the mean P by the intercept, less than 1 where P is cut."""
-        odds, gradient = log_odds(self, logits, 1, cut=False)
+        odds, gradient = log_odds(self, logits, cut=False)
         p = torch.sigmoid(odds)
         return max(float((p * (1 - p)) @ gradient[:, 1] / p.sum()), FLAT)
 

@@ -55,9 +55,9 @@ def are_apart(total: float, expected: float, low: float, high: float) -> bool:
 
 
 def probability_interval(
-    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = COVERAGE, *, of_class: int = 1
+    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = COVERAGE
 ) -> tuple[Tensor, Tensor]:
-    """Returns the ends of each node's interval of P(class), from what the calibration labels leave open of the map.
+    """Returns the ends of each node's interval of P(class 1), from what the calibration labels leave open of the map.
 
     The log-odds of the class are taken as normal about those of the map, with the variance that the map's covariance
     gives them (Laplace). The interval holds the uncertainty of slope, class ratio, prevalence and form; not that of the
@@ -67,7 +67,6 @@ def probability_interval(
         fitted: the fitted map.
         logits: [n, k].
         coverage: in (0, 1).
-        of_class: the class.
 
     Returns:
         Lower and upper ends, float64 [n].
@@ -75,12 +74,12 @@ def probability_interval(
     Raises:
         ValueError: the coverage is out of range, or the logits have other classes.
     """
-    _check(fitted, logits, coverage, of_class)
+    _check(fitted, logits, coverage)
     reach = NormalDist().inv_cdf(0.5 + coverage / 2)
     assert fitted.covariance_ is not None
     ends, covariance = [], fitted.covariance_.to(logits.device)
     for block in logits.split(BLOCK):
-        odds, gradient = log_odds(fitted, block, of_class, cut=False)
+        odds, gradient = log_odds(fitted, block, cut=False)
         sd = ((gradient @ covariance) * gradient).sum(1).clamp(min=0).sqrt()
         sides = reach * torch.stack([-sd, sd])
         ends.append(_scaled(odds, sides).exp().clamp(max=1) if fitted.scales_p else torch.sigmoid(odds + sides))
@@ -88,32 +87,32 @@ def probability_interval(
     return both[0], both[1]
 
 
-def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int, *, cut: bool = True) -> tuple[Tensor, Tensor]:
-    """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient, [n, q + r], both float64.
+def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, *, cut: bool = True) -> tuple[Tensor, Tensor]:
+    """Returns log P / (1 - P) of class 1 of each node, [n], and its gradient, [n, q + r], both float64.
 
-    With eta the mapped logits and q the softmax of those of the other classes, it is eta_c - logsumexp(others) and its
-    gradient that of eta_c less the mean of the others' under q: in theta, then in the residual's numbers. Without `cut`
+    With eta the mapped logits and q the softmax of those of the other classes, it is eta_1 - logsumexp(others) and its
+    gradient that of eta_1 less the mean of the others' under q: in theta, then in the residual's numbers. Without `cut`
     it is the one that doubt is weighed with, see `PriorPlattCalibrator.bend`.
     """
     eta = fitted.calibrated_logits(logits.double())
     others = eta.clone()
-    others[:, of_class] = -torch.inf
+    others[:, 1] = -torch.inf
     away = torch.softmax(others, 1).neg()
-    odds = eta[:, of_class] - others.logsumexp(1)
-    away[:, of_class] = 1.0
+    odds = eta[:, 1] - others.logsumexp(1)
+    away[:, 1] = 1.0
     bent = fitted.bend(logits, cut=cut)[:, None] * away
     moved = torch.cat([bent * fitted.sloped(logits), bent, (1 - balance_of(fitted.target)) * away], 1)
     of_theta = moved @ spread(logits.shape[1], fitted.form_sd is not None).to(moved).T
     return odds, torch.cat([of_theta, bent[:, 1:2] * fitted.residual(logits)], 1)
 
 
-def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
+def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Returns `log_odds` where map and residual are likeliest together, to first order, and the gradient.
 
     P(class) is that of the map alone. Where labels speak against its form the two differ, and expected numbers
     follow this one.
     """
-    odds, gradient = log_odds(fitted, logits, of_class, cut=False)
+    odds, gradient = log_odds(fitted, logits, cut=False)
     if fitted.move_ is None:
         return odds, gradient
     move = gradient @ fitted.move_.to(odds)
@@ -135,11 +134,10 @@ def count_draws(
     groups: Tensor,
     n_groups: int,
     *,
-    of_class: int = 1,
     n_draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the number of nodes of a class to expect in each group of nodes, [g], and draws of it, [n_draws, g].
+    """Returns the number of nodes of class 1 to expect in each group of nodes, [g], and draws of it, [n_draws, g].
 
     Expected are the sums of P(class) where map and residual are likeliest together (`likeliest_log_odds`). Each draw
     takes a map from its posterior there, the same for all groups, and then the nodes' classes given the map. The map
@@ -152,12 +150,11 @@ def count_draws(
         logits: [n, k].
         groups: of each node, int64 [n] in [0, n_groups).
         n_groups: number of groups; one may be empty.
-        of_class: the class.
         n_draws: number of draws.
         seed: of numpy's default generator.
     """
     assert fitted.covariance_ is not None
-    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups, of_class)
+    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups)
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
     certain = spread < CERTAIN  # of an empty group too: its mean is 0
@@ -179,14 +176,9 @@ def count_draws(
 
 
 def expected_count(
-    fitted: PriorPlattCalibrator,
-    logits: Tensor,
-    coverage: float = COVERAGE,
-    *,
-    of_class: int = 1,
-    seed: int = 0,
+    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = COVERAGE, *, seed: int = 0
 ) -> ExpectedCount:
-    """Returns how many nodes of a set are of a class, with an interval that the true number should lie in.
+    """Returns how many nodes of a set are of class 1, with an interval that the true number should lie in.
 
     The interval holds what the labels leave open of the map and the chance of the nodes' own classes, see
     `count_draws`.
@@ -195,27 +187,24 @@ def expected_count(
         fitted: the fitted map.
         logits: of the nodes, [n, k].
         coverage: in (0, 1).
-        of_class: the class.
         seed: of the draws.
 
     Raises:
         ValueError: the coverage is out of range, or the logits have other classes.
     """
-    _check(fitted, logits, coverage, of_class)
+    _check(fitted, logits, coverage)
     group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
-    expected, draws = count_draws(fitted, logits, group, 1, of_class=of_class, seed=seed)
+    expected, draws = count_draws(fitted, logits, group, 1, seed=seed)
     return ExpectedCount.of(expected[0], draws[:, 0], coverage)
 
 
-def _moments(
-    fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int
-) -> tuple[np.ndarray, ...]:
+def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int) -> tuple[np.ndarray, ...]:
     """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q + r]."""
     assert fitted.covariance_ is not None
     q = len(fitted.covariance_)
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
     for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):
-        odds, gradient = likeliest_log_odds(fitted, block, of_class)
+        odds, gradient = likeliest_log_odds(fitted, block)
         p = torch.sigmoid(odds)
         rows = torch.cat([torch.stack([torch.ones_like(p), p, p**2], 1), (p * (1 - p))[:, None] * gradient], 1)
         out.index_add_(0, group, rows)
@@ -223,10 +212,8 @@ def _moments(
     return size, total, squares, out[:, 3:].cpu().numpy()
 
 
-def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float, of_class: int) -> None:
+def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float) -> None:
     check_logits("interval", logits)
     fitted.check_classes(logits)
     if not 0 < coverage < 1:
         raise ValueError(f"interval: coverage must be in (0, 1), got {coverage}")
-    if not 0 <= of_class < logits.shape[1]:
-        raise ValueError(f"interval: of_class must be in [0, {logits.shape[1]}), got {of_class}")

@@ -24,8 +24,8 @@ Map = TypeVar("Map", bound=PriorPlattCalibrator)
 ROOM = 60.0  # log-odds beyond the outermost node's in which a shift is looked for: a share of 1e-26
 
 
-def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float, float], *, of_class: int = 1) -> Map:
-    """Returns the map at which the mean P(class) of the scored nodes is a given prevalence.
+def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float, float]) -> Map:
+    """Returns the map at which the mean P(class 1) of the scored nodes is a given prevalence.
 
     The class's lambda is solved for; slope and ratios stay. The textbook prior shift, log-odds of the prevalence less
     those of the labels, would trust the network's ratio between the classes; solving for the mean takes the given
@@ -36,7 +36,6 @@ def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float
         logits: of the nodes that the prevalence is of, [n, k].
         prevalence: in (0, 1), or the ends of an interval that holds it with 95 %: then the middle in log-odds is
             solved for, and the interval enters the map's covariance.
-        of_class: the class, not 0 (the others' ratios stay as they are).
 
     Raises:
         InputError: see `prevalence_ends`.
@@ -45,20 +44,20 @@ def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float
     check_logits("with_prevalence", logits)
     fitted.check_classes(logits)
     ends = prevalence_ends(prevalence)
-    if not len(logits) or not 0 < of_class < logits.shape[1]:
-        raise ValueError(f"with_prevalence: needs nodes and a class in [1, {logits.shape[1]}), got {of_class}")
+    if not len(logits):
+        raise ValueError("with_prevalence: there must be nodes, got none")
     odds = np.log(ends) - np.log1p([-end for end in ends])
-    out, k = copy(fitted), logits.shape[1]
+    out = copy(fitted)
     out.target = "population"
     assert out.theta_ is not None
     assert out.covariance_ is not None
-    share, at = float(1 / (1 + np.exp(-odds.mean()))), k - 1 + of_class
+    share, at = float(1 / (1 + np.exp(-odds.mean()))), logits.shape[1]
     out.theta_ = out.theta_.clone()
-    out.theta_[at] += _shift_to(log_odds(out, logits, of_class)[0], share)
+    out.theta_[at] += _shift_to(log_odds(out, logits)[0], share)
     if out.move_ is not None:
         out.move_ = out.move_.clone()
-        out.move_[at] += _shift_to(likeliest_log_odds(out, logits, of_class)[0], share)
-    out.covariance_ = _given_mean(out, logits, at, float(((odds[1] - odds[0]) / (2 * NORMAL_95)) ** 2), of_class)
+        out.move_[at] += _shift_to(likeliest_log_odds(out, logits)[0], share)
+    out.covariance_ = _given_mean(out, logits, at, float(((odds[1] - odds[0]) / (2 * NORMAL_95)) ** 2))
     out.target, out.counted_ = fitted.target, None
     return out
 
@@ -90,13 +89,13 @@ def _shift_to(log_odds: Tensor, share: float) -> float:
     return float(brentq(lambda shift: expit(odds + shift).mean() - share, low, high, xtol=1e-12))
 
 
-def _given_mean(fitted: PriorPlattCalibrator, logits: Tensor, at: int, variance: float, of_class: int) -> Tensor:
+def _given_mean(fitted: PriorPlattCalibrator, logits: Tensor, at: int, variance: float) -> Tensor:
     """Returns the covariance of theta where number `at` is solved for from the log-odds of the mean probability.
 
     With g the gradient of these log-odds, theta_at = (known - sum over the others of g_j theta_j) / g_at: the others
     keep their covariance, and `variance` is that of the known log-odds.
     """
-    odds, gradient = likeliest_log_odds(fitted, logits, of_class)
+    odds, gradient = likeliest_log_odds(fitted, logits)
     p = torch.sigmoid(odds)
     moved = p * (1 - p)
     some = moved > 0  # the others' gradient may be too large to be multiplied by 0

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.arrays import as_weights
 from calirare._util.errors import InputError
 from calirare.calibration.affine import AffineCalibrator
 from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, is_far, softmax_after, unit_of
@@ -204,48 +202,37 @@ class PriorPlattCalibrator(Calibrator):
             )
         return _log_ratios(tuple(float(share) for share in self.trained_shares))
 
-    def fit(
-        self,
-        logits: Numbers,
-        labels: Numbers,
-        *,
-        weights: np.ndarray | Tensor | None = None,
-        sampling: Sampling | None = None,
-    ) -> Self:
+    def fit(self, logits: Numbers, labels: Numbers, *, sampling: Sampling | None = None) -> Self:
         """Fits the map on logits, [n, k] or [n], of nodes that the network has not learnt from; returns self.
 
         Args:
             logits: leave-one-out, cross-fitted or held-out logits.
             labels: in [0, k), integers [n].
-            weights: of each label, [n], >= 0, such as inverse sampling rates; only their ratios count, and all together
-                count for as many labels as their effective number (sum w)^2 / sum w^2. None: all alike.
             sampling: how the labels were drawn; None: at random.
         """
-        op = type(self).__name__
         z, y = self._checked(logits, labels)
-        w = as_weights(op, weights, len(y), z.device)
         if sampling is not None and len(sampling.representative) != len(z):
-            raise ValueError(f"{op}: sampling must be of {len(z)} labels, got {len(sampling.representative)}")
-        self._maximise(z, y, w, sampling)
+            raise ValueError(
+                f"{type(self).__name__}: sampling must be of {len(z)} labels, got {len(sampling.representative)}"
+            )
+        self._maximise(z, y, sampling)
         return self
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        self._maximise(logits, labels, None, None)
+        self._maximise(logits, labels, None)
 
-    def _maximise(self, logits: Tensor, labels: Tensor, weights: Tensor | None, sampling: Sampling | None) -> None:
+    def _maximise(self, logits: Tensor, labels: Tensor, sampling: Sampling | None) -> None:
         """Sets theta_ to the maximum of the posterior, move_ and covariance_ to where the residual takes it."""
         m, k = logits.shape
         sampling = Sampling.at_random(m) if sampling is None else sampling
-        w = logits.new_ones(m, dtype=torch.float64) if weights is None else weights
-        w = w * (w.sum() / (w @ w))  # together as many labels as their effective number
         self.unit_, self.level_, self.covariance_ = unit_of(logits), None, None
         if is_far(logits) and bool((labels != labels[0]).any()):
             self._take_for_score(logits, labels)
-        posterior, theta = self._maximum(logits, labels, w, sampling)
+        posterior, theta = self._maximum(logits, labels, sampling)
         if self.level_ is None and self._contradicted(theta, k):
             self._take_for_score(logits, labels)
-            posterior, theta = self._maximum(logits, labels, w, sampling)
-        self.counted_ = float((w * posterior.representative).sum())
+            posterior, theta = self._maximum(logits, labels, sampling)
+        self.counted_ = float(posterior.representative.sum())
         self.theta_ = _as_counted(theta, posterior.log_shares()).cpu()
         move, information = posterior.likeliest(theta, self.residual(logits))
         factor, fault = torch.linalg.cholesky_ex(information)
@@ -257,18 +244,15 @@ class PriorPlattCalibrator(Calibrator):
             )
         self.covariance_, self.move_ = torch.cholesky_inverse(factor).cpu().contiguous(), move.cpu()
 
-    def _maximum(
-        self, logits: Tensor, labels: Tensor, weights: Tensor, sampling: Sampling
-    ) -> tuple[PlattPosterior, Tensor]:
+    def _maximum(self, logits: Tensor, labels: Tensor, sampling: Sampling) -> tuple[PlattPosterior, Tensor]:
         """Returns the posterior of logits over `unit_`, and the theta at its maximum."""
         away = logits.detach().double() / self.unit_ - self.pivot(logits.shape[1]).to(logits.device)
         posterior = PlattPosterior(
             away=log_shares_of(away),
             labels=labels,
-            weights=weights,
-            offsets=sampling.offsets(labels, weights, logits.shape[1]),
-            representative=sampling.representative.to(weights),
-            counts=weights.new_full((logits.shape[1],), JEFFREYS),
+            offsets=sampling.offsets(labels, logits.shape[1]),
+            representative=sampling.representative.to(away),
+            counts=away.new_full((logits.shape[1],), JEFFREYS),
             slope_precision=self.slope_sd**-2,
             ratio_precision=self.ratio_sd**-2,
             form_precision=None if self.form_sd is None else self.form_sd**-2,

@@ -52,10 +52,8 @@ def node_probabilities(
     fold_logits: Tensor,
     n_labels: int,
     coverage: float = 0.9,
-    *,
-    of_class: int = 1,
 ) -> NodeProbabilities:
-    """Returns intervals of the true P(class) of each node, and the estimated mean of |p - P|.
+    """Returns intervals of the true P(class 1) of each node, and the estimated mean of |p - P|.
 
     Calibration makes p right on average over nodes of equal p. The true probabilities P of these nodes still differ
     (the grouping loss of Perez-Lebel, Le Morvan and Varoquaux, ICLR 2023). The log-odds of P are taken as normal with a
@@ -74,7 +72,6 @@ def node_probabilities(
         fold_logits: of the models without each fold of the labels, [K, n, k], K >= 2.
         n_labels: number of labels m, >= 1.
         coverage: in (0, 1).
-        of_class: the class, in [0, k).
 
     Raises:
         ValueError: a shape does not fit or a number is out of range.
@@ -85,14 +82,14 @@ def node_probabilities(
     n, k = logits.shape
     if fold_logits.ndim != 3 or fold_logits.shape[1:] != logits.shape or len(fold_logits) < 2:
         raise ValueError(f"node_probabilities: fold_logits must be [K, {n}, {k}], K >= 2, got {fold_logits.shape}")
-    if n == 0 or n_labels < 1 or not 0 < coverage < 1 or not 0 <= of_class < k:
+    if n == 0 or n_labels < 1 or not 0 < coverage < 1:
         raise ValueError(
-            "node_probabilities: needs a node, a label, coverage in (0, 1) and a class of the logits, got "
-            f"{n} nodes, {n_labels} labels, coverage {coverage}, class {of_class}"
+            "node_probabilities: needs a node, a label and coverage in (0, 1), got "
+            f"{n} nodes, {n_labels} labels, coverage {coverage}"
         )
 
     def of(values: Tensor) -> Tensor:
-        return calibrator.transform(values.double())[:, of_class]
+        return calibrator.transform(values.double())[:, 1]
 
     p = of(logits)
     odds = torch.stack([torch.logit(of(each)).clamp(-FARTHEST, FARTHEST) for each in fold_logits])

@@ -38,14 +38,15 @@ class Sampling:
         """Returns the sampling of some of the labels, given as bool [m] or int64 [c]."""
         return Sampling(self.representative[chosen.cpu()], self.sentence)
 
-    def offsets(self, labels: Tensor, weights: Tensor, n_classes: int) -> Tensor:
+    def offsets(self, labels: Tensor, n_classes: int) -> Tensor:
         """Returns what sampling adds to each label's log-odds, float64 [m, k].
 
         A draw with fixed numbers m_c of class c sees P(y = c) = m_c / m whatever the population is, so log m_c stands
         there in place of the population's log-share.
         """
-        out, member = weights.new_zeros(len(labels), n_classes), ~self.representative.to(labels.device)
-        number = weights.new_zeros(n_classes).index_add(0, labels[member], weights[member])
+        out = labels.new_zeros(len(labels), n_classes, dtype=torch.float64)
+        member = ~self.representative.to(labels.device)
+        number = torch.bincount(labels[member], minlength=n_classes).double()
         out[member] = (number / number.sum()).log().clamp(min=ABSENT)
         return out
 

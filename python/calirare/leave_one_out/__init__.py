@@ -2,7 +2,6 @@
 
 from calirare.leave_one_out.algorithm1 import UNCERTAINTIES, UncertaintyName, jackknife
 from calirare.leave_one_out.alo import ALO, Grouped, alo_change
-from calirare.leave_one_out.by_fold import logits_by_fold
 from calirare.leave_one_out.choice import Choice, choose_method
 from calirare.leave_one_out.directions import (
     LeftOut,
@@ -14,7 +13,7 @@ from calirare.leave_one_out.directions import (
 from calirare.leave_one_out.ends import Known, LogitMap
 from calirare.leave_one_out.folds import FoldNetworks, fold_networks
 from calirare.leave_one_out.formula import leave_out_own, loo_coefficients, primal_directions, sampled_leverages
-from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits
+from calirare.leave_one_out.held_out import HeldOut, Retraining
 from calirare.leave_one_out.interval_result import JackknifeResult, class_sets, jackknife_plus
 from calirare.leave_one_out.label_influence import LabelInfluence, influence
 from calirare.leave_one_out.leaving_out import leave_one_out

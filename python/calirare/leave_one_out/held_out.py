@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
-from calirare.graph import Graph
-from calirare.models import Fitted, FittedNetwork, ModuleFit, evaluating, fit_of, fold_of, node_labels
+from calirare.models import Fitted, FittedNetwork, fold_of, node_labels
 
 Retraining = Callable[[Tensor], nn.Module]
 VALIDATION, FOLDED = "validation labels", "labels by networks trained without their fold"
@@ -128,7 +127,7 @@ def compared(own_logits: Tensor, targets: Tensor, held: HeldOut) -> Compared | N
 def retrained_modules(
     fitted: FittedNetwork, retrain: Retraining, folds: int, seed: int = 0
 ) -> Iterator[tuple[Tensor, nn.Module]]:
-    """Yields which labels a fold holds out, bool [m], and the network trained without them; see `retrained_logits`."""
+    """Yields which labels a fold holds out, bool [m], and the network trained without them."""
     m = fitted.nodes.numel()
     if not 2 <= folds <= m:
         raise InputError(f"retrain: folds must be from 2 to {m}, the number of labels, got {folds}")
@@ -139,30 +138,3 @@ def retrained_modules(
         if not isinstance(module, nn.Module):
             raise InputError(f"retrain: it must return a torch module, got {type(module).__name__}: return the network")
         yield held, module
-
-
-def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | None = None, folds: int = 5) -> Tensor:
-    """Returns each label's logits by a network that was trained without its fold, [m, k].
-
-    Args:
-        fitted: the network with its labels.
-        retrain: trains a network as this one was trained, on the labelled nodes it is given (int64 [m']), and returns
-            it; called once per fold.
-        graph: where the network is called with the graph's inputs; not needed for a `ModuleFit`.
-        folds: 2 to m.
-
-    Raises:
-        InputError: there are too few labels, or what is returned cannot be called as the network is.
-    """
-    out = torch.empty_like(fitted.label_logits)
-    for held, module in retrained_modules(fitted, retrain, folds):
-        with evaluating(module), torch.no_grad():
-            if isinstance(fitted, ModuleFit):
-                out[held] = module(*fitted.inputs)[fitted.nodes[held]]
-            else:
-                if graph is None:
-                    raise InputError("retrain: the graph must be given with a GCN, which reads it")
-                out[held] = fit_of(module, graph, fitted.nodes[~held]).logits_of(graph, fitted.nodes[held])
-    if not bool(torch.isfinite(out).all()):
-        raise InputError("retrain: the logits of what it returned must be finite, some are not: did training diverge?")
-    return out

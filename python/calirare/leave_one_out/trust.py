@@ -17,9 +17,7 @@ from calirare.leave_one_out.held_out import (
     FOLDED,
     Compared,
     HeldOut,
-    Retraining,
     compared,
-    retrained_logits,
     validation_of,
 )
 from calirare.leave_one_out.result import Diagnostics, LooResult
@@ -28,7 +26,7 @@ from calirare.models import Fitted, FittedNetwork, FoldFitted
 ROUNDING = 1e-6  # of leverages
 UNCHECKED = (
     "no label that the network has not seen bears it out: put some into the split's validation part (quality with "
-    "graph=..), or say how the network is trained (retrain=..)"
+    "graph=..), or say how the network is trained (retrain=.. of jackknife)"
 )
 WEAK, GOOD = 0.5, 0.8  # correlation with networks trained without folds that is refused below, and trusted from
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the quantiles of leverages
@@ -75,29 +73,19 @@ def quality(
     held_out_logits: Tensor | None = None,
     *,
     graph: Graph | None = None,
-    retrain: Retraining | None = None,
-    folds: int = 5,
 ) -> Quality:
     """Returns how far a leave-one-out result can be trusted.
 
     A module of the user's own (`ModuleFit`) is trusted only where labels that it has not seen bear it out: the graph's
-    validation labels, or the same labels by networks trained without their fold.
+    validation labels, or `held_out_logits`.
 
     Args:
         fitted: the network and its labels.
         result: the result.
         held_out_logits: cross-fitted logits of the labelled nodes [m, k] (`training.cross_fitted_logits`), or None.
         graph: whose validation labels, where there are some, are compared with the result.
-        retrain: trains a network like this one on the labelled nodes it is given and returns it, for cross-validation
-            where there are neither validation labels nor `held_out_logits`; see `retrained_logits`.
-        folds: of that.
-
-    Raises:
-        InputError: retraining does not fit.
     """
     validation = validation_of(fitted, graph)
-    if held_out_logits is None and validation is None and retrain is not None:
-        held_out_logits = retrained_logits(fitted, retrain, graph, folds)
     own = with_class_zero(fitted.linearisation.differences + result.own)
     facts = result.diagnostics or Diagnostics("alo", "", result.damping)
     finite = bool(torch.isfinite(result.change).all())

@@ -4,10 +4,7 @@ from calirare.models.column_fit import ColumnDetector, ColumnFit, LearnedColumns
 from calirare.models.columns import HopColumns, hop_names
 from calirare.models.convergence import Adam, Convergence, converge, minimise
 from calirare.models.crossfit import (
-    HOPS,
-    WEIGHT_DECAYS,
     Loss,
-    choose,
     class_weights,
     cross_entropy,
     cross_fitted_logits,

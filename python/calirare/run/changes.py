@@ -1,4 +1,4 @@
-"""What new, other and forgotten labels changed in a run: nodes, alerts and measures, and which labels it was."""
+"""What new, other and forgotten labels changed in a run: nodes, alerts and measures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -30,12 +29,7 @@ MEASURES = {
     "mean_p": "mean P(rare)",
 }
 WIDTH, ROOM = 80, 20  # characters of a line, and of a name
-SMALL = 0.0005  # of a change of P(rare): less has more digits
-LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
-AGREES = 0.3  # correlation
-NO_REASONS = "; it does not agree on which nodes move, so no reasons are given"
-NO_SINGLE_LABEL = "no single label: calibrators and weights were fitted again"
-ALERT_CHANGED = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}
+ALERT_CHANGED = {(0, 1): "now an alert", (1, 0): "no alert any more"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,23 +63,6 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
-class Foreseen:
-    """What the run before the change predicts in closed form for the labels that change, its weights as they are.
-
-    Attributes:
-        nodes: the nodes that moved most, int64 [n].
-        effects: of each label by itself on P(rare) of each node by the calibrator of before, float64 [b, n].
-        together: P(rare) of each node with all of them by the calibrator of after, float64 [n].
-        moved: change of the log-odds, before any calibrator, by closed form and by training, each float64 [n].
-    """
-
-    nodes: Tensor
-    effects: Tensor
-    together: Tensor
-    moved: tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
 class Updated:
     """A run trained again with other labels, and what that changed.
 
@@ -95,7 +72,6 @@ class Updated:
         changed: the changed labels only.
         before: the run as it was.
         after: as it is.
-        foreseen: what the closed form predicted; None where the detector has none, and of many classes.
     """
 
     outcome: Outcome
@@ -103,7 +79,6 @@ class Updated:
     changed: Labels
     before: Side
     after: Side
-    foreseen: Foreseen | None
 
     __repr__ = brief
 
@@ -138,26 +113,6 @@ class Updated:
             "moved": had == now,
         }
         return {name: int(which.sum()) for name, which in kinds.items()}
-
-    @cached_property
-    def distance(self) -> dict[str, float] | None:
-        """How far the closed form was from the training: largest and mean |difference| of P(rare), and correlation.
-
-        Over the nodes that moved most (all of them where the graph is small), P(rare) by the calibrator of after. The
-        correlation is that of the changes of the log-odds before any calibrator; NaN where one of them is none.
-        """
-        found = self.foreseen
-        if found is None:
-            return None
-        gap = (found.together - self.after.p[found.nodes, 1]).abs()
-        still = gap.numel() < 2 or min(float(each.std()) for each in found.moved) == 0
-        r = float("nan") if still else float(torch.corrcoef(torch.stack(found.moved))[0, 1])
-        return {"largest": float(gap.max()), "mean": float(gap.mean()), "correlation": r, "nodes": gap.numel()}
-
-    @property
-    def explains(self) -> bool:
-        """Whether changes of the log-odds in closed form agree with the training's, so that it gives reasons."""
-        return self.distance is not None and self.distance["correlation"] >= AGREES
 
     @cached_property
     def measures(self) -> dict[str, dict[str, float]] | None:
@@ -199,7 +154,7 @@ class Updated:
         """Returns the scored nodes that moved most and all whose alert or predicted class changed.
 
         The largest change comes first. Columns: node; p_before and p_after, P(rare); change; alert_before and
-        alert_after, 0 or 1; label, of this update; why, the changed label that accounts for most of it in closed form.
+        alert_after, 0 or 1; label, of this update.
         Of many classes node; prediction_before and prediction_after; confidence_before and confidence_after, their
         probabilities; moved, see `moved`; label.
         """
@@ -223,27 +178,7 @@ class Updated:
         label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
         words = (*graph.class_names, "unknown")
         columns["label"] = [words[label[node]] if node in label else "" for node in nodes.tolist()]
-        if not self.many:
-            columns["why"] = [self._reasons.get(node, "") for node in nodes.tolist()]
         return pd.DataFrame(columns)
-
-    @cached_property
-    def _reasons(self) -> dict[int, str]:
-        """Returns, of the nodes of the closed form, the label that moved each most."""
-        found = self.foreseen
-        if found is None or not self.explains:
-            return {}
-        graph, words, out = self.after.graph, (*self.after.graph.class_names, "unknown"), dict[int, str]()
-        for column, node in enumerate(found.nodes[:KEPT].tolist()):
-            change, effects = float(self.moved[node]), found.effects[:, column]
-            row = int((effects * np.sign(change)).argmax())
-            effect, whose = float(effects[row]), int(self.changed.nodes[row])
-            if effect * change <= 0 or not LEAST * abs(change) <= abs(effect) <= MOST * abs(change):
-                out[node] = NO_SINGLE_LABEL
-                continue
-            name = "its own label" if whose == node else f"the label of {graph.node_name(whose)}"
-            out[node] = f"{name}, now {words[int(self.changed.y[row])]}: {effect:+.{3 if abs(effect) >= SMALL else 6}f}"
-        return out
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the run as JSON holds it, the warning first."""
@@ -266,7 +201,6 @@ class Updated:
             }
             facts["alerts"] = {name: int(n) for name, n in counts.items()}
             facts["threshold"] = {name: side.threshold for name, side in sides.items()}
-            facts["closed_form"] = self.distance
         return facts | {
             "labels": self.counts,
             "trained_on": {"before": len(self.before.trained), "after": len(self.after.trained)},
@@ -288,7 +222,7 @@ class Updated:
         ]
         for words in sentences:
             lines += textwrap.wrap(words, width, subsequent_indent="  ")
-        return "\n".join([*lines, "", *self._measured_rows(), *self._first(width)]) + "\n"
+        return "\n".join([*lines, "", *self._measured_rows(), *self._first()]) + "\n"
 
     def _sentences(self, facts: dict[str, Any]) -> Iterator[str]:
         """Yields the sentences of the summary about nodes, by `to_mapping`."""
@@ -297,17 +231,12 @@ class Updated:
             changed = amount(facts["predictions_changed"], "node")
             yield f"the predicted class of {changed} changed; probabilities {moved}"
             return
-        alerts, far = facts["alerts"], self.distance
+        alerts = facts["alerts"]
         yield f"P(rare) {moved}"
         yield (
             f"alerts, labelled nodes among them: {alerts['after']:,} (before: {alerts['before']:,}), "
             f"{alerts['appeared']:,} appeared and {alerts['vanished']:,} vanished"
         )
-        if far is not None:
-            yield (
-                f"in closed form, without a training, P(rare) would be {far['mean']:.4f} off on average and "
-                f"{far['largest']:.3f} at most" + ("" if self.explains else NO_REASONS)
-            )
 
     def _measured_rows(self) -> list[str]:
         if self.measures is None:
@@ -318,9 +247,9 @@ class Updated:
         observed = [f"{'observed share':<34} {now['observed']:>9.4f}"] if "observed" in now else []
         return [f"{head:<24} {'before':>9} {'after':>9}", *rows, *observed, ""]
 
-    def _first(self, width: int) -> list[str]:
-        """Returns the first rows of the table: node, before, after, and why."""
-        rows = [("node", "before", "after", "" if self.many else "why")]
+    def _first(self) -> list[str]:
+        """Returns the first rows of the table: node, before, after, and whether an alert came or went."""
+        rows = [("node", "before", "after", "")]
         for row in self.to_frame().head(SHOWN).to_dict("records"):
             name = without_middle(str(row["node"]), ROOM)
             if self.many:
@@ -329,12 +258,8 @@ class Updated:
                 rows.append((name, was, now, ""))
             else:
                 flag = ALERT_CHANGED.get((row["alert_before"], row["alert_after"]), "")
-                why = f"{flag}{row['why']}".removesuffix("; ")
-                rows.append((name, f"{row['p_before']:.3f}", f"{row['p_after']:.3f}", why))
+                rows.append((name, f"{row['p_before']:.3f}", f"{row['p_after']:.3f}", flag))
         rooms = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = list[str]()
-        for *cells, why in rows:
-            head = " ".join(f"{cell:<{room}}" for cell, room in zip(cells, rooms, strict=True)) + "  "
-            parts = textwrap.wrap(why, max(width - len(head), 20)) or [""]
-            lines += [f"{head}{parts[0]}", *(" " * len(head) + part for part in parts[1:])]
-        return [line.rstrip() for line in lines]
+        return [
+            " ".join(f"{cell:<{room}}" for cell, room in zip(row, [*rooms, 0], strict=True)).rstrip() for row in rows
+        ]

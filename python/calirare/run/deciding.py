@@ -16,7 +16,7 @@ from calirare.calibration.decisions import NONE, Capped, Decision, Labelled, Rul
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.leave_one_out import JackknifeResult
 from calirare.run.periods import are_later
-from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, p_rare, undecided_nodes
+from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.schema import check_words
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
@@ -75,8 +75,6 @@ class Deciding:
         min_recall: with decide recall: share of the rare nodes that are alerts.
         guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
             the threshold follows from P(rare), without a guarantee.
-        abstain: mark a node as undecided if the interval of its P(rare) at this level, such as 0.9, contains the
-            threshold; none: every node is decided.
         sort_by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a
             wrong decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of
             more than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".
@@ -90,7 +88,6 @@ class Deciding:
     min_precision: float = 0.8
     min_recall: float = 0.8
     guarantee: float | None = None
-    abstain: float | None = None
     sort_by: By = "p"
 
     def __post_init__(self) -> None:
@@ -104,8 +101,6 @@ class Deciding:
             make_rule(name, **options)
         if self.max_alerts is not None and (self.max_alerts < 1 or self.guarantee is not None):
             raise InputError(f"setting max_alerts must be at least 1, without guarantee, got {self.max_alerts}")
-        if self.abstain is not None and not 0 < self.abstain < 1:
-            raise InputError(f"setting abstain must be in (0, 1), got {self.abstain}")
 
     @property
     def rule(self) -> Rule:
@@ -143,7 +138,6 @@ class Decided:
         on: which these are: "unlabelled"; "held-out", where every node has a label; "all", where each trained.
         expected: hits, misses and cost; None where the uncertainty of P(rare) is not known.
         caveat: what the intervals leave out, or empty.
-        undecided: what is left open; None where every node is decided.
     """
 
     rule: str
@@ -153,7 +147,6 @@ class Decided:
     on: str
     expected: Decision | None = None
     caveat: str = ""
-    undecided: Undecided | None = None
 
     @property
     def sentence(self) -> str:
@@ -165,15 +158,13 @@ class Decided:
     def without_counts(self, answer: str) -> Decided:
         """Returns the decision without numbers to expect, which probabilities that are wrong cannot give."""
         caveat = f"no counts are promised (verdict: {answer})"
-        return replace(self, expected=None, undecided=None, caveat=caveat)
+        return replace(self, expected=None, caveat=caveat)
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""
         out = {name: getattr(self, name) for name in ("rule", "threshold", "alerts", "nodes", "on", "caveat")}
         if self.expected is not None and self.expected.tied is not None:
             out["tied"] = asdict(self.expected.tied)
-        if self.undecided is not None:
-            out["undecided"] = self.undecided.to_mapping()
         told = {} if self.expected is None else asdict(self.expected)
         names = ("hits", "misses", "cost", "precision", "recall", "hits_by_p", "coverage")
         return out | {name: told.get(name) for name in names} | {"sentence": self.sentence}
@@ -240,11 +231,7 @@ def decided(
     few = n_rare < NARROW or deciding.guarantee is not None
     caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
     caveat = OF_KNOWN if fitted.scales_p else caveat
-    undecided = None
-    if deciding.abstain is not None:
-        some = undecided_nodes(fitted, z, expected.threshold, deciding.abstain)
-        undecided = Undecided.of(fitted.predict_proba(z.double())[:, 1], some, expected.threshold, deciding.abstain)
-    return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat, undecided)
+    return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat)
 
 
 def counting_coverage(fitted: PriorPlattCalibrator) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,11 +14,8 @@ from calirare.curvature import with_class_zero
 from calirare.leave_one_out import OwnLogits, choose_damping, closed_form_fits, leave_one_out
 from calirare.leave_one_out.eice import train_calirare
 from calirare.models import (
-    HOPS,
-    WEIGHT_DECAYS,
     FittedNetwork,
     GcnFit,
-    choose,
     cross_fitted_logits,
     fold_network,
     folds_for,
@@ -34,7 +29,6 @@ JUDGES, OF_EACH_CLASS = 20_000, 1_000
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
 PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
-Candidate = TypeVar("Candidate", int, float)
 CALIRARE_EPOCHS = 200  # of Algorithm 2, where none are given
 
 
@@ -89,19 +83,17 @@ def _held_out(data: TrainingData, settings: Settings, trained: Trained, report: 
 
 
 def fit_network(data: TrainingData, settings: Settings, report: Report) -> Trained:
-    """Returns the trained network, with weight decay, hops and epochs chosen where they are "auto"."""
+    """Returns the trained network, with epochs chosen where they are "auto"."""
     training, notes = settings.training, list[str]()
-    fitting = _Fitting(data, settings, report)
     if settings.method == "calirare":
         fitted, notes = _fit_calirare(data, settings, report)
-    elif training.weight_decay == "auto":
-        fitted = fitting.chosen("weight decay", WEIGHT_DECAYS, fitting.fit)
+    elif training.epochs == "auto":
+        fitted = _with_chosen_epochs(data, settings, report)
     else:
-        fitted = fitting.fit(training.weight_decay)
-    if training.hops == "auto":
-        decay = fitted.weight_decay
-        fitted = fitting.chosen("hops", HOPS, lambda hops: fitting.fit(decay, hops), fitted)
-    detector = training.detector(settings.seed, max(fitted.epochs, 1), fitted.weight_decay, fitted.hops)
+        epochs = training.epochs
+        detector = training.detector(settings.seed, epochs)
+        fitted = detector.fit(data.graph, data.nodes, progress=lambda e: report("train", e, epochs))
+    detector = training.detector(settings.seed, max(fitted.epochs, 1))
     plain = settings.method == "jackknife" and settings.plain_alo and settings.loo.damping is None
     if plain and settings.calibration.folds > 1 and not closed_form_fits(fitted.linearisation):
         folds = min(settings.calibration.folds, data.nodes.numel())
@@ -126,72 +118,37 @@ def _fit_calirare(data: TrainingData, settings: Settings, report: Report) -> tup
     return train_calirare(data.graph, detector, options, progress=lambda e: report("train", e, epochs)), notes
 
 
-class _Fitting:
-    """Networks on the same labels with other settings, compared by their leave-one-out losses."""
+def _with_chosen_epochs(data: TrainingData, settings: Settings, report: Report) -> GcnFit:
+    """Trains once and keeps the checkpoint with the lowest leave-one-out loss of the calibration nodes."""
+    best: tuple[float, int] = (float("inf"), 0)
+    state: dict[str, Tensor] = {}
+    waited, chosen = 0, data.calibration_nodes
 
-    def __init__(self, data: TrainingData, settings: Settings, report: Report) -> None:
-        self.data, self.settings, self.report = data, settings, report
+    def look(epoch: int, so_far: GcnFit) -> bool:
+        nonlocal best, state, waited
+        own = OwnLogits(so_far.linearise())(_first_damping(settings, so_far))
+        loss = loo_loss(own[chosen], so_far.targets[chosen], settings.calibration.calibrate_for)
+        waited += 1
+        if loss < best[0]:
+            best, waited = (loss, epoch), 0
+            state = {name: value.clone() for name, value in so_far.model.state_dict().items()}
+        return waited >= PATIENCE
 
-    def fit(self, weight_decay: float, hops: int | None = None) -> GcnFit:
-        """Returns a network, its epochs chosen where they are "auto"."""
-        epochs, seed = self.settings.training.epochs, self.settings.seed
-        if epochs == "auto":
-            return self._with_chosen_epochs(weight_decay, hops)
-        detector = self.settings.training.detector(seed, epochs, weight_decay, hops)
-        data, report = self.data, self.report
-        return detector.fit(data.graph, data.nodes, progress=lambda e: report("train", e, epochs))
-
-    def loss(self, fitted: FittedNetwork) -> float:
-        """Returns the leave-one-out loss over the calibration nodes, for the run's target."""
-        own, chosen = OwnLogits(fitted.linearise())(_first_damping(self.settings, fitted)), self.data.calibration_nodes
-        return loo_loss(own[chosen], fitted.targets[chosen], self.settings.calibration.calibrate_for)
-
-    def chosen(
-        self, what: str, candidates: Sequence[Candidate], fit: Callable[[Candidate], GcnFit], *known: GcnFit
-    ) -> GcnFit:
-        """Returns the network of the lowest loss, `known` being those of the first candidates."""
-        fits = dict(zip(candidates, known, strict=False))
-
-        def loss(value: Candidate) -> float:
-            self.report(what, len(fits), len(candidates))
-            if value not in fits:
-                fits[value] = fit(value)
-            return self.loss(fits[value])
-
-        best = choose(loss, candidates, what)
-        self.report(what, len(fits), len(candidates))
-        return fits[best]
-
-    def _with_chosen_epochs(self, weight_decay: float, hops: int | None) -> GcnFit:
-        """Trains once and keeps the checkpoint with the lowest loss."""
-        best: tuple[float, int] = (float("inf"), 0)
-        state: dict[str, Tensor] = {}
-        waited = 0
-
-        def look(epoch: int, so_far: GcnFit) -> bool:
-            nonlocal best, state, waited
-            loss = self.loss(so_far)
-            waited += 1
-            if loss < best[0]:
-                best, waited = (loss, epoch), 0
-                state = {name: value.clone() for name, value in so_far.model.state_dict().items()}
-            return waited >= PATIENCE
-
-        trained = self.settings.training.detector(self.settings.seed, MAX_EPOCHS, weight_decay, hops).fit(
-            self.data.graph,
-            self.data.nodes,
-            every=CHECKPOINT_EVERY,
-            at_checkpoint=look,
-            progress=lambda e: self.report("train", e, MAX_EPOCHS),
+    trained = settings.training.detector(settings.seed, MAX_EPOCHS).fit(
+        data.graph,
+        data.nodes,
+        every=CHECKPOINT_EVERY,
+        at_checkpoint=look,
+        progress=lambda e: report("train", e, MAX_EPOCHS),
+    )
+    if not state:
+        raise InputError(
+            f"graph {data.graph.name!r}: the leave-one-out loss is not finite at any checkpoint: lower the "
+            "learning rate or scale the features"
         )
-        if not state:
-            raise InputError(
-                f"graph {self.data.graph.name!r}: the leave-one-out loss is not finite at any checkpoint: lower the "
-                "learning rate or scale the features"
-            )
-        trained.model.load_state_dict(state)
-        self.report("train", MAX_EPOCHS, MAX_EPOCHS)
-        return replace(trained, losses=trained.losses[: best[1]])
+    trained.model.load_state_dict(state)
+    report("train", MAX_EPOCHS, MAX_EPOCHS)
+    return replace(trained, losses=trained.losses[: best[1]])
 
 
 def _first_damping(settings: Settings, fitted: FittedNetwork) -> float:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, cast
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from scipy.special import expit, logit
 from torch import Tensor
 
-from calirare._util.amounts import amount
 from calirare._util.arrays import brief
 from calirare._util.errors import InputError
 from calirare.calibration import (
@@ -20,7 +19,6 @@ from calirare.calibration import (
     Target,
     prevalence_by_map,
     prevalence_ends,
-    probability_interval,
     with_prevalence,
 )
 
@@ -41,7 +39,6 @@ class Probabilities:
         chosen: for the run's target, [n, k]: what `prediction` and `confidence` are about. With every class taken as
             it is these count, and `rare` and `balanced` are of class 1.
         threshold: nodes with `rare` at least this are alerts.
-        abstain: which nodes are left open, bool [n]; None where every node is decided.
     """
 
     raw: Tensor
@@ -49,7 +46,6 @@ class Probabilities:
     balanced: Tensor
     chosen: Tensor
     threshold: float = LIKELIER
-    abstain: Tensor | None = None
 
     __repr__ = brief
 
@@ -65,25 +61,16 @@ class Probabilities:
         maps: dict[Target, Calibrator],
         target: Target,
         threshold: float = LIKELIER,
-        abstain: float | None = None,
     ) -> Probabilities:
-        """Returns them from logits [n, k] and the fitted map of each target; none without calibration.
-
-        `abstain` is the coverage of the interval that leaves a node open where the threshold lies in it; None: none is.
-        """
-        fitted = maps.get("population")
-        left = None
-        if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
-            left = undecided_nodes(fitted, logits, threshold, abstain)
+        """Returns them from logits [n, k] and the fitted map of each target; none without calibration."""
         raw = torch.softmax(logits, 1)
         chosen = maps[target].transform(logits) if target in maps else raw
-        return cls(raw, p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold, left)
+        return cls(raw, p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold)
 
     def at(self, rows: slice | Tensor) -> Probabilities:
         """Returns those of some nodes."""
-        left = None if self.abstain is None else self.abstain[rows]
         p = (self.raw[rows], self.rare[rows], self.balanced[rows], self.chosen[rows])
-        return Probabilities(*p, self.threshold, left)
+        return Probabilities(*p, self.threshold)
 
 
 def p_rare(logits: Tensor, maps: dict[Target, Calibrator], target: Target = "population") -> Tensor:
@@ -104,80 +91,6 @@ def unrepresented_by(maps: dict[Target, Calibrator]) -> str:
     fitted = maps.get("population")
     alone = isinstance(fitted, PriorPlattCalibrator) and fitted.n_classes == 2 and fitted.counted_ == 0
     return UNREPRESENTED if alone else ""
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """What a decision leaves open among some nodes.
-
-    Attributes:
-        coverage: of the intervals that decide on it.
-        nodes: number of nodes.
-        abstained: how many are left open.
-        error: share of the others that are expected to be decided wrongly, by P(rare); None where there is none.
-        error_everyone: the same of all nodes if none were left open; None where there is none.
-    """
-
-    coverage: float
-    nodes: int
-    abstained: int
-    error: float | None
-    error_everyone: float | None
-
-    @classmethod
-    def of(cls, p: Tensor, left: Tensor, threshold: float, coverage: float) -> Self:
-        """Returns it of nodes with P(rare) p, [n], of which some are left open, bool [n]."""
-        wrong = torch.where(p >= threshold, 1 - p, p)
-        return cls(coverage, len(p), int(left.sum()), _mean(wrong[~left]), _mean(wrong))
-
-    @property
-    def sentence(self) -> str:
-        """What is left open, and what to expect of the others."""
-        share = self.abstained / max(self.nodes, 1)
-        text = (
-            f"left open: {self.abstained:,} of {amount(self.nodes, 'node')} ({share:.1%}), whose "
-            f"{self.coverage:.0%} interval of P(rare) holds the threshold"
-        )
-        if self.error is None or self.error_everyone is None:
-            return text
-        return f"{text}; of the others expect {self.error:.2%} to be decided wrongly ({self.error_everyone:.2%} of all)"
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Returns everything as JSON holds it."""
-        return asdict(self) | {"sentence": self.sentence}
-
-
-def undecided_nodes(fitted: PriorPlattCalibrator, logits: Tensor, threshold: float, coverage: float) -> Tensor:
-    """Returns which nodes are left open, bool [n].
-
-    The interval is what the calibration labels leave open of the map (`probability_interval`): a node is left open
-    where other labels of the same kind could have decided otherwise, not where P(rare) is near a half by itself.
-
-    Args:
-        fitted: the map of the population.
-        logits: of the nodes, [n, 2].
-        threshold: nodes with P(rare) at least this are alerts.
-        coverage: of the interval, in (0, 1).
-    """
-    low, high = probability_interval(fitted, logits.double(), coverage)
-    return (low < threshold) & (threshold <= high)
-
-
-def realised_error(p: Tensor, labels: Tensor, left: Tensor, threshold: float) -> dict[str, Any]:
-    """Returns how many of labelled nodes are left open, and the share of the others that is decided wrongly.
-
-    Args:
-        p: P(rare) made without their labels, [m].
-        labels: classes, int64 [m].
-        left: which are left open, bool [m].
-        threshold: of the decision.
-    """
-    wrong = ((p >= threshold) != (labels == 1)).double()
-    return {"abstained": int(left.sum()), "error": _mean(wrong[~left]), "error_everyone": _mean(wrong)}
-
-
-def _mean(values: Tensor) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 PrevalenceRequest = float | tuple[float, float] | Literal["estimate"] | None

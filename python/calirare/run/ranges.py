@@ -9,7 +9,6 @@ from torch import Tensor
 
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, label_sets, node_probabilities
 from calirare.graph import Graph
-from calirare.leave_one_out import logits_by_fold
 from calirare.models import Fitted
 
 COVERAGE = 0.9  # of the intervals and of the sets
@@ -45,7 +44,7 @@ def ranges_of(
     folded, calibrator = fitted.folded, maps.get("population")
     if folded is None or not isinstance(calibrator, PriorPlattCalibrator) or not graph.n_nodes or logits.shape[1] != 2:
         return None
-    own, every = logits_by_fold(fitted, graph, nodes)
+    own, every = folded.all_logits_of(graph, nodes)
     if len(every) < 2:  # as of given logits
         return None
     found = node_probabilities(calibrator, own, every, len(fitted.targets), COVERAGE)

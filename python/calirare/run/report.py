@@ -24,7 +24,7 @@ from calirare.run.interval_nodes import interval_notes
 from calirare.run.judging import RAW, Judged, rare_among
 from calirare.run.parties import amounts_of, party_groups
 from calirare.run.periods import are_later, labels_by_time, periods
-from calirare.run.probabilities import assumed_by, p_rare, realised_error, unrepresented_by
+from calirare.run.probabilities import assumed_by, p_rare, unrepresented_by
 from calirare.run.result import RunResult
 from calirare.run.verdict import Circumstances, Evidence, Source, Verdict, verdict_of, verdict_of_classes
 from calirare_ext import __version__
@@ -189,10 +189,7 @@ def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, An
         return values | {"test": None}
     assert y is not None
     p = p_rare(outcome.logits[nodes], outcome.calibrators)
-    left, among = outcome.for_tables().abstain, realised(p, y[nodes], outcome.decision.threshold)
-    if left is not None:
-        among["undecided"] = realised_error(p, y[nodes], left[nodes], outcome.decision.threshold)
-    return values | {"test": among}
+    return values | {"test": realised(p, y[nodes], outcome.decision.threshold)}
 
 
 def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:

@@ -182,8 +182,7 @@ class RunResult:
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
         logits = self.logits.double() if self.settings.many else self.logits
-        target, abstain = self.settings.calibration.calibrate_for, self.settings.decision.abstain
-        return Probabilities.of(logits, self.calibrators, target, self.threshold, abstain)
+        return Probabilities.of(logits, self.calibrators, self.settings.calibration.calibrate_for, self.threshold)
 
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""

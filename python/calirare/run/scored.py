@@ -16,7 +16,7 @@ from calirare._util.arrays import brief
 from calirare.calibration import APART, COVERAGE, Calibrator, ExpectedCount, Prevalence, Target, are_apart
 from calirare.drift import VERDICTS, Drift, Verdict
 from calirare.run.parties import at_risk_words
-from calirare.run.probabilities import Probabilities, Undecided
+from calirare.run.probabilities import Probabilities
 from calirare.run.verdict import UNJUDGED
 from calirare.run.verdict import Verdict as RunVerdict
 
@@ -28,12 +28,11 @@ class Totals:
 
     Attributes:
         rare: P(rare), a tensor per block.
-        open: likewise which nodes are left open, where any are.
         classes: sum of P of each class, and how many nodes it is the likeliest of, [2, k].
     """
 
     def __init__(self, n_classes: int) -> None:
-        self.rare, self.open = list[Tensor](), list[Tensor]()
+        self.rare = list[Tensor]()
         self.classes = torch.zeros(2, n_classes, dtype=torch.float64)
 
     def add(self, found: Probabilities) -> None:
@@ -41,7 +40,6 @@ class Totals:
         counts = torch.bincount(found.chosen.argmax(1), minlength=self.classes.shape[1])
         self.classes += torch.stack([found.chosen.sum(0), counts])
         self.rare.append(found.rare)
-        self.open += [] if found.abstain is None else [found.abstain]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +59,6 @@ class Scored:
         threshold: of the run's decision.
         rule: name of the decision's rule.
         prevalence: what P(rare) was corrected by; None where it was not.
-        undecided: what is left open; None where every node is decided.
         of_run: the verdict of the run.
         tied: how many nodes share a P(rare) at the cut of a budget, a sentence; empty where none do.
         hits: how many of the alerts are rare; None where the run's calibrator knows no interval, or without alerts.
@@ -82,7 +79,6 @@ class Scored:
     threshold: float = 0.0
     rule: str = ""
     prevalence: Prevalence | None = None
-    undecided: Undecided | None = None
     of_run: RunVerdict = UNJUDGED
     tied: str = ""
     hits: ExpectedCount | None = None
@@ -151,7 +147,7 @@ class Scored:
         right = "" if self.hits is None else f", {self.hits} of them rare"
         lines.append(f"alerts: {self.alerts:,}{right}; P(rare) >= {self.threshold:.3g}, decided by {self.rule}")
         lines += [] if self.at_risk is None else [f"amount at risk: {at_risk_words(*self.at_risk)}"]
-        return [*lines, *([] if self.undecided is None else [self.undecided.sentence]), *self._warnings()]
+        return [*lines, *self._warnings()]
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the table as JSON holds it."""
@@ -172,7 +168,6 @@ class Scored:
             "amount_at_risk": None if self.at_risk is None else dict(zip(("all", "alerts"), self.at_risk, strict=True)),
             "decision": self.rule,
             "prevalence": None if prevalence is None else {name: getattr(prevalence, name) for name in PREVALENCE},
-            "undecided": None if self.undecided is None else self.undecided.to_mapping(),
             "tied": self.tied,
             "run": {"name": self.run, "answer": self.of_run.answer, "sentence": str(self.of_run)},
         }

@@ -33,7 +33,6 @@ from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes
 from calirare.run.probabilities import (
     PrevalenceRequest,
     Probabilities,
-    Undecided,
     correct_prevalence,
     p_rare,
 )
@@ -249,7 +248,7 @@ class Scorer:
             means, counts = (totals.classes[0] / max(n, 1)).tolist(), totals.classes[1].int().tolist()
             shares, predicted = (dict(zip(names, values, strict=True)) for values in (means, counts))
             return Scored(table, name, n, drift, shares, predicted)
-        (threshold, tied), left, coverage = cut, totals.open, deciding.abstain or 0
+        threshold, tied = cut
         alert, expected, hits = p >= threshold, None, None
         if n and isinstance(fitted, PriorPlattCalibrator):
             expected = expected_count(fitted, logits, counting_coverage(fitted))
@@ -266,7 +265,6 @@ class Scorer:
             threshold=threshold,
             rule=deciding.rule.name,
             prevalence=prevalence,
-            undecided=Undecided.of(p, torch.cat(left), threshold, coverage) if left else None,
             of_run=self.verdict if prevalence is None else self.verdict.with_prevalence(),
             tied=tied,
         )
@@ -283,9 +281,8 @@ class Scorer:
 
     def said(self, logits: Tensor, threshold: float) -> Probabilities:
         """Returns the probabilities of logits [n, k], and the alerts of a threshold."""
-        settings = self.settings
-        logits, abstain = logits.double() if settings.many else logits, settings.decision.abstain
-        return Probabilities.of(logits, self.calibrators, settings.calibration.calibrate_for, threshold, abstain)
+        logits = logits.double() if self.settings.many else logits
+        return Probabilities.of(logits, self.calibrators, self.settings.calibration.calibrate_for, threshold)
 
     def _known(self, graph: Graph, logits: Tensor, threshold: float, wanted: IntervalNodes) -> Known | None:
         """Returns the nodes that get an interval; None where all do."""

@@ -13,7 +13,7 @@ from calirare.calibration import CalibrateOn
 from calirare.graph import Order
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, UncertaintyName
 from calirare.leave_one_out.eice import EiceSettings
-from calirare.models import DETECTORS, HOPS, WEIGHT_DECAYS, GcnTraining, model_names, networks, trained_here
+from calirare.models import DETECTORS, GcnTraining, model_names, networks, trained_here
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision, with_rule
 from calirare.run.schema import changed, check_words, to_mapping
@@ -43,7 +43,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-30, 1e6),
     "weight_decay": (1e-30, 1e6),
 }
-CHOSEN = ("epochs", "weight_decay", "hops")  # which labels may choose
+CHOSEN = ("epochs",)  # which labels may choose
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,13 @@ class Training:
         n_layers: layers (2, paper section 4.2).
         dropout: of the hidden units, in [0, 1) (0.5, Kipf & Welling 2017).
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
-        weight_decay: penalty mu / 2 |theta|^2 (5e-4, Kipf & Welling 2017), or "auto": of 5e-4 and its doubles up to
-            8e-3 the one with the lowest leave-one-out loss; five trainings.
+        weight_decay: penalty mu / 2 |theta|^2 (5e-4, Kipf & Welling 2017).
         hops: how often features are propagated before the first weights; none: 1 of a gcn (Kipf & Welling 2017), 2 of
-            the columns of hops, trees and forest; or "auto", of gcn and hops: of 1, 2
-            and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
+            the columns of hops, trees and forest.
         order: of the products with sparse features: "auto", the cheapest by count; "propagated", the features first, to
             the last bit the numbers published with the paper's tables.
-        chosen: which of epochs, weight_decay and hops a run has chosen by its labels, as its config.yaml says: what it
-            chose is taken, but `calirare update` chooses anew.
+        chosen: "epochs" where a run has chosen them by its labels, as its config.yaml says: these are taken, but
+            `calirare update` chooses again.
     """
 
     model: str = field(default="auto", metadata={"words": model_names})
@@ -77,8 +75,8 @@ class Training:
     n_layers: int = 2
     dropout: float = 0.5
     learning_rate: float = 0.01
-    weight_decay: float | Literal["auto"] = 5e-4
-    hops: int | Literal["auto"] | None = None
+    weight_decay: float = 5e-4
+    hops: int | None = None
     order: Order = "auto"
     chosen: tuple[str, ...] = ()
 
@@ -112,31 +110,25 @@ class Training:
 
     @property
     def reach(self) -> int:
-        """How many hops a detector reads: as set, and where none is, or it is chosen, where choosing starts."""
-        if isinstance(self.hops, int):
+        """How many hops a detector reads: as set, or as the kind of detector has it."""
+        if self.hops is not None:
             return self.hops
-        return DETECTORS[self.model].hops if self.hops is None and self.model in DETECTORS else HOPS[0]
+        return DETECTORS[self.model].hops if self.model in DETECTORS else 1
 
-    def detector(
-        self, seed: int, epochs: int = 1, weight_decay: float | None = None, hops: int | None = None
-    ) -> GcnTraining:
+    def detector(self, seed: int, epochs: int = 1) -> GcnTraining:
         """Returns how one network is trained.
 
         Args:
             seed: of weights and dropout.
             epochs: number of epochs.
-            weight_decay: mu; None: as set, where that is "auto" the smallest it chooses among.
-            hops: likewise.
         """
-        if weight_decay is None:
-            weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
-        if hops is None:
-            hops = self.reach
         entry = DETECTORS[self.model if self.model in networks() else "gcn"]  # the latter for Algorithm 2
         hidden = entry.hidden if self.hidden == "auto" else self.hidden
-        fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "order")}
+        fixed = {
+            name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "weight_decay", "order")
+        }
         assert entry.network is not None
-        return entry.network(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
+        return entry.network(epochs=epochs, hops=self.reach, hidden=hidden, seed=seed, **fixed)
 
 
 @dataclass(frozen=True)
@@ -253,9 +245,6 @@ class Settings:
             raise InputError(f"setting device must be auto, cpu, cuda or cuda:N, got {self.device!r}")
         if self.method == "calirare" and self.training.model not in ("auto", "gcn"):
             raise InputError(f"setting model must be gcn with method calirare, got {self.training.model!r}")
-        for name in ("weight_decay", "hops"):
-            if getattr(self.training, name) == "auto" and self.method == "calirare":
-                raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         check_decision(self.decision, self.method, self.calibration.map)
         if self.decision.sort_by == "value-of-label" and self.training.model == "given":
             raise InputError(

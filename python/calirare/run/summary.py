@@ -189,8 +189,6 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
         lines += _wrapped(f"  Amount at risk: {at_risk_words(risk['all'], risk['alerts'])}", "    ")
     if decision.get("tied") is not None:
         lines.append(f"  {decision['tied']['nodes']:,} nodes share P(rare) at the cut; none of them is an alert")
-    if decision.get("undecided") is not None:
-        lines += _wrapped(f"  {decision['undecided']['sentence']}", "    ")
     return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
 
 
@@ -304,15 +302,9 @@ def _of_rare(metrics: dict[str, Any]) -> list[str]:
 
 
 def _decision(decision: dict[str, Any]) -> list[str]:
-    """Returns what is an alert, what to expect of it, and what is left open."""
-    where, test = amount(decision["nodes"], f"{decision['on']} node"), decision["test"]
+    """Returns what is an alert, and what to expect of it."""
+    where = amount(decision["nodes"], f"{decision['on']} node")
     lines = [f"decision on {where}: {decision['sentence']}"]
-    if decision.get("undecided") is not None:
-        lines.append(f"  {decision['undecided']['sentence']}")
-    found = None if test is None else test.get("undecided")
-    if found is not None and found["error"] is not None:
-        left = f"{found['abstained']:,} left open, and {found['error']:.2%} of the others decided wrongly"
-        lines.append(f"  among the test nodes {left}")
     if decision.get("review") is not None:
         lines.append(f"  review.csv begins with {REVIEW_BEGINS_WITH[decision['review']]}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])

@@ -20,7 +20,7 @@ def _notes(settings: Settings) -> Iterator[str]:
     if model not in networks():  # settings of one network, of detectors that choose their own or have none
         names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
         hops = settings.training.hops
-        names += ["hops"] if hops is not None and (model == "auto" or hops == "auto") else []
+        names += ["hops"] if hops is not None and model == "auto" else []
         names += ["loo"] if loo != plain.loo else []
         names += ["folds"] if folds != plain.calibration.folds else []
         if names:

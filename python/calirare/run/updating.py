@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
-from calirare.explain import Explainer, difference, two_columns
 from calirare.graph import Graph, check_trainable
-from calirare.run.changes import Foreseen, Side, Updated
+from calirare.run.changes import Side, Updated
 from calirare.run.data import Report
 from calirare.run.data_settings import Labels
 from calirare.run.folder import SavedRun
@@ -24,7 +22,6 @@ NO_UPDATE = (
     "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "
     "data and train again (calirare train --positive-only; with labels of both classes without it)"
 )
-FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed form speaks of; of these in a pass
 
 
 def update(
@@ -51,8 +48,7 @@ def update(
     many, was = saved.settings.many, saved.scorer.probabilities(saved.mapped(graph))
     before = Side.of(was, graph, saved.fit.nodes, many=many)
     after = Side.of(outcome.for_tables(), outcome.graph, outcome.fit.nodes, many=many)
-    foreseen = None if many else _foreseen(saved, graph, changed, before, outcome)
-    return Updated(outcome, labels, changed, before, after, foreseen)
+    return Updated(outcome, labels, changed, before, after)
 
 
 def update_calibrators(
@@ -88,47 +84,6 @@ def update_calibrators(
         )
     kept = Labels(changed.nodes[used], changed.y[used], changed.parts[used])
     return recalibrated(saved, saved.with_fresh_labels(graph, kept), say, with_own=True)
-
-
-def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:
-    """Returns what the old run in closed form says the labels would change; None where it cannot, or not quickly."""
-    try:
-        explainer = saved.explainer(graph)
-    except InputError:
-        return None
-    if not explainer.labels_are_quick:
-        return None
-    p, scored = before.p[:, 1], graph.scored_nodes.cpu()
-    moved = (outcome.for_tables().rare.cpu() - p).abs()[scored]
-    nodes = scored[torch.argsort(moved, descending=True, stable=True)[:FORESEEN]]
-    parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]
-    each, together = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
-    base, mapped = difference(explainer.model.logits(nodes)), outcome.mapped
-    now = difference(outcome.fit.logits_of(mapped, nodes.to(mapped.device))).cpu()
-    effects, after = (explainer.context.probabilities(two_columns(base + x))[..., 1] for x in (each, together))
-    return Foreseen(nodes, effects - p[nodes], after, (together, now - base))
-
-
-def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the change of the log-odds of nodes by each label, [b, n], and by all, [n]: new ones are added up."""
-    model = explainer.model
-    base = difference(model.logits(nodes))
-    each = base.new_zeros(changed.nodes.numel(), nodes.numel())
-    together = torch.zeros_like(base)
-    places = {node: place for place, node in enumerate(trained.tolist())}
-    gone = torch.tensor([node in places for node in changed.nodes.tolist()])
-    if bool(gone.any()):
-        sets = [torch.tensor([places[node]]) for node in changed.nodes[gone].tolist()]
-        out = difference(model.without_labels(nodes, [*sets, torch.cat(sets)])) - base
-        each[gone] += out[:-1]
-        together += out[-1]
-    come = changed.y >= 0
-    if bool(come.any()):
-        fresh, y = changed.nodes[come], changed.y[come]
-        added = difference(model.with_each_label(nodes, fresh)[y, torch.arange(len(y))]) - base
-        each[come] += added
-        together += added.sum(0)
-    return each, together
 
 
 def _trained_again(

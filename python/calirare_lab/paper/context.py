@@ -10,8 +10,9 @@ from torch import Tensor
 
 from calirare.graph import Graph, Split
 from calirare.leave_one_out import OwnLogits
-from calirare.models import GCN, GcnFit, GcnTraining, choose, cross_fitted_logits, fit, loo_loss
+from calirare.models import GCN, GcnFit, GcnTraining, cross_fitted_logits, fit, loo_loss
 from calirare_lab.baselines import OfficialSettings, train_official
+from calirare_lab.paper.choosing import choose
 from calirare_lab.paper.protocol import Place
 
 # The paper's base network: Kipf & Welling's settings.

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from calirare.calibration import AffineCalibrator, Target
 from calirare.calibration.affine import FALLBACK_PRIOR, MIN_RARE
-from calirare.models import HOPS, WEIGHT_DECAYS, GcnTraining
+from calirare.models import GcnTraining
+from calirare_lab.paper.choosing import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper.context import Context
 from calirare_lab.paper.sharpness import sharpened
 

@@ -19,8 +19,9 @@ from torch import Tensor
 from calirare.calibration import target_weights
 from calirare.graph import Graph
 from calirare.metrics import class_ace, ece, macro_ace, nll
-from calirare.models import WEIGHT_DECAYS, fold_of
+from calirare.models import fold_of
 from calirare_lab.paper.cells import read_cell, write_cell
+from calirare_lab.paper.choosing import WEIGHT_DECAYS
 from calirare_lab.paper.context import Context
 from calirare_lab.paper.ours import TRAINING, Recipe, calibrated, networks
 from calirare_lab.paper.protocol import Place

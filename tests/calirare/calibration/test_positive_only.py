@@ -105,14 +105,14 @@ def fitted(share: Prevalence) -> tuple[PositiveOnlyCalibrator, torch.Tensor]:
 def test_the_gradient_is_that_of_the_log_odds():
     ours, z = fitted(Prevalence(0.06, 0.03, 0.12, ""))
     z, theta = torch.cat([z[::200], z[z[:, 1].argmax()][None] + torch.tensor([0.0, 1.0])]), ours.theta_.clone()
-    _, gradient = log_odds(ours, z, 1)
+    _, gradient = log_odds(ours, z)
     assert bool((gradient[:, 1] < 1).any())  # bent beyond the surest
     for place in range(3):
         moved = []
         for step in (STEP, -STEP):
             ours.theta_ = theta.clone()
             ours.theta_[place] += step
-            moved.append(log_odds(ours, z, 1)[0])
+            moved.append(log_odds(ours, z)[0])
         slope = (moved[0] - moved[1]) / (2 * STEP)
         assert torch.allclose(slope, gradient[:, place], rtol=NEAR, atol=NEAR)
 

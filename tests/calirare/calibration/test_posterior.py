@@ -44,7 +44,7 @@ def test_log_odds_have_the_gradient_of_automatic_differentiation(k, size, target
         p = torch.softmax(theta[0].exp() / fitted.unit_ * z + bias, 1)[:, 1]
         return torch.logit(p)
 
-    odds, gradient = log_odds(fitted, z, 1)
+    odds, gradient = log_odds(fitted, z)
     assert float((odds - odds_at(fitted.theta_)).abs().max()) < CLOSE * 1e3
     expected = torch.autograd.functional.jacobian(odds_at, fitted.theta_)
     scale = 1 + expected.abs()
@@ -65,8 +65,6 @@ def test_interval_of_a_node_by_hand():
     assert float(torch.logit(high)) == pytest.approx(odds + Z95 * sd, abs=1e-8)
     with pytest.raises(ValueError, match=r"coverage must be in \(0, 1\), got 1"):
         probability_interval(fitted, z, 1)
-    with pytest.raises(ValueError, match="of_class must be in"):
-        expected_count(fitted, z, of_class=2)
     with pytest.raises(ValueError, match="as many classes as those fitted"):
         expected_count(fitted, torch.zeros(3, 3))
 
@@ -81,8 +79,8 @@ def test_the_residual_is_the_gaussian_process_of_the_docstring(form_sd, sd, righ
     z, y = problem(n=150)
     bare = PriorPlattCalibrator(form_sd=form_sd, residual_sd=None).fit(z, y)
     fitted = PriorPlattCalibrator(form_sd=form_sd, residual_sd=sd).fit(z, y)
-    odds, rows = log_odds(bare, z, 1)
-    likeliest, gradient = likeliest_log_odds(fitted, z, 1)
+    odds, rows = log_odds(bare, z)
+    likeliest, gradient = likeliest_log_odds(fitted, z)
     p, mapped = torch.sigmoid(likeliest), torch.sigmoid(odds)
     prior = torch.linalg.inv(torch.linalg.inv(bare.covariance_) - rows.T @ ((mapped * (1 - mapped))[:, None] * rows))
     noise = torch.diag(1 / (p * (1 - p)))
@@ -179,9 +177,9 @@ def test_intervals_and_error_by_hand(k: int) -> None:
     z, y = problem(n=80, k=k)
     folds = z + 0.3 * torch.randn(4, *z.shape, generator=torch.Generator().manual_seed(1))
     fitted = PriorPlattCalibrator().fit(z, y)
-    found = node_probabilities(fitted, z, folds, 900, of_class=k - 1)
-    p = fitted.transform(z.double())[:, k - 1].numpy()
-    odds = np.stack([logit(fitted.transform(each.double())[:, k - 1].numpy()) for each in folds])
+    found = node_probabilities(fitted, z, folds, 900)
+    p = fitted.transform(z.double())[:, 1].numpy()
+    odds = np.stack([logit(fitted.transform(each.double())[:, 1].numpy()) for each in folds])
     jackknife = 3 / 4 * ((odds - odds.mean(0)) ** 2).sum(0)
     scatter = np.sqrt(SAMPLING * (jackknife + jackknife.mean()) / 2 + UNSEEN / 30)
     np.testing.assert_allclose(found.scatter.numpy(), scatter, rtol=1e-10)
@@ -218,7 +216,6 @@ def test_bad_input_is_refused() -> None:
         (z, {}),
         (z[None, :5].repeat(3, 1, 1), {}),
         (z.repeat(3, 1, 1), {"coverage": 1.0}),
-        (z.repeat(3, 1, 1), {"of_class": 2}),
         (z.repeat(3, 1, 1), {"n_labels": 0}),
     ):
         with pytest.raises(ValueError, match="node_probabilities"):

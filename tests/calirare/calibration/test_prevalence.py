@@ -73,19 +73,6 @@ def test_a_told_number_leaves_little_open_and_an_interval_more():
     assert between.high == pytest.approx(0.125 * 40_000, rel=0.03)
 
 
-def test_a_class_of_three_is_told_alone():
-    z, y = problem(n=900, k=3)
-    fitted = PriorPlattCalibrator().fit(z, y)
-    told = with_prevalence(fitted, z, 0.05, of_class=2)
-    with pytest.raises(ValueError, match=r"a class in \[1, 3\), got 0"):
-        with_prevalence(fitted, z, 0.1, of_class=0)
-    p, before = told.transform(z), fitted.transform(z)
-    assert float(p[:, 2].mean()) == pytest.approx(0.05, abs=CLOSE)
-    assert float((p[:, 1] / p[:, 0] - before[:, 1] / before[:, 0]).abs().max()) < 1e-6 * float(
-        (before[:, 1] / before[:, 0]).max()
-    )
-
-
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_a_map_alone_finds_the_share_too(share):
     rng = np.random.default_rng(3)

@@ -39,7 +39,6 @@ def posterior(k: int) -> PlattPosterior:
     return PlattPosterior(
         away=numbers(rng.normal(size=(m, k))),
         labels=numbers(rng.integers(0, k, m)),
-        weights=numbers(rng.uniform(0.5, 2, m)),
         offsets=numbers(rng.normal(size=(m, k))),
         representative=numbers((rng.random(m) < 0.6).astype(float)),
         counts=numbers(rng.uniform(0.5, 5, k)),
@@ -124,27 +123,6 @@ def test_labels_drawn_per_class_tell_the_slope_and_not_the_prevalence():
     assert float(at_random.shares_[1]) > 10 * float(designed.shares_[1])
 
 
-def test_weights_by_sampling_rates_give_the_population_back():
-    rng = np.random.default_rng(2)
-    y = (rng.random(40_000) < 0.02).astype(int)
-    z = drawn_logits(y, rng, slope=1.4, shift=0.3)
-    kept = rng.random(len(y)) < np.where(y == 1, 0.5, 0.025)
-    labels = torch.from_numpy(y[kept])
-    weighted = PriorPlattCalibrator().fit(z[kept], labels, weights=np.where(y[kept] == 1, 2.0, 40.0))
-    assert float(weighted.transform(z)[:, 1].mean()) == pytest.approx(0.02, rel=0.15)
-    plain = PriorPlattCalibrator().fit(z[kept], labels)
-    assert float(plain.transform(z)[:, 1].mean()) > 0.05
-
-
-def test_only_ratios_of_weights_count_and_repeated_labels_are_weights():
-    z, y = problem(n=120)
-    ours = PriorPlattCalibrator().fit(z, y, weights=np.full(120, 7.0))
-    assert float((ours.theta_ - PriorPlattCalibrator().fit(z, y).theta_).abs().max()) < CLOSE
-    kept = np.arange(120) % 3 > 0
-    left_out = PriorPlattCalibrator().fit(z, y, weights=kept.astype(float))
-    assert float((left_out.theta_ - PriorPlattCalibrator().fit(z[kept], y[kept]).theta_).abs().max()) < CLOSE
-
-
 def test_all_targets_share_one_map():
     z, y = problem(n=400)
     fitted = {t: PriorPlattCalibrator(target=t).fit(z, y) for t in ("population", "balanced", 0.5)}
@@ -176,8 +154,6 @@ def test_shares_and_sampling_must_fit_the_logits():
         PriorPlattCalibrator(trained_shares=[1.0, 1.0, 1.0]).fit(z, y)
     with pytest.raises(ValueError, match="sampling must be of 30 labels, got 29"):
         PriorPlattCalibrator().fit(z, y, sampling=Sampling.at_random(29))
-    with pytest.raises(ValueError, match="weights must have shape"):
-        PriorPlattCalibrator().fit(z, y, weights=np.ones(3))
 
 
 def test_probabilities_of_labels_come_from_maps_without_them():
@@ -189,7 +165,7 @@ def test_probabilities_of_labels_come_from_maps_without_them():
         assert float((found[i : i + 1] - alone).abs().max()) < CLOSE
     z, y = problem(n=300, share=0.05)
     sampling = Sampling(torch.arange(300) >= 60)
-    p = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, sampling=sampling, weights=torch.ones(300))
+    p = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, sampling=sampling)
     whole = PriorPlattCalibrator().fit(z, y, sampling=sampling).transform(z)
     assert 0 < float((p - whole).abs().max()) < 0.2
     for other in (AffineCalibrator(with_bias=False), JackknifeCalibrator(target="population")):
@@ -239,11 +215,11 @@ def test_two_slopes_know_their_gradient_and_keep_it_in_files(k, tmp_path):
     fitted = PriorPlattCalibrator(form_sd=0.5, trained_shares=[1.0 + c for c in range(k)]).fit(z, y)
     again = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
     assert torch.equal(again.transform(z), fitted.transform(z))
-    odds, gradient = log_odds(fitted, z, 1)
+    odds, gradient = log_odds(fitted, z)
     for place in range(len(fitted.theta_)):
         moved = copy(fitted)
         moved.theta_ = fitted.theta_.clone()
         moved.theta_[place] += 1e-6
-        assert float(((log_odds(moved, z, 1)[0] - odds) / 1e-6 - gradient[:, place]).abs().max()) < 1e-4
+        assert float(((log_odds(moved, z)[0] - odds) / 1e-6 - gradient[:, place]).abs().max()) < 1e-4
     told = with_prevalence(fitted, z, 0.2)
     assert float(told.transform(z)[:, 1].mean()) == pytest.approx(0.2, abs=1e-9)

@@ -25,7 +25,7 @@ from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
-WITH_FOLDS = ("<party>", "rank", "abstain", "p_low", "p_high", "label_set")
+WITH_FOLDS = ("<party>", "rank", "expected_amount", "p_low", "p_high", "label_set")
 COLUMNS = tuple(each.name for each in calirare.run.COLUMNS if "rare" in each.tables and each.name not in WITH_FOLDS)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 import calirare
 from calirare.calibration import node_probabilities
-from calirare.leave_one_out import logits_by_fold
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -21,7 +20,7 @@ def outcome():
 
 def test_the_table_has_the_intervals_of_the_public_function(outcome):
     table = outcome.to_frame()
-    logits, every = logits_by_fold(outcome.fit, outcome.mapped)
+    logits, every = outcome.fit.folded.all_logits_of(outcome.mapped)
     wanted = node_probabilities(outcome.calibrators["population"], logits, every, len(outcome.fit.targets))
     np.testing.assert_allclose(table["p_low"], wanted.low, atol=1e-9)
     np.testing.assert_allclose(table["p_high"], wanted.high, atol=1e-9)

@@ -177,7 +177,6 @@ def test_an_update_tells_of_scored_nodes_alone(outcome, tmp_path):
     assert (alerts["before"], alerts["after"]) == (int(before.sum()), int(after.sum()))
     assert alerts["appeared"] == int(((after == 1) & (before == 0)).sum())
     assert {int(node) for node in found.to_frame()["node"]} <= set(graph.scored_nodes.tolist())
-    assert set(found.foreseen.nodes.tolist()) <= set(graph.scored_nodes.tolist())
 
 
 def test_why_is_not_told_of_what_is_not_told(outcome):

@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from calirare._util.errors import InputError
 from calirare.models import GcnTraining, converge, fit, minimise
 from calirare.models.convergence import Adam, lbfgs
-from calirare.models.crossfit import choose, loo_loss
+from calirare.models.crossfit import loo_loss
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.graphs import random_graph
 from tests.helpers.tolerance import assert_within
@@ -107,20 +106,3 @@ def test_the_loss_is_that_of_the_target_population() -> None:
     every_class_alike = (float(losses[:3].mean()) + float(losses[3])) / 2
     assert loo_loss(logits, LABELS) == pytest.approx(every_class_alike, rel=1e-12)
     assert loo_loss(logits, LABELS, "population") == pytest.approx(float(losses.mean()), rel=1e-12)
-
-
-def test_the_lowest_leave_one_out_loss_wins_and_ties_go_to_the_first() -> None:
-    asked = []
-
-    def loss(decay: float) -> float:
-        asked.append(decay)
-        return {0.1: 0.5, 0.2: 0.25, 0.3: 0.25, 0.4: 1.0}[decay]
-
-    assert choose(loss, (0.1, 0.2, 0.3, 0.4), "weight decay") == 0.2
-    assert asked == [0.1, 0.2, 0.3, 0.4]
-
-
-def test_a_loss_that_is_no_number_is_never_chosen() -> None:
-    assert choose(lambda decay: float("nan") if decay == 0.1 else 7.0, (0.1, 0.2), "weight decay") == 0.2
-    with pytest.raises(InputError, match=r"hops auto: no leave-one-out loss is finite.* lower the learning rate"):
-        choose(lambda hops: float("inf"), (1, 2), "hops")

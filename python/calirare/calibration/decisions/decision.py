@@ -65,7 +65,6 @@ def decide(
     labelled: Labelled | None = None,
     counting: PriorPlattCalibrator | None = None,
     earlier: Labelled | None = None,
-    of_class: int = 1,
     coverage: float = 0.9,
     seed: int = 0,
 ) -> Decision:
@@ -86,7 +85,6 @@ def decide(
             `fitted`.
         earlier: labels in order of time where the nodes are later than these, by whose periods numbers are corrected
             and intervals widened, see `next_period`; None: there is no time.
-        of_class: the rare class.
         coverage: of the intervals, in (0, 1).
         seed: of their draws.
 
@@ -97,11 +95,11 @@ def decide(
         raise InputError(f"decide: coverage must be in (0, 1), got {coverage}")
     if not len(logits):
         raise InputError("decide: there must be nodes to decide on, got none")
-    p = fitted.predict_proba(logits.double())[:, of_class].cpu().numpy()
+    p = fitted.predict_proba(logits.double())[:, 1].cpu().numpy()
     threshold = rule.threshold(p, labelled)
     alert = p >= threshold
     groups = torch.from_numpy(alert.astype(np.int64)).to(logits.device)
-    both = np.vstack(count_draws(counting or fitted, logits, groups, 2, of_class=of_class, seed=seed))
+    both = np.vstack(count_draws(counting or fitted, logits, groups, 2, seed=seed))
     if earlier is not None:
         _add_drift(both, earlier, threshold, seed)
         both = np.minimum(both, np.bincount(alert, minlength=2))
