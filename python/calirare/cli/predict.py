@@ -243,6 +243,7 @@ def _folder(
                     reasons = pd.Series({each.node: each.raised_by for each in found}, dtype=str)
                     table = scored.table.assign(reasons=reasons.reindex(range(len(scored.table)), fill_value=""))
                     write_predictions(table, partial, TRANSACTIONS)
+                    seal(partial)
             if page:
                 (partial / "report.html").write_text(html_of(scoring, source.graph), encoding="utf-8")
     return scored

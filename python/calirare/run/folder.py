@@ -142,7 +142,13 @@ class SavedRun(ScoresGraphs):
         """
         settings = self.settings
         data = data.to("cpu") if isinstance(data, Graph) else data
-        graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed, self.kinds)
+        try:
+            graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed, self.kinds)
+        except InputError as error:
+            if data is None or not settings.data.entities:
+                raise
+            mend = "score new transactions (`calirare predict --transactions TABLE --out FOLDER`), and name that folder"
+            raise InputError(f"run {self.folder}: {data} is not the table the run was trained on: {mend}") from error
         if settings.positive_only:
             graph = known_rare(graph, settings.data.rare_class)
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -19,7 +20,7 @@ from calirare.graph.tables import Table, labels_of
 from calirare.transactions.description import Description
 from calirare.transactions.layout import Layout, category_column, new_column, number_column, party_column
 from calirare.transactions.opening import quoted
-from calirare.transactions.roles import DATE, NONE, NUMBER, TEXT
+from calirare.transactions.roles import DATE, NONE, NUMBER, TEXT, ZONED
 from calirare.transactions.time import FINE, SECOND, SECONDS, Clock
 from calirare_ext import Csr
 
@@ -88,8 +89,6 @@ class Reading:
 
     def __init__(self, engine: Any, table: Description, kinds: dict[str, str], before: dict[str, str]) -> None:
         self.engine, self.table, self.kinds, self.before = engine, table, kinds, before
-        assert table.time is not None
-        self.clock = clock_of(engine, table.time, kinds, table.where)[0]
         self.n = self._count("source")
         self.n_before = self._count("history") if before else 0
         self.amount = None if table.amount == NONE else table.amount
@@ -102,6 +101,12 @@ class Reading:
         self.categories = tuple(name for name in table.categories if name != NONE)
         self.texts = tuple(name for name in others if TEXT.match(kinds[name]) and name not in self.categories)
         self.dates = tuple(name for name in others if DATE.match(kinds[name]))
+
+    @cached_property
+    def clock(self) -> Clock:
+        """How times become ticks."""
+        assert self.table.time is not None
+        return clock_of(self.engine, self.table.time, self.kinds, self.table.where)[0]
 
     def _roles(self) -> set[str | None]:
         table = self.table
@@ -150,6 +155,11 @@ class Reading:
 
     def check(self) -> None:
         """Raises a FaultsError with every fault of the cells."""
+        if faults := self.faults():
+            raise FaultsError(faults)
+
+    def faults(self) -> list[str]:
+        """Returns every fault of columns, amounts and labels."""
         table, faults = self.table, list[str]()
         for name, kinds in (("source", self.kinds), ("history", self.before)):
             where = table.where if name == "source" else "history"
@@ -173,8 +183,11 @@ class Reading:
                     f"{where}: amounts must be numbers, but {counted(wrong, 'row')} of column {self.amount!r} "
                     f"holds none, the first is row {first}. Fix the cells, or read it as another number (--amount none)"
                 )
-        if faults:
-            raise FaultsError(faults)
+        try:
+            self.labels()
+        except FaultsError as error:
+            faults += error.faults
+        return faults
 
     def labels(self) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns the names of both classes, the rare one last, and the class of each cell of labels."""
@@ -366,6 +379,8 @@ class Reading:
             name: np.ma.filled(values, np.nan) for name, values in self.engine.execute(events).fetchnumpy().items()
         }
         keys[time] = found["tick"].astype("datetime64[us]") if self.clock.dated else found["tick"] / self.clock.per_unit
+        if ZONED.match(self.kinds[time]):
+            keys[time] = pd.DatetimeIndex(keys[time], tz="UTC")
         for g, group in enumerate(self.groups):
             names = self.engine.execute(f"SELECT name FROM names{g} ORDER BY code").fetchnumpy()["name"].astype(str)
             for party in group:

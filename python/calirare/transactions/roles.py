@@ -80,6 +80,7 @@ TEXT = re.compile(r"VARCHAR|ENUM|UUID|BLOB")
 WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?")
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")
 DATE = re.compile(r"DATE|TIMESTAMP.*")
+ZONED = re.compile(r"TIMESTAMP WITH TIME ZONE")
 NONE = "none"  # the word for "there is no such column"
 
 
@@ -237,4 +238,8 @@ def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
             f"{'named' if wanted.entities else 'found'}: {listed(parties) or 'none'}; the columns are "
             f"{listed(finder.kinds)}: name them (--entities A,B)"
         )
+    empty = [name for name in parties if not finder.different[name]]
+    finder.notes += [f"no row has a {name}: leave it out of the parties (--entities)" for name in empty]
+    if time is not None and ZONED.match(finder.kinds[time]):
+        finder.notes.append(f"times of column {time!r} have zones; tables and reports show them in UTC")
     return Roles(time, label, parties, amount, number, tuple(finder.notes), tuple(finder.faults))

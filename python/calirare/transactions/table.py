@@ -98,7 +98,13 @@ class Transactions(Description):
         if faults:
             raise FaultsError(faults)
         assert roles.time is not None
-        clock, span, least = clock_of(engine, roles.time, kinds, self.where)
+        named: dict[str, Any] = {"time": roles.time, "label": roles.label or self.label, "entities": roles.parties}
+        named |= {"amount": roles.amount or NONE, "id": roles.id or NONE}
+        try:
+            clock, span, least = clock_of(engine, roles.time, kinds, self.where)
+        except FaultsError as error:
+            others = Reading(engine, dataclasses.replace(self, **named), kinds, {}).faults()
+            raise FaultsError([*error.faults, *others]) from error
         length = clock.usual_batch(span, least) if self.batch is None else clock.ticks(self.batch, "batch")
         if length < 1:
             raise InputError(f"transactions: batch must be longer than 0, got {self.batch!r}")
@@ -119,11 +125,7 @@ class Transactions(Description):
             notes.append(f"{shared[0]} and {shared[1]} name the same accounts (--shared none: they do not)")
         return dataclasses.replace(
             self,
-            time=roles.time,
-            label=roles.label or self.label,
-            entities=roles.parties,
-            amount=roles.amount or NONE,
-            id=roles.id or NONE,
+            **named,
             batch=clock.text(length),
             label_delay=clock.text(delay),
             windows=tuple(map(clock.text, lengths)),

@@ -119,7 +119,8 @@ def test_the_next_batch_is_scored_with_the_history_of_the_run(run, frames):
 
 def test_alerts_have_their_reasons_in_the_table(run, tmp_path):
     source = str(run.folder.parent / "new.csv")
-    succeed("predict", run.folder, "--transactions", source, "--budget", 9, "--explain", 4, "--out", tmp_path / "june")
+    how = ("--budget", 9, "--explain", 4, "--report")
+    succeed("predict", run.folder, "--transactions", source, *how, "--out", tmp_path / "june")
     table = pd.read_csv(tmp_path / "june/transactions.csv", keep_default_na=False).sort_values("rank")
     assert (table.reasons != "").tolist() == [True] * 4 + [False] * (len(table) - 4)
     assert table.alert.sum() == 9

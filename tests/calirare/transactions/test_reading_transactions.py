@@ -94,6 +94,20 @@ def test_all_faults_come_in_one_message():
         assert word in str(error.value)
     with pytest.raises(InputError, match=r"two or more parties.* found: none.*--entities A,B"):
         Transactions(frame[["when", "amount", "is_fraud"]]).graph()
+    frame = payments(3).assign(when=["2026-01-01", "soon", "2026-01-02"], amount=[1.0, np.inf, 2.0], is_fraud=[0, 1, 2])
+    with pytest.raises(InputError, match=r"(?s)3 faults.*column 'when'.*column 'amount'.*column 'is_fraud' has 3"):
+        Transactions(frame, "when", "is_fraud", ["card", "merchant"], "amount").graph()
+
+
+def test_zones_and_parties_without_names_are_reported():
+    zoned = payments(20).assign(device=None)
+    zoned["when"] = zoned["when"].dt.tz_localize("Europe/Madrid")
+    graph = Transactions(zoned, entities=["card", "merchant", "device"]).graph()
+    told = " ".join(graph.notes)
+    assert "no row has a device" in told
+    assert "in UTC" in told
+    assert str(graph.keys["when"][0]) == str(zoned["when"][0].tz_convert("UTC"))
+    assert "in UTC" not in " ".join(Transactions(payments(20)).graph().notes)
 
 
 @pytest.mark.parametrize(
