@@ -199,12 +199,6 @@ def test_datasets_lists_every_data_set_with_its_statistics(tmp_path):
     assert {"digits", "cora", "citeseer", "pubmed", "dblp", "facebook"} <= {row.name for row in dataset_table(tmp_path)}
 
 
-def test_datasets_finds_a_file_in_its_place(tmp_path):
-    (tmp_path / "cora.npz").write_bytes(b"")
-    said = call("datasets", "--root", tmp_path)
-    assert f"cora: {tmp_path / 'cora.npz'}" in said.out.splitlines()
-
-
 def test_without_the_lab_a_name_says_what_to_install(tmp_path, monkeypatch):
     published_sets.cache_clear()
     with monkeypatch.context() as without:
@@ -212,10 +206,6 @@ def test_without_the_lab_a_name_says_what_to_install(tmp_path, monkeypatch):
         for words in (("datasets",), ("train", "--dataset", "cora", "--out", tmp_path / "run")):
             assert "pip install 'calirare[lab]'" in assert_refused(call(*words))
     published_sets.cache_clear()
-
-
-def test_datasets_refuses_a_root_that_is_not_there(tmp_path):
-    assert "must be an existing folder" in assert_refused(call("datasets", "--root", tmp_path / "none"))
 
 
 def test_doctor_says_what_was_built_and_checks_every_kernel():
