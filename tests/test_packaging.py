@@ -112,7 +112,7 @@ class TestWheel:
     @pytest.mark.parametrize("extra", EXTRAS)
     def test_an_extra_is_a_wheel_of_its_own_with_all_its_modules_and_nothing_else(self, source, tmp_path, extra):
         folder = Path("python", f"calirare_{extra}")
-        modules = (ROOT / folder).rglob("*.py")
+        modules = [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("catalogue.json")]
         expected = {path.relative_to(ROOT / "python") for path in modules if "build" not in path.parts}
         assert set(files_of_wheel(source / folder, tmp_path)) == expected
         assert len(expected) > 10
