@@ -171,7 +171,13 @@ class TestSite:
 
         packages = {
             f"calirare.{name}"
-            for name in (*calirare._PACKAGES, "calibration.decisions", "explain.audit", "leave_one_out.eice")
+            for name in (
+                *calirare._PACKAGES,
+                *calirare._OPTIONAL,
+                "calibration.decisions",
+                "explain.audit",
+                "leave_one_out.eice",
+            )
         }
         assert packages | {"calirare.sklearn", "calirare_ext", "calirare_multilabel"} == set(TITLES)
 

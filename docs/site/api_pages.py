@@ -29,6 +29,7 @@ TITLES = {
     "calirare.transactions": "tables of transactions",
     "calirare_multilabel": "several labels",
     "calirare.run": "runs and their settings",
+    "calirare.engines": "scores where tables live",
     "calirare.sklearn": "scikit-learn",
     "calirare_ext": "compiled operators",
 }

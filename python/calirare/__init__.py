@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from calirare import curvature as curvature
     from calirare import datasets as datasets
     from calirare import drift as drift
+    from calirare import engines as engines
     from calirare import features as features
     from calirare import graph as graph
     from calirare import leave_one_out as leave_one_out
@@ -77,13 +78,15 @@ _PACKAGES = (
     "transactions",
 )
 
+_OPTIONAL = ("engines",)  # packages that need more than the library does, which a star does not import
+
 __all__ = [*_HOME, *_PACKAGES, "Scorer"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), _CALLED.get(name, name))
-    elif name in _PACKAGES:
+    elif name in (*_PACKAGES, *_OPTIONAL):
         value = import_module(f"calirare.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

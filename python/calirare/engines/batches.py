@@ -6,10 +6,10 @@ sent1 .., which are summed up over neighbours. The sums come back as sum0, sum1 
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -23,12 +23,12 @@ from calirare.engines.rounds import Neighbourhood, Plan, Rounds, Values
 from calirare.graph import Graph
 from calirare.graph.tables.files import Table, as_names
 from calirare.graph.tables.node_cells import NodeCells
-from calirare.models import aggregate_neighbours, pooled
+from calirare.models import NeighbourPool, aggregate_neighbours, pooled
 from calirare.run import Probabilities, scores_of
 from calirare_ext import Csr
 
-NODE, DEGREE, TOTAL = "node", "degree", "total"
 UNKNOWN, UNLABELLED = -2, -1  # of a node whose name the run does not know, and of a known one without a label
+DEGREES = ("degree", "total")  # columns of numbers of neighbours, and of sums of their edges' weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +38,8 @@ class RowReader:
     Attributes:
         names: of the features, which are in the columns feature0, feature1 ..; none: the column feature0 has lists.
         n_features: how many features the run has.
-        n_features: of the run.
         kinds: what each holds in the run, by name.
         gaps: whether a cell may be empty.
-        named: whether the names of the nodes are read too.
         where: what a message calls the table.
     """
 
@@ -49,7 +47,6 @@ class RowReader:
     n_features: int
     kinds: dict[str, str]
     gaps: bool
-    named: bool
     where: str
 
     def __call__(self, batch: pyarrow.RecordBatch) -> Graph:
@@ -58,7 +55,7 @@ class RowReader:
         Raises:
             InputError: a cell is not what the run's graph has.
         """
-        names = names_of(batch) if self.named else None
+        n = batch.num_rows
         if self.names:
             cells = pyarrow.table([batch.column(f"feature{i}") for i in range(len(self.names))], names=self.names)
             table = Table(cells.to_pandas(), self.where)
@@ -66,206 +63,153 @@ class RowReader:
             table.check()
         else:
             numbers = batch.column("feature0").flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-            if numbers.size != batch.num_rows * self.n_features:
+            if numbers.size != n * self.n_features:
                 raise InputError(f"{self.where}: lists of features must have the run's {self.n_features} numbers each")
-            x, columns = torch.from_numpy(numbers.reshape(batch.num_rows, -1)), ()
-        n = len(x)
+            x, columns = torch.from_numpy(numbers.reshape(n, -1)), ()
         no_edge = Csr(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), n)
+        names = names_of(batch)
         return Graph(no_edge, x, columns=columns, feature_names=self.names, node_names=names, trusted=True)
 
 
-class Step(Protocol):
-    """A function of batches of rows."""
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A function of batches of nodes.
+
+    Attributes:
+        function: makes columns of a batch.
+        kinds: Arrow's types of these columns, by name.
+        carried: columns of the batch that are taken over.
+    """
+
+    function: Callable[[pyarrow.RecordBatch], list[Any]]
+    kinds: dict[str, Any]
+    carried: tuple[str, ...] = ("node", *DEGREES)
 
     def schema(self, given: pyarrow.Schema) -> pyarrow.Schema:
         """Returns the schema of what it makes, by that of what it is given."""
-        ...
+        return pyarrow.schema([*map(given.field, self.carried), *self.kinds.items()])
 
     def __call__(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         """Returns what it makes of a batch."""
-        ...
-
-
-class NodeStep(abc.ABC):
-    """A function of batches of nodes that know their neighbours' number.
-
-    Attributes:
-        carried: columns that it takes over.
-        packed: columns that it makes, of numbers as bytes.
-        counted: likewise, of whole numbers.
-    """
-
-    carried: tuple[str, ...] = (NODE, DEGREE, TOTAL)
-    packed: tuple[str, ...] = ("kept",)
-    counted: tuple[str, ...] = ()
-
-    @property
-    def n_sent(self) -> int:
-        """How many columns it makes that are summed up over neighbours."""
-        return 0
-
-    @abc.abstractmethod
-    def made(self, batch: pyarrow.RecordBatch, at: Neighbourhood) -> tuple[list[Any], Tensor | None]:
-        """Returns arrays, those of `packed` and `counted`, and what is sent to neighbours, float32 [r, n_sent]."""
-
-    def schema(self, given: pyarrow.Schema) -> pyarrow.Schema:
-        """See `Step.schema`."""
-        fields = [given.field(name) for name in self.carried]
-        fields += [pyarrow.field(name, pyarrow.binary()) for name in self.packed]
-        fields += [pyarrow.field(name, pyarrow.int64()) for name in self.counted]
-        return pyarrow.schema([*fields, *(pyarrow.field(f"sent{j}", pyarrow.float32()) for j in range(self.n_sent))])
-
-    def __call__(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """See `Step.__call__`."""
-        made, sent = self.made(batch, Neighbourhood(numbers_of(batch, DEGREE), numbers_of(batch, TOTAL)))
-        arrays = [*(batch.column(name) for name in self.carried), *made]
-        if sent is not None:
-            arrays += [pyarrow.array(column) for column in np.ascontiguousarray(sent.numpy().T)]
+        arrays = [*map(batch.column, self.carried), *self.function(batch)]
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema(batch.schema))
 
 
 @dataclass(frozen=True, eq=False)
-class Turn(NodeStep):
-    """A round: turn 0 starts, later ones read sums over neighbours.
+class Turn:
+    """What the parts of a detector have after a round, of a batch of nodes.
 
     Attributes:
         rounds: these.
-        turn: which one it is.
+        number: of the round: 0 starts, later ones read sums over neighbours.
         read: makes nodes of rows; None: rounds start with the probabilities of logits, which are carried.
     """
 
     rounds: Rounds
-    turn: int
+    number: int
     read: RowReader | None
 
-    @property
-    def carried(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `NodeStep`."""
-        return (NODE, DEGREE, TOTAL, *(() if self.read else ("logits",)))
-
-    @property
-    def n_sent(self) -> int:
-        """See `NodeStep.n_sent`."""
-        return self.rounds.sent_width(self.turn)
-
-    def values(self, batch: pyarrow.RecordBatch, at: Neighbourhood) -> Values:
-        """Returns what each part has after the round."""
-        if self.turn == 0:
-            if self.read is None:
-                return [[torch.log_softmax(from_bytes(batch, "logits", np.float64), 1).exp().float()]]
-            return self.rounds.start(self.read(batch), at)
-        n_sums = self.rounds.sent_width(self.turn - 1)
-        sums = torch.stack([numbers_of(batch, f"sum{j}") for j in range(n_sums)], 1)
-        kept = self.rounds.unpacked(self.turn - 1, from_bytes(batch, "kept", np.float32))
-        return self.rounds.then(self.turn, kept, sums, at)
-
-    def made(self, batch: pyarrow.RecordBatch, at: Neighbourhood) -> tuple[list[Any], Tensor | None]:
-        """See `NodeStep.made`.
-
-        Raises:
-            InputError: a number is not finite.
-        """
-        values = self.values(batch, at)
-        sent = self.rounds.sent(self.turn, values)
-        if not all_finite(sent):
-            node = batch.column(NODE)[int((~sent.isfinite().all(1)).nonzero()[0])].as_py()
-            raise InputError(
-                f"nodes: numbers of node {node!r} are not finite: its features or edge weights are infinite, too "
-                "large, or missing where the run's graph has values. Fix them."
+    def __call__(self, batch: pyarrow.RecordBatch) -> tuple[Values, Neighbourhood]:
+        """Returns the values and how many neighbours the nodes have."""
+        at = Neighbourhood(*(numbers_of(batch, name) for name in DEGREES))
+        if self.number:
+            sums = torch.stack(
+                [numbers_of(batch, f"sum{j}") for j in range(self.rounds.sent_width(self.number - 1))], 1
             )
-        return [as_bytes(torch.cat([each for part in values for each in part], 1))], sent
+            kept = self.rounds.unpacked(self.number - 1, from_bytes(batch, "kept", np.float32))
+            return self.rounds.then(self.number, kept, sums, at), at
+        if self.read is None:
+            return [[torch.log_softmax(from_bytes(batch, "logits"), 1).exp().float()]], at
+        return self.rounds.start(self.read(batch), at), at
+
+    def step(self) -> Step:
+        """Returns the round as a step, which sends numbers to neighbours."""
+        sent = {f"sent{j}": pyarrow.float32() for j in range(self.rounds.sent_width(self.number))}
+        carried = ("node", *DEGREES) if self.read else ("node", *DEGREES, "logits")
+        return Step(partial(_sent, self), {"kept": pyarrow.binary()} | sent, carried)
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation(NodeStep):
-    """The logits of each node, float64, in the place of a detector's last round.
+def _sent(turn: Turn, batch: pyarrow.RecordBatch) -> list[Any]:
+    """Returns what is kept of nodes after a round, and what is sent to their neighbours."""
+    values = turn(batch)[0]
+    sent = turn.rounds.sent(turn.number, values)
+    if not all_finite(sent):
+        node = batch.column("node")[int((~sent.isfinite().all(1)).nonzero()[0])].as_py()
+        raise InputError(
+            f"nodes: numbers of node {node!r} are not finite: its features or edge weights are infinite, too large, or "
+            "missing where the run's graph has values. Fix them."
+        )
+    kept = torch.cat([each for part in values for each in part], 1)
+    return [as_bytes(kept), *as_columns(sent)]
+
+
+def evaluation(last: Turn, plan: Plan) -> Step:
+    """Returns what makes the logits of nodes after the last round, float64.
 
     Where labels are propagated by names of nodes there is also what tells whether names are those of others: `silent`,
     logits where no label is known; `others`, logits without label propagation; and `label`, the place of a node's
     training label, `UNKNOWN` or `UNLABELLED`.
-
-    Attributes:
-        last: the round.
-        plan: of the detector.
     """
-
-    last: Turn
-    plan: Plan
-
-    @property
-    def packed(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `NodeStep`."""
-        return ("logits",) if self.plan.labels is None else ("logits", "silent", "others")
-
-    @property
-    def counted(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `NodeStep`."""
-        return () if self.plan.labels is None else ("label",)
-
-    def made(self, batch: pyarrow.RecordBatch, at: Neighbourhood) -> tuple[list[Any], Tensor | None]:
-        """See `NodeStep.made`."""
-        found, labels = self.plan.member_logits(self.last.values(batch, at), at), self.plan.labels
-        arrays = [as_bytes(self.plan.pooled(found))]
-        if labels is not None:
-            label = np.full(labels.known.n_nodes + 1, UNLABELLED)
-            label[labels.nodes.numpy()] = np.arange(len(labels.nodes))
-            label[-1] = UNKNOWN  # where place -1 leads to
-            places = label[labels.known.places_of(names_of(batch))]
-            arrays += [*map(as_bytes, self.plan.without_labels(found)), pyarrow.array(places)]
-        return arrays, None
+    names = ["logits"] if plan.labels is None else ["logits", "silent", "others"]
+    kinds = dict.fromkeys(names, pyarrow.binary()) | ({"label": pyarrow.int64()} if len(names) > 1 else {})
+    return Step(partial(_evaluated, last, plan), kinds)
 
 
-@dataclass(frozen=True, eq=False)
-class Pooling(NodeStep):
-    """The logits of each node with those of its neighbours, see `NeighbourPool`.
-
-    Attributes:
-        last: the round.
-        weights: of the pool, float64 [T + 1].
-        shares: of the classes, float64 [k].
-    """
-
-    last: Turn
-    weights: Tensor
-    shares: Tensor
-    packed: tuple[str, ...] = ("logits",)
-
-    def made(self, batch: pyarrow.RecordBatch, at: Neighbourhood) -> tuple[list[Any], Tensor | None]:
-        """See `NodeStep.made`."""
-        own = torch.log_softmax(from_bytes(batch, "logits", np.float64), 1)
-        around = [aggregate_neighbours(p, at.degrees, self.shares) for p in self.last.values(batch, at)[0][1:]]
-        return [as_bytes(pooled(self.weights, torch.stack([own - self.shares, *around]), self.shares))], None
+def _evaluated(last: Turn, plan: Plan, batch: pyarrow.RecordBatch) -> list[Any]:
+    found, labels = plan.member_logits(*last(batch)), plan.labels
+    if labels is None:
+        return [as_bytes(plan.pooled(found))]
+    label = np.full(labels.known.n_nodes + 1, UNLABELLED)
+    label[labels.nodes.numpy()] = np.arange(len(labels.nodes))
+    label[-1] = UNKNOWN  # where place -1 leads to
+    places = label[labels.known.places_of(names_of(batch))]
+    return [*map(as_bytes, (plan.pooled(found), *plan.without_labels(found))), pyarrow.array(places)]
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Probabilities and alerts of logits, in the columns of tables of scores.
+def pooling(last: Turn, pool: NeighbourPool) -> Step:
+    """Returns what makes the logits of nodes with those of their neighbours, see `NeighbourPool`."""
+    return Step(partial(_pooled, last, pool.weights, pool.shares), {"logits": pyarrow.binary()})
 
-    Attributes:
+
+def _pooled(last: Turn, weights: Tensor, shares: Tensor, batch: pyarrow.RecordBatch) -> list[Any]:
+    (means,), at = last(batch)
+    around = [aggregate_neighbours(p, at.degrees, shares) for p in means[1:]]
+    own = torch.log_softmax(from_bytes(batch, "logits"), 1) - shares
+    return [as_bytes(pooled(weights, torch.stack([own, *around]), shares))]
+
+
+def hop_columns(last: Turn, names: tuple[str, ...]) -> Step:
+    """Returns what makes the columns of `HopColumns` before they are scaled, by their names, after rounds of means."""
+    return Step(partial(_hop_columns, last), dict.fromkeys(names, pyarrow.float32()), ("node",))
+
+
+def _hop_columns(last: Turn, batch: pyarrow.RecordBatch) -> list[Any]:
+    (levels,), at = last(batch)
+    degree = [torch.log1p(at.degrees.float())[:, None]] if len(levels) > 1 else []
+    made = torch.cat([*levels, *degree], 1)
+    return as_columns(made)
+
+
+def scoring(said: Callable[[Tensor], Probabilities], n_classes: int, classes: tuple[str, ...]) -> Step:
+    """Returns what makes the columns of tables of scores.
+
+    Args:
         said: makes probabilities of logits [r, k].
-        classes: names of the classes, where every class is taken as it is.
         n_classes: k.
+        classes: names of the classes, where every class is taken as it is.
     """
+    like = pyarrow.table(scores_of([""], said(torch.zeros(1, n_classes).double()), classes)).schema
+    return Step(partial(_scores, said, classes), {field.name: field.type for field in list(like)[1:]}, ("node",))
 
-    said: Callable[[Tensor], Probabilities]
-    classes: tuple[str, ...]
-    n_classes: int
 
-    def schema(self, given: pyarrow.Schema) -> pyarrow.Schema:
-        """See `Step.schema`."""
-        like = pyarrow.table(scores_of([""], self.said(torch.zeros(1, self.n_classes).double()), self.classes)).schema
-        return like.set(0, given.field(NODE))
-
-    def __call__(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """See `Step.__call__`."""
-        said = self.said(from_bytes(batch, "logits", np.float64))
-        columns = scores_of(batch.column(NODE), said, self.classes)
-        return pyarrow.RecordBatch.from_arrays(list(map(pyarrow.array, columns.values())), list(columns))
+def _scores(said: Callable[[Tensor], Probabilities], classes: tuple[str, ...], batch: pyarrow.RecordBatch) -> list[Any]:
+    columns = scores_of(batch.column("node"), said(from_bytes(batch, "logits")), classes)
+    return list(map(pyarrow.array, list(columns.values())[1:]))
 
 
 def names_of(batch: pyarrow.RecordBatch) -> NumpyArray:
     """Returns the names of the nodes of a batch as text, [r]."""
-    return np.asarray(as_names(batch.column(NODE).to_pandas()).to_numpy().astype(str))
+    return np.asarray(as_names(batch.column("node").to_pandas()).to_numpy().astype(str))
 
 
 def numbers_of(batch: pyarrow.RecordBatch, name: str) -> Tensor:
@@ -273,16 +217,20 @@ def numbers_of(batch: pyarrow.RecordBatch, name: str) -> Tensor:
     return torch.from_numpy(batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64))
 
 
+def as_columns(rows: Tensor) -> list[Any]:
+    """Returns the columns of a matrix as arrays of Arrow."""
+    return list(map(pyarrow.array, np.ascontiguousarray(rows.numpy().T)))
+
+
 def as_bytes(rows: Tensor) -> Any:
     """Returns rows of numbers as an array of Arrow, each as bytes."""
     values = np.ascontiguousarray(rows.numpy())
-    width = values.itemsize * values.shape[1]
-    ends = np.arange(len(values) + 1, dtype=np.int32) * width
+    ends = np.arange(len(values) + 1, dtype=np.int32) * (values.itemsize * values.shape[1])
     buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(values)]
     return pyarrow.Array.from_buffers(pyarrow.binary(), len(values), buffers)
 
 
-def from_bytes(rows: pyarrow.RecordBatch, name: str, dtype: type[np.floating[Any]]) -> Tensor:
+def from_bytes(rows: pyarrow.RecordBatch, name: str, dtype: type[np.floating[Any]] = np.float64) -> Tensor:
     """Returns the numbers of a column that `as_bytes` made, [r, w]."""
     numbers = np.frombuffer(bytearray().join(rows.column(name).to_pylist()), dtype)
     return torch.from_numpy(numbers.reshape(rows.num_rows, len(numbers) // max(rows.num_rows, 1)))

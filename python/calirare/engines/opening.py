@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import ibis
 import torch
+from ibis.common.exceptions import TableNotFound
 
 from calirare._util.errors import InputError
 from calirare._util.memory import free_bytes
 from calirare.graph.tables.sources import DuckTable, is_table, source_of
 
-MEMORY_SHARE = 0.4  # of the free memory that DuckDB may take before it works in files
+MEMORY_SHARE = 0.25  # of the free memory that DuckDB may take before it works in files
 Opened = tuple[Any, Any, Callable[[Any], None]]  # nodes, edges, and what writes scores
 TAKEN = "predict: {} exists already: take another --into, or pass --overwrite"
 
@@ -39,23 +42,14 @@ def opened(engine: str, nodes: str, edges: str, into: str, *, overwrite: bool) -
     if engine not in KINDS:
         raise InputError(f"predict: --engine must be {' or '.join(KINDS)}, got {engine!r}")
     try:
-        import ibis
-        from ibis.common.exceptions import TableNotFound
-
-        with KINDS[engine](ibis, nodes, edges, into, overwrite) as found:
+        with KINDS[engine](nodes, edges, into, overwrite) as found:
             yield found
-    except ImportError as error:
-        raise InputError(
-            f"engines: {error.name} is missing: pip install 'calirare[engines]' (Spark: pyspark)"
-        ) from error
     except TableNotFound as error:
         raise InputError(f"engines: there is no table {error}: check --nodes and --edges") from error
 
 
 @contextmanager
-def _duckdb(ibis: Any, nodes: str, edges: str, into: str, overwrite: bool) -> Iterator[Opened]:
-    import duckdb
-
+def _duckdb(nodes: str, edges: str, into: str, overwrite: bool) -> Iterator[Opened]:
     out, databases = source_of(into), dict[Path, str]()
     if not isinstance(out, DuckTable):
         raise InputError(f"predict: --into must be FILE.duckdb::TABLE with --engine duckdb, got {into}")
@@ -105,10 +99,12 @@ def _duckdb(ibis: Any, nodes: str, edges: str, into: str, overwrite: bool) -> It
 
 
 @contextmanager
-def _spark(ibis: Any, nodes: str, edges: str, into: str, overwrite: bool) -> Iterator[Opened]:
+def _spark(nodes: str, edges: str, into: str, overwrite: bool) -> Iterator[Opened]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run what this process runs
-    from pyspark.sql import SparkSession
-
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InputError("predict: --engine spark needs pyspark: pip install 'pyspark>=4'") from error
     session = SparkSession.builder.appName("calirare").getOrCreate()
     con, files = ibis.pyspark.connect(session), into.endswith(".parquet")
     if not overwrite and (Path(into).exists() if files else session.catalog.tableExists(into)):

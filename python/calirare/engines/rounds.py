@@ -6,9 +6,8 @@ numbers and on the sums only, and a block of nodes is as good as all of them.
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -43,36 +42,9 @@ class Neighbourhood:
         return (self.totals + 1).rsqrt().float()[:, None]
 
 
-class Part(abc.ABC):
-    """What a detector, or several, needs of nodes and their neighbours.
-
-    Attributes:
-        widths: of what it makes of a node at the start and after each round.
-        keeps: whether all of that is wanted at the end, or the last only.
-    """
-
-    widths: tuple[int, ...]
-    keeps: bool = False
-
-    @abc.abstractmethod
-    def start(self, rows: Graph, at: Neighbourhood) -> Tensor:
-        """Returns what is summed up first, float32 [r, w], of nodes with features as the user has them."""
-
-    @abc.abstractmethod
-    def then(self, turn: int, own: Tensor, sums: Tensor, at: Neighbourhood) -> Tensor:
-        """Returns what comes after a round, float32 [r, w'].
-
-        Args:
-            turn: number of the round, from 1.
-            own: what was summed up, of the nodes themselves, float32 [r, w].
-            sums: over the neighbours, float64 [r, w].
-            at: how many these are.
-        """
-
-
 @dataclass(frozen=True, eq=False)
-class Means(Part):
-    """x, M x, .., M^K x with M the mean over neighbours.
+class Means:
+    """x, M x, .., M^K x with M the mean over neighbours: all of them are kept.
 
     Attributes:
         width: of x.
@@ -83,25 +55,32 @@ class Means(Part):
     width: int
     hops: int
     read: Mapped | None = None
-    keeps: bool = True
+    keeps: ClassVar[bool] = True
 
     @property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
-        """See `Part`."""
+    def widths(self) -> tuple[int, ...]:
+        """Of what there is at the start and after each round."""
         return (self.width,) * (self.hops + 1)
 
     def start(self, rows: Graph, at: Neighbourhood) -> Tensor:
-        """See `Part.start`."""
+        """Returns what is summed up first, float32 [r, w], of nodes with features as the user has them."""
         assert self.read is not None
         return self.read(rows)
 
     def then(self, turn: int, own: Tensor, sums: Tensor, at: Neighbourhood) -> Tensor:
-        """See `Part.then`; the mean has the bits of `neighbour_means` but for the order of the sum."""
+        """Returns what comes after a round, float32 [r, w']; a mean has the bits of `neighbour_means`, mostly.
+
+        Args:
+            turn: number of the round, from 1.
+            own: what was summed up, of the nodes themselves, float32 [r, w].
+            sums: over the neighbours, float64 [r, w].
+            at: how many these are.
+        """
         return (sums * torch.where(at.totals > 0, 1 / at.totals, 0.0)[:, None]).float()
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution(Part):
+class Convolution:
     """A graph convolution: X V, then for each pass A_hat h + b, and relu of it times W where a layer follows.
 
     Attributes:
@@ -109,21 +88,22 @@ class Convolution(Part):
     """
 
     passes: Passes
+    keeps: ClassVar[bool] = False
 
     @property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
-        """See `Part`."""
+    def widths(self) -> tuple[int, ...]:
+        """See `Means`."""
         widths = [self.passes.own.shape[1]]
         for _, weight in self.passes.passes:
             widths.append(widths[-1] if weight is None else weight.shape[1])
         return tuple(widths)
 
     def start(self, rows: Graph, at: Neighbourhood) -> Tensor:
-        """See `Part.start`."""
+        """See `Means.start`."""
         return (self.passes.read(rows) @ self.passes.own) * at.root
 
     def then(self, turn: int, own: Tensor, sums: Tensor, at: Neighbourhood) -> Tensor:
-        """See `Part.then`."""
+        """See `Means.then`."""
         bias, weight = self.passes.passes[turn - 1]
         z = (sums.float() + own) * at.root
         z = z if bias is None else z + bias
@@ -132,7 +112,7 @@ class Convolution(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class Labels(Part):
+class Labels:
     """What labels around a node send to it.
 
     Attributes:
@@ -140,18 +120,19 @@ class Labels(Part):
     """
 
     fit: LabelPropagationFit
+    keeps: ClassVar[bool] = False
 
     @property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
-        """See `Part`."""
+    def widths(self) -> tuple[int, ...]:
+        """See `Means`."""
         return (self.fit.n_classes,) * 2
 
     def start(self, rows: Graph, at: Neighbourhood) -> Tensor:
-        """See `Part.start`."""
+        """See `Means.start`."""
         return self.fit.sent_at(self.fit.places_in(rows), rows.n_nodes)[:, -self.fit.n_classes :]
 
     def then(self, turn: int, own: Tensor, sums: Tensor, at: Neighbourhood) -> Tensor:
-        """See `Part.then`."""
+        """See `Means.then`."""
         return sums.float()
 
     def logits(self, sums: Tensor, at: Neighbourhood) -> Tensor:
@@ -159,6 +140,7 @@ class Labels(Part):
         return self.fit.logits(sums.double() * (self.fit.reach * inverse_root(at.totals))[:, None])
 
 
+Part = Means | Convolution | Labels
 Values = list[list[Tensor]]  # of each part what is kept of it, in order of the rounds
 
 
@@ -242,8 +224,7 @@ class Plan:
         """Returns the logits of nodes by each member, [r, k], from what is kept after all rounds."""
         if isinstance(self.detector, Passes):
             return values[0]
-        levels = list[Tensor]()
-        networks: dict[int, Tensor] = {}
+        levels, networks = list[Tensor](), dict[int, Tensor]()
         for part, kept in zip(self.rounds.parts, values, strict=True):
             if isinstance(part, Convolution):
                 networks[id(part.passes)] = kept[-1]
@@ -260,22 +241,8 @@ class Plan:
 
     @property
     def mixture(self) -> Mixture:
-        """The average of members that the detector is."""
-        assert isinstance(self.detector, Streams)
-        assert isinstance(self.detector.fitted, Mixture)
-        return self.detector.fitted
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, k."""
-        if isinstance(self.detector, Passes):
-            return self.rounds.parts[0].widths[-1]
-        return self.detector.fitted.n_classes
-
-    @property
-    def knows_names(self) -> bool:
-        """Whether it reads names of nodes."""
-        return any(isinstance(part, Labels) for part in self.rounds.parts)
+        """The average of members that the detector is, where labels are propagated."""
+        return cast(Mixture, cast(Streams, self.detector).fitted)
 
     @property
     def labels(self) -> LabelPropagationFit | None:
@@ -288,10 +255,8 @@ class Plan:
         Args:
             found: of all members.
         """
-        alone, kinds = self.mixture.without(LabelPropagationFit), [type(m.fitted) for m in self.mixture.members]
-        propagated = [issubclass(kind, LabelPropagationFit) for kind in kinds]
-        silent = [torch.full_like(z, torch.nan) if p else z for p, z in zip(propagated, found, strict=True)]
-        others = [z for p, z in zip(propagated, found, strict=True) if not p]
-        return self.mixture.pooled(silent), torch.full_like(found[0], torch.nan) if alone is None else alone.pooled(
-            others
-        )
+        alone, members = self.mixture.without(LabelPropagationFit), self.mixture.members
+        named = [isinstance(member.fitted, LabelPropagationFit) for member in members]
+        silent = [torch.full_like(z, torch.nan) if each else z for each, z in zip(named, found, strict=True)]
+        others = [z for each, z in zip(named, found, strict=True) if not each]
+        return self.mixture.pooled(silent), self.mixture.pooled(silent) if alone is None else alone.pooled(others)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import pyarrow
 import torch
 from torch import Tensor
@@ -17,23 +16,25 @@ from calirare._util.torch_state import plain_torch
 from calirare.drift import Drift, some_of
 from calirare.engines.batches import (
     UNKNOWN,
-    Evaluation,
-    Pooling,
     RowReader,
-    Scores,
     Step,
     Turn,
+    evaluation,
     from_bytes,
+    hop_columns,
     numbers_of,
+    pooling,
+    scoring,
 )
-from calirare.engines.places import Engine
+from calirare.engines.places import Engine, engine_of
 from calirare.engines.rounds import Labels, Means, Plan, Rounds
-from calirare.engines.tables import NODES, Tables, both_ways, hop_columns, with_degrees, with_sums
+from calirare.engines.tables import NODES, Tables, both_ways, with_degrees, with_sums
+from calirare.features import FeatureMap
 from calirare.graph import TableColumns, default_names, names_in_words
 from calirare.graph.columns import NEIGHBOURS, has_default_names
 from calirare.graph.matching import note_weights
 from calirare.graph.tables.scored import LISTED
-from calirare.models import Mapped, NameMatches, NeighbourPool, Pooled, names_are_others, streams_of
+from calirare.models import Mapped, NameMatches, NeighbourPool, Pooled, hop_names, names_are_others, streams_of
 from calirare.run import (
     Data,
     Deciding,
@@ -54,10 +55,10 @@ Say = Callable[[str], None]
 BLOCK = 1 << 18  # logits looked at together
 INSTEAD = "use calirare predict --graph"
 NOT_IN_TABLES = {  # settings of data that make what no engine makes
-    "transactions": "columns of past transactions",
-    "relation": "types of edges",
-    "directed": "directions of edges",
-    "edge_columns": "features made of edges",
+    "transactions": "it reads columns of past transactions",
+    "relation": "it reads types of edges",
+    "directed": "it reads directions of edges",
+    "edge_columns": "it has features made of edges",
 }
 NAMELESS = (
     "engines: the run knows its training nodes by their numbers, and a table has none: train on tables whose nodes "
@@ -111,91 +112,74 @@ def scored(
         summary: whether what to expect is wanted.
         say: takes notes.
     """
-    scorer = run.scorer
+    scorer, k = run.scorer, len(run.scorer.class_names)
     plan, pool = _plan_of(scorer)
     tables = Tables.of(nodes, edges, data or scorer.settings.data, scorer.tables)
-    read, columns = _reader_of(scorer, tables, plan)
+    read, columns = _reader_of(scorer, tables)
     scorer.note_on(say)
     note_weights(scorer.wants_weights, "weight" in tables.ends.columns, say)
-    with Engine.of(nodes) as engine:
+    with engine_of(nodes) as engine:
         rows, pairs = _graph(engine, tables, columns)
-        table = _through(engine, rows, pairs, plan.rounds, read, partial(Evaluation, plan=plan))
+        table = _through(engine, rows, pairs, plan.rounds, read, partial(evaluation, plan=plan))
         table = table if plan.labels is None else _matched(engine, table, plan, say)
         if pool is not None:
-            means = Rounds((Means(plan.n_classes, len(pool.weights) - 1),))
-            finish = partial(Pooling, weights=pool.weights, shares=pool.shares)
-            table = _through(engine, table, pairs, means, None, finish)
+            means = Rounds((Means(k, len(pool.weights) - 1),))
+            table = _through(engine, table, pairs, means, None, partial(pooling, pool=pool))
         table = table if tables.scored is None else table.semi_join(tables.scored, "node")
         found, cut = None, scorer.threshold
         counts = scorer.settings.decision.decide == "budget" or scorer.settings.decision.max_alerts is not None
         if summary or counts or deciding is not None or prevalence is not None:
             every = engine.fetched(table.select("node", "logits"))
-            logits = from_bytes(every, "logits", np.float64)
+            logits = from_bytes(every, "logits")
             drift = _drift(engine, scorer, read, rows, every, logits) if summary else None
             scorer, used, (cut, tied) = with_threshold(scorer, logits, prevalence, deciding)
-            totals = Totals(plan.n_classes)
+            totals = Totals(k)
             for block in logits.split(BLOCK):
                 totals.add(scorer.said(block, cut))
-            name = str(nodes.get_name()) if summary else ""
-            found = scorer.scored(name, logits, totals, drift, used, (cut, tied)) if summary else None
+            found = scorer.scored("tables", logits, totals, drift, used, (cut, tied)) if summary else None
         said = partial(replace(scorer, fit=cast(Any, None)).said, threshold=cut)  # without trees, for other processes
-        result = engine.mapped(table, Scores(said, scorer.classes, plan.n_classes))
+        result = engine.mapped(table, scoring(said, k, scorer.classes))
         return engine.result(result), found
 
 
 @plain_torch()
-def columns(
-    source: Run | Settings, nodes: Any, edges: Any, *, hops: int = 2, labelled: bool = True, say: Say = to_stderr
-) -> Any:
+def columns(source: Run | Settings, nodes: Any, edges: Any, *, hops: int = 2, labelled: bool = True) -> Any:
     """Returns what detectors read of nodes, so that training beyond one machine is training on a table without edges.
 
     Args:
         source: a run, whose features are mapped as it maps them; or settings that say which columns mean what, whose
             features are numbers and stay as they are.
-        nodes: see `score`; with settings of any engine of ibis.
+        nodes: see `score`.
         edges: likewise.
         hops: how far columns reach, 0 or more.
         labelled: nodes with a label only.
-        say: takes notes.
 
     Returns:
         A table of ibis: node, the column of labels, each feature, its means over the neighbours ("neighbours' amount"),
-        over theirs ("2 hops' amount") and "log degree".
+        over theirs ("2 hops' amount") and "log degree", float32.
 
     Raises:
         InputError: a column is missing, or a feature is no number.
     """
-    run = None if isinstance(source, Settings) else source
+    scorer = None if isinstance(source, Settings) else source.scorer
     data = source.data if isinstance(source, Settings) else source.scorer.settings.data
-    tables = Tables.of(nodes, edges, data, TableColumns() if run is None else run.scorer.tables)
+    tables = Tables.of(nodes, edges, data, scorer.tables if scorer else TableColumns())
     if labelled and tables.label is None:
-        raise InputError(
-            f"{NODES}: no column has labels: call it label, name it in the settings, or pass labelled=False"
-        )
-    with Engine.of(nodes) as engine:
-        if run is None:
-            names = tables.features
-            odd = [name for name in names if not (nodes[name].type().is_numeric() or nodes[name].type().is_boolean())]
-            if odd:
-                raise InputError(
-                    f"{NODES}: {names_in_words(odd)} must hold numbers: write them as numbers, drop them, or pass a "
-                    "run that was trained on a part of the table"
-                )
-            rows, pairs = _graph(engine, tables, names)
-            table = hop_columns(rows, pairs, {name: f"feature{i}" for i, name in enumerate(names)}, hops)
-        else:
-            scorer = run.scorer
-            read, inputs = _reader_of(scorer, tables)
-            rows, pairs = _graph(engine, tables, inputs)
-            width = scorer.features.n_features
-            once = Turn(Rounds((Means(width, 1, Mapped((scorer.features,))),)), 0, read)
-            names = scorer.features.feature_names or default_names(width)
-            rows = engine.mapped(rows, once)
-            table = hop_columns(rows, pairs, {name: f"sent{i}" for i, name in enumerate(names)}, hops)
+        raise InputError(f"{NODES}: no column has labels: call it label, name it (label), or pass labelled=False")
+    if scorer is None:
+        names, inputs, maps = tables.features, tables.features, tuple[FeatureMap, ...]()
+        read = RowReader(names, len(names), dict.fromkeys(names, "numeric"), True, NODES)
+    else:
+        (read, inputs), maps = _reader_of(scorer, tables), (scorer.features,)
+        names = scorer.features.feature_names or default_names(scorer.features.n_features)
+    with engine_of(nodes) as engine:
+        rounds = Rounds((Means(len(names), hops, Mapped(maps)),))
+        finish = partial(hop_columns, names=hop_names(names, hops))
+        table = _through(engine, *_graph(engine, tables, inputs), rounds, read, finish)
         if labelled:
             label = tables.nodes[tables.label].cast("string")
-            known = label.notnull() & label.notin(["", "-1", *data.unknown])
-            table = tables.nodes.filter(known).select("node", tables.label).inner_join(table, "node")
+            known = tables.nodes.filter(label.notnull() & label.notin(["", "-1", *data.unknown]))
+            table = known.select("node", tables.label).inner_join(table, "node")
         return engine.result(table)
 
 
@@ -205,33 +189,22 @@ def _plan_of(scorer: Scorer) -> tuple[Plan, NeighbourPool | None]:
     Raises:
         InputError: no engine evaluates it.
     """
-    _check_run(scorer)
-    found = streams_of(scorer.fit, scorer.features)
-    if isinstance(found, str):
-        raise InputError(f"engines: the run cannot be scored in an engine, because {found}: {INSTEAD}")
+    data, found = scorer.settings.data, streams_of(scorer.fit, scorer.features)
+    why = [what for name, what in NOT_IN_TABLES.items() if getattr(data, name)]
+    why += ["it has nodes without a row"] if LISTED in scorer.kinds else []
+    why += ["its edges have types"] if scorer.relations else []
+    if isinstance(found, str) or why:
+        why = why or [str(found)]
+        raise InputError(f"engines: the run cannot be scored in an engine, because {why[0]}: {INSTEAD}")
     detector, pool = (found.alone, found.pool) if isinstance(found, Pooled) else (found, None)
     plan = Plan.of(detector)
-    labels = [part.fit for part in plan.rounds.parts if isinstance(part, Labels)]
-    if any(fit.known.edges for fit in labels) or (scorer.features.labelled and scorer.features.labelled.graph):
+    by_number = any(part.fit.known.edges for part in plan.rounds.parts if isinstance(part, Labels))
+    if by_number or (scorer.features.labelled and scorer.features.labelled.graph):
         raise InputError(NAMELESS)
     return plan, pool
 
 
-def _check_run(scorer: Scorer) -> None:
-    """Checks that tables hold all that a run reads.
-
-    Raises:
-        InputError: they do not.
-    """
-    data = scorer.settings.data
-    read = [what for name, what in NOT_IN_TABLES.items() if getattr(data, name)]
-    read += ["nodes without a row"] if LISTED in scorer.kinds else []
-    read += ["types of edges"] if scorer.relations and not read else []
-    if read:
-        raise InputError(f"engines: the run reads {' and '.join(read)}, which no engine makes: {INSTEAD}")
-
-
-def _reader_of(scorer: Scorer, tables: Tables, plan: Plan | None = None) -> tuple[RowReader, tuple[str, ...]]:
+def _reader_of(scorer: Scorer, tables: Tables) -> tuple[RowReader, tuple[str, ...]]:
     """Returns what reads rows of the node table, and its columns with the run's features; a degree may have none.
 
     Raises:
@@ -239,21 +212,16 @@ def _reader_of(scorer: Scorer, tables: Tables, plan: Plan | None = None) -> tupl
     """
     names, here = tuple(column.name for column in scorer.features.inputs), tables.features
     lists = len(here) == 1 and tables.nodes[here[0]].type().is_array()
-    if lists or has_default_names(names):
-        if not lists and len(here) != len(names):
-            raise InputError(f"{NODES}: it must have the {len(names)} features of the run, got {names_in_words(here)}")
-        columns = here
-    else:
-        columns = names
-        absent = [name for name in names if name not in here and name != NEIGHBOURS]
-        if absent:
-            raise InputError(
-                f"{NODES}: it must have the features of the run, but {names_in_words(absent)} is not among its columns "
-                f"{names_in_words(here)}: name them as the run's table does"
-            )
-    named = scorer.features.labelled is not None or (plan is not None and plan.knows_names)
+    by_place = lists or has_default_names(names)
+    absent = [] if by_place else [name for name in names if name not in here and name != NEIGHBOURS]
+    if absent or (by_place and not lists and len(here) != len(names)):
+        raise InputError(
+            f"{NODES}: it must have the {len(names)} features of the run, but has {names_in_words(here)}"
+            f"{f', and not {names_in_words(absent)}' if absent else ''}: name its columns as the run's table does"
+        )
     gaps = scorer.settings.data.impute != "error"
-    return RowReader(() if lists else names, len(names), scorer.kinds, gaps, named, NODES), columns
+    read = RowReader(() if lists else names, len(names), scorer.kinds, gaps, NODES)
+    return read, here if by_place else names
 
 
 def _graph(engine: Engine, tables: Tables, columns: tuple[str, ...]) -> tuple[Any, Any]:
@@ -271,7 +239,7 @@ def _through(
     """Returns what a last step makes of nodes after all rounds."""
     for turn in range(rounds.number):
         sums = {f"sent{j}": f"sum{j}" for j in range(rounds.sent_width(turn))}
-        table = with_sums(engine.mapped(table, Turn(rounds, turn, read)), pairs, sums).drop(*sums)
+        table = with_sums(engine.mapped(table, Turn(rounds, turn, read).step()), pairs, sums).drop(*sums)
     return engine.mapped(table, finish(Turn(rounds, rounds.number, read)))
 
 
@@ -279,7 +247,7 @@ def _matched(engine: Engine, table: Any, plan: Plan, say: Say) -> Any:
     """Returns logits that use labels where names are those of the run's nodes, see `match_nodes`."""
     assert plan.labels is not None
     found = engine.fetched(table.filter(table.label >= 0).select("label", "others"))
-    met, others = NameMatches(plan.labels), from_bytes(found, "others", np.float64)
+    met, others = NameMatches(plan.labels), from_bytes(found, "others")
     met.add(0, found.num_rows, plan.labels.nodes.numpy()[found["label"].to_numpy()])
     counts = table.aggregate(known=(table.label > UNKNOWN).sum(), n=table.count())
     met.known, met.n = (int(number or 0) for number in engine.fetched(counts).to_pylist()[0].values())

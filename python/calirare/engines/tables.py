@@ -11,7 +11,6 @@ import ibis
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph import WEIGHT, EdgeRules, TableColumns, TableOptions
 from calirare.graph.tables.roles import column_with_role, ends_of, node_roles
-from calirare.models import hop_names
 from calirare.run import Data
 
 LARGEST = 3.4028234663852886e38  # of float32
@@ -197,25 +196,3 @@ def with_sums(nodes: Any, pairs: Any, values: dict[str, str]) -> Any:
     sums = near.group_by("begin").agg(**{new: term.sum() for new, term in terms.items()})
     joined = nodes.left_join(sums, nodes.node == sums.begin).drop("begin")
     return joined.mutate(**{new: joined[new].fill_null(0.0) for new in values.values()})
-
-
-def hop_columns(nodes: Any, pairs: Any, features: dict[str, str], hops: int) -> Any:
-    """Returns `node` and the columns of `HopColumns` before they are scaled: x, M x, .., M^K x and log(1 + degree).
-
-    Args:
-        nodes: see `with_degrees`.
-        pairs: likewise.
-        features: columns of x by the names of the features.
-        hops: K.
-    """
-    columns = [nodes[column].cast("float32").name(f"hop0_{i}") for i, column in enumerate(features.values())]
-    table = nodes.select("node", "degree", "total", *columns)
-    for hop in range(1, hops + 1):
-        table = with_sums(table, pairs, {f"hop{hop - 1}_{i}": f"sum{i}" for i in range(len(features))})
-        share = ibis.ifelse(table.total > 0, 1 / table.total, 0.0)
-        means = {f"hop{hop}_{i}": (table[f"sum{i}"] * share).cast("float32") for i in range(len(features))}
-        table = table.mutate(**means).drop(*(f"sum{i}" for i in range(len(features))))
-    made = [table[f"hop{hop}_{i}"] for hop in range(hops + 1) for i in range(len(features))]
-    made += [(table.degree + 1).log().cast("float32")] if hops else []
-    names = hop_names(tuple(features), hops)
-    return table.select("node", *(column.name(name) for column, name in zip(made, names, strict=True)))

@@ -1,0 +1,202 @@
+"""Time, memory and parity of scores in DuckDB and Spark.
+
+    python benchmarks/bench_engines.py duckdb [--nodes 1000000] [--edges 10000000] [--no-parity]
+    python benchmarks/bench_engines.py spark [--datasets facebook dblp computers]
+
+DuckDB: `calirare predict --engine duckdb` with the default ensemble on simulated accounts with 16 numbers each, in a
+process of its own, and how far P(rare) is from `calirare predict --scores-only` on the same tables. Spark: a local one
+with two workers scores data sets of words with the default ensemble; needs Java and `pip install pyspark`.
+Results are added to benchmarks/results/engines.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import record
+import torch
+
+FILES = {"computers": "amazon_computers.npz"}  # in CALIRARE_DATA
+FEATURES, LABELLED, TRAINED = 16, 0.1, 20_000  # a tenth of the nodes that the run is trained on have a label
+RARE = "hash(range // 20) % 25 = 0"  # blocks of 20 accounts, 4 % of them rare
+NEAR = 100  # most edges lead to accounts not farther away
+
+
+def simulate(path: Path, n: int, m: int) -> None:
+    """Writes a DuckDB database of accounts with labels and transfers between them."""
+    import duckdb
+
+    columns = ", ".join(
+        f"(sqrt(-2 * ln(1 - random())) * cos(6.2832 * random()) + {0.5 if i % 4 == 0 else 0} * y)::FLOAT AS f{i}"
+        for i in range(FEATURES)
+    )
+    with duckdb.connect(str(path)) as engine:
+        engine.execute("SELECT setseed(0.25)").fetchall()
+        labels = f"CASE WHEN random() < {LABELLED} THEN y ELSE -1 END AS label"
+        who = f"(SELECT range AS node, ({RARE})::INT AS y FROM range({n}))"
+        engine.execute(f"CREATE TABLE accounts AS SELECT node, {columns}, {labels} FROM {who}")
+        other = f"CASE WHEN random() < 0.5 THEN source // 20 * 20 + random() * 20 ELSE source + random() * {NEAR} END"
+        ends = f"SELECT (random() * {n - 1})::BIGINT AS source FROM range({m})"
+        engine.execute(f"CREATE TABLE transfers AS SELECT source, ({other})::BIGINT % {n} AS target FROM ({ends})")
+
+
+def trained(database: Path, folder: Path) -> Path:
+    """Trains the default ensemble on the first accounts and returns the folder of the run."""
+    import duckdb
+
+    import calirare
+    from calirare.graph import Graph
+
+    run = folder / "run"
+    if not run.exists():
+        with duckdb.connect(str(database), read_only=True) as engine:
+            nodes = engine.execute(f"FROM accounts WHERE node < {TRAINED}").df()
+            edges = engine.execute(f"FROM transfers WHERE source < {TRAINED} AND target < {TRAINED}").df()
+        calirare.train(Graph.from_tables(edges, nodes)).save(run)
+    return run
+
+
+def child(arguments: list[str], folder: Path) -> dict[str, Any]:
+    """Runs a command; returns its seconds, peak memory and the most that its temporary folder held."""
+    folder.mkdir(exist_ok=True)
+    most, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(1.0):
+            sizes = [file.stat().st_size for file in folder.rglob("*") if file.exists() and file.is_file()]
+            most[0] = max(most[0], sum(sizes))
+
+    watcher = threading.Thread(target=watch)
+    started, env = time.perf_counter(), os.environ | {"OMP_NUM_THREADS": "2", "TMPDIR": str(folder)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calirare", *arguments], env=env, stdout=subprocess.PIPE, text=True
+    )
+    watcher.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    done.set()
+    watcher.join()
+    assert process.stdout is not None
+    print(process.stdout.read(), flush=True)
+    if process.returncode:
+        raise RuntimeError(f"the command failed with {process.returncode}")
+    seconds = time.perf_counter() - started
+    cpu = usage.ru_utime + usage.ru_stime
+    return {"seconds": seconds, "cpu_s": cpu, "peak_bytes": usage.ru_maxrss * 1024, "temporary_bytes": most[0]}
+
+
+def in_duckdb(folder: Path, n: int, m: int, *, parity: bool) -> dict[str, Any]:
+    """Scores simulated accounts and returns what it cost, and how far scores are from those in memory."""
+    import duckdb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    database = folder / f"bank_{n}_{m}.duckdb"
+    if not database.exists():
+        simulate(database, n, m)
+    words = ["predict", str(trained(database, folder)), "--nodes", f"{database}::accounts"]
+    there = [
+        *words,
+        "--engine",
+        "duckdb",
+        "--edges",
+        f"{database}::transfers",
+        "--into",
+        f"{folder / 'scores.duckdb'}::scores",
+    ]
+    out = {"nodes": n, "edges": m, "features": FEATURES} | child([*there, "--overwrite"], folder / "temporary")
+    if parity:
+        memory = folder / "memory.parquet"
+        more = ["--graph", f"{database}::transfers", "--scores-only", "--out", str(memory), "--overwrite"]
+        out["in_memory"] = child([*words, *more], folder / "temporary")
+        with duckdb.connect(str(folder / "scores.duckdb"), read_only=True) as engine:
+            both = f"FROM scores s JOIN '{memory}' m ON s.node::VARCHAR = m.node::VARCHAR"
+            away = "max(abs(s.p_rare - m.p_rare)), count(*) FILTER (s.alert <> (m.alert::INT = 1)), count(*)"
+            out["p_apart"], out["alerts_apart"], rows = engine.execute(f"SELECT {away} {both}").fetchall()[0]
+        assert rows == n
+    return out
+
+
+def in_spark(names: list[str], folder: Path) -> dict[str, Any]:
+    """Scores data sets in a local Spark and returns seconds, and how far scores are from those in memory."""
+    import ibis
+    import pyarrow as pa
+    from pyarrow import parquet
+    from pyspark.sql import SparkSession
+
+    import calirare
+    from calirare import engines
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"}
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    con, out = ibis.pyspark.connect(session), dict[str, Any]()
+    for name in names:
+        graph = calirare.load_dataset(str(Path(os.environ["CALIRARE_DATA"]) / FILES[name]) if name in FILES else name)
+        graph = dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(graph.n_nodes)]), trusted=True)
+        run = calirare.train(graph)
+        x = (graph.x if isinstance(graph.x, torch.Tensor) else graph.x.to_dense()).numpy()
+        lists = pa.ListArray.from_arrays(np.arange(len(x) + 1, dtype=np.int32) * x.shape[1], x.ravel())
+        ends = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()]).numpy()
+        names_of = graph.node_names[ends[:, ends[0] < ends[1]]]
+        folder.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pa.table({"node": graph.node_names, "x": lists}), folder / "nodes.parquet")
+        parquet.write_table(pa.table({"source": names_of[0], "target": names_of[1]}), folder / "edges.parquet")
+        tables = [con.read_parquet(str(folder / f"{kind}.parquet")) for kind in ("nodes", "edges")]
+        started = time.perf_counter()
+        found = engines.score(run, *tables, say=print)
+        seconds = time.perf_counter() - started
+        scores = con.raw_sql(con.compile(found)).toArrow().to_pandas().set_index("node").loc[graph.node_names]
+        wanted = run.scorer.probabilities(run.scorer.prepared(graph, print))
+        p = wanted.rare.numpy()
+        out[name] = {
+            "nodes": graph.n_nodes,
+            "edges": len(names_of[0]),
+            "features": graph.n_features,
+            "seconds": seconds,
+            "p_apart": float(np.abs(scores.p_rare.to_numpy() - p).max()),
+            "alerts_apart": int((scores.alert.to_numpy() != wanted.alert.numpy()).sum()),
+        }
+        print(name, out[name], flush=True)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", choices=["duckdb", "spark"])
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=10_000_000)
+    parser.add_argument("--folder", type=Path, default=Path("build/engines"))
+    parser.add_argument("--no-parity", action="store_true")
+    parser.add_argument("--datasets", nargs="+", default=["facebook", "dblp", "computers"])
+    given = parser.parse_args()
+    path = record.RESULTS / "engines.json"
+    results = json.loads(path.read_text())["results"] if path.exists() else {"duckdb": {}, "spark": {}}
+    if given.engine == "duckdb":
+        sizes = given.nodes, given.edges
+        measured = in_duckdb(given.folder, *sizes, parity=not given.no_parity)
+        results["duckdb"] |= {f"{given.nodes} nodes, {given.edges} edges": measured | stamp()}
+    else:
+        found = in_spark(given.datasets, given.folder)
+        results["spark"] |= {name: measured | stamp() for name, measured in found.items()}
+    print(json.dumps(results, indent=2))
+    print(record.write("engines", results))
+
+
+def stamp() -> dict[str, Any]:
+    """Returns commit and command: parts of the file are measured in runs of their own."""
+    found = record.environment()
+    return {name: found[name] for name in ("commit", "command")}
+
+
+if __name__ == "__main__":
+    main()
