@@ -69,17 +69,15 @@ def mce(y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None 
     return _error("mce", _of_p, y_true, p, n_bins, math.inf, weights)
 
 
-def classwise_ece(
-    y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, weights: Array | None = None
-) -> Scalar:
+def classwise_ece(y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None) -> Scalar:
     """Mean over classes of the ECE of that class's probability (Kull et al. 2019).
 
     cwECE = 1/K sum_i sum_m |B_m,i|/n |acc(B_m,i) - conf(B_m,i)|: every sample takes part for every class i, binned by
-    v_i; conf is the mean of v_i and acc the share of samples of class i. In L_p each class's error is rooted first.
+    v_i; conf is the mean of v_i and acc the share of samples of class i.
     A binary task has two classes, whose errors are equal unless a
     probability lies on an edge. Takes, returns and raises what `ece` does.
     """
-    return _error("classwise_ece", _of_classes, y_true, p, n_bins, norm, weights)
+    return _error("classwise_ece", _of_classes, y_true, p, n_bins, 1, weights)
 
 
 def confidence_statistics(

@@ -12,7 +12,7 @@ import torch
 from calirare._util.arrays import EQUAL, Array, as_scores, as_weights, check_count
 from calirare._util.errors import NotConvergedError
 from calirare.metrics.binning import N_BINS, binomial_interval, equal_mass_bins, equal_mass_statistics
-from calirare.metrics.inputs import Scalar, check_norm, read_event
+from calirare.metrics.inputs import Scalar, read_event
 from calirare.metrics.ranked import worth_of
 from calirare.metrics.resampling import NoiseFloor
 
@@ -37,12 +37,10 @@ class InTheLarge(NamedTuple):
     effect: float = 1.0
 
 
-def equal_mass_ece(
-    y_true: Array, p: Array, n_bins: int = N_BINS, norm: float = 1, *, weights: Array | None = None
-) -> Scalar:
+def equal_mass_ece(y_true: Array, p: Array, n_bins: int = N_BINS, *, weights: Array | None = None) -> Scalar:
     """Calibration error of one event's probability in bins of equal numbers of samples.
 
-    (sum_m |B_m|/n |share(B_m) - mean p(B_m)|^p)^(1/p), as `ece` with other bins: a rare class's
+    sum_m |B_m|/n |share(B_m) - mean p(B_m)|, as `ece` with other bins: a rare class's
     probabilities crowd near 0, where bins of equal width hold them all in one. Samples of one probability stay
     together, in the bin of their middle rank, so that neither their order nor the labels move a bin.
 
@@ -51,10 +49,9 @@ def equal_mass_ece(
     """
     name = "equal_mass_ece"
     check_count(name, "n_bins", n_bins)
-    check_norm(name, norm)
     data = read_event(name, y_true, p, weights)
     statistics = equal_mass_statistics(data.probabilities, data.labels, n_bins, data.weights)
-    return data.result(statistics.error(norm).mean())
+    return data.result(statistics.error().mean())
 
 
 def equal_mass_noise_floor(

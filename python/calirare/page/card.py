@@ -101,7 +101,7 @@ class Cards:
         )
         return Card(
             name=why.name,
-            what=self._what(why),
+            what=f"P({class_words(why.of)})",
             p=written(why.p),
             more=more,
             rare=class_words(why.of),
@@ -118,10 +118,6 @@ class Cards:
             ),
             picture=worth >= SEEN,
         )
-
-    def _what(self, why: Explanation) -> str:
-        """Returns what is explained, by the name of the class."""
-        return f"P({class_words(why.of)})"
 
     @cached_property
     def _everyone(self) -> NumpyArray:
@@ -177,7 +173,7 @@ class Cards:
 
     def _reasons(self, why: Explanation, fields: dict[str, Field]) -> list[str]:
         """Returns the strongest reasons in words."""
-        what, found = self._what(why), list[tuple[float, str]]()
+        what, found = f"P({class_words(why.of)})", list[tuple[float, str]]()
         for edge in why.edges:
             way = "raises" if edge.log_odds > 0 else "lowers"
             known = f" (known cases there: {edge.beyond})" if edge.beyond else f" ({edge.label})" if edge.label else ""
