@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.arrays import brief
+from calirare._util.errors import InputError
 from calirare.curvature import logit_differences
 from calirare.leave_one_out.held_out import Retraining, retrained_modules
 from calirare.leave_one_out.trust import gradient_ratio
@@ -114,7 +115,9 @@ def fold_networks(
 
 
 def _logits(module: nn.Module, fitted: ModuleFit) -> Tensor:
-    """Returns a module's logits of every node, [n, k]."""
+    """Returns a retrained module's logits of every node, [n, k]; an InputError where it is none."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"retrain: it must return a torch module, got {type(module).__name__}: return the network")
     with evaluating(module), torch.no_grad():
         out: Tensor = module(*fitted.inputs)
     return out
