@@ -240,7 +240,7 @@ class Circumstances:
 
 HELP: dict[Cause, str] = {
     "labels": "Put nodes drawn at random into the validation part (--calibrate-on val), or give --prevalence.",
-    "time": "When new labels arrive, run `calirare recalibrate` on them, or train again (transactions: train again).",
+    "time": "When new labels arrive, run `calirare recalibrate` on them, or train again.",
     "leakage": "Train again without it.",
     "model": "More labels may help; or compare other models (--model) by their log loss.",
 }
