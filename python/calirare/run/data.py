@@ -17,7 +17,7 @@ from calirare.graph import Graph, check_trainable, known_rare, with_sampled_nega
 from calirare.leave_one_out import Agreement, LooResult
 from calirare.models import Detector, Fitted
 from calirare.run.choice import Choice
-from calirare.run.deciding import Deciding
+from calirare.run.deciding import Deciding, amounts_at_risk
 from calirare.run.settings import Settings
 
 Report = Callable[[str, int, int], None]  # stage, done, of how many
@@ -136,6 +136,8 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
     if not settings.positive_only:
         check_prevalence(graph, settings.calibration.prevalence)
     _check_provable(settings.decision, int((targets == 1).sum()))
+    if settings.decision.sort_by == "amount":
+        amounts_at_risk(graph)
     features = FeatureMap.fit(
         trained, data.scale, impute=data.impute, one_hot=data.one_hot, nodes=nodes, seed=settings.seed % 2**32
     )

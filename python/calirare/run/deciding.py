@@ -15,15 +15,17 @@ from calirare.calibration import COVERAGE, Calibrator, PriorPlattCalibrator, Tar
 from calirare.calibration.decisions import NONE, Capped, Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.leave_one_out import JackknifeResult
+from calirare.run.parties import amounts_of
 from calirare.run.periods import are_later
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 from calirare.run.schema import check_words
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
-By = Literal["p", "expected-loss", "uncertainty", "value-of-label"]
+By = Literal["p", "expected-loss", "amount", "uncertainty", "value-of-label"]
 REVIEW_BEGINS_WITH = {
     "p": "the likeliest rare nodes (--sort-by p)",
     "expected-loss": "the nodes whose decision is expected to cost most (--sort-by expected-loss)",
+    "amount": "the largest amounts at risk, P(rare) times the amount (--sort-by amount)",
     "uncertainty": "the nodes whose prediction is most likely wrong (--sort-by uncertainty)",
     "value-of-label": "the nodes whose labels would teach the detector most (--sort-by value-of-label)",
 }
@@ -76,7 +78,8 @@ class Deciding:
         guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
             the threshold follows from P(rare), without a guarantee.
         sort_by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a
-            wrong decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of
+            wrong decision is expected to cost most, by "amount" transactions with the largest P(rare) times their
+            amount, by "uncertainty" those whose prediction is most likely wrong (of
             more than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".
     """
 
@@ -294,7 +297,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
             return result.review(said.chosen, known)
         nodes = torch.argsort(said.chosen.max(1).values, stable=True)
     else:
-        worth = review_worth(deciding, said)
+        worth = review_worth(deciding, graph, said)
         nodes = torch.arange(len(worth), device=worth.device)
         if result is not None and len(result.nodes) == len(worth):
             nodes = torch.argsort(result.about(said.chosen)[0].to(worth.device), stable=True)
@@ -302,12 +305,33 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
     return nodes if known is None else nodes_except(nodes, known, graph.n_nodes)
 
 
-def review_worth(deciding: Deciding, said: Probabilities) -> Tensor:
-    """Returns what a look at each node is worth by "expected-loss", else by "p", [n]; see `review_order`."""
+def review_worth(deciding: Deciding, graph: Graph, said: Probabilities) -> Tensor:
+    """Returns what a look at each node is worth by "expected-loss" or "amount", else by "p", [n]; see `review_order`.
+
+    Raises:
+        InputError: the graph has no amounts.
+    """
+    if deciding.sort_by == "amount":
+        return said.rare * amounts_at_risk(graph).to(said.rare.device)
     if deciding.sort_by != "expected-loss":
         return said.rare
     miss, alarm = deciding.rule.costs()
     return torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)
+
+
+def amounts_at_risk(graph: Graph) -> Tensor:
+    """Returns the amounts of transactions, float64 [n].
+
+    Raises:
+        InputError: there are none.
+    """
+    amounts = amounts_of(graph.keys or {})
+    if amounts is None:
+        raise InputError(
+            f"setting sort_by amount needs transactions with amounts, and graph {graph.name!r} has none: name their "
+            "column (--amount), or sort by p"
+        )
+    return torch.from_numpy(amounts)
 
 
 def realised(p: Tensor, labels: Tensor, threshold: float) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
     worth = first.next_labels(100, among=first.review()).nodes.tolist()
     assert taught == worth + [node for node in by_p if node not in set(worth)] != by_p
     assert Settings.of(preset="paper").decision.sort_by == "uncertainty"
+    with pytest.raises(InputError, match="sort_by amount needs transactions with amounts"):
+        calirare.train(rare_task(), **QUICK, sort_by="amount")
     first.write(tmp_path)
     assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
     assert Settings.of(method="ts", sort_by="uncertainty").decision.sort_by == "uncertainty", "an order needs no map"

@@ -119,11 +119,13 @@ def test_the_next_batch_is_scored_with_the_history_of_the_run(run, frames):
 
 def test_alerts_have_their_reasons_in_the_table(run, tmp_path):
     source = str(run.folder.parent / "new.csv")
-    how = ("--budget", 9, "--explain", 4, "--report")
+    how = ("--budget", 9, "--explain", 4, "--report", "--sort-by", "amount")
     succeed("predict", run.folder, "--transactions", source, *how, "--out", tmp_path / "june")
     table = pd.read_csv(tmp_path / "june/transactions.csv", keep_default_na=False).sort_values("rank")
     assert (table.reasons != "").tolist() == [True] * 4 + [False] * (len(table) - 4)
     assert table.alert.sum() == 9
+    queue = pd.read_csv(tmp_path / "june/review.csv")
+    assert queue.node.tolist() == table.sort_values("expected_amount", ascending=False).node.tolist()[: len(queue)]
     first = json.loads((tmp_path / "june/reasons.json").read_text())["explanations"][0]
     strongest = max(first["features"], key=lambda feature: feature["share"])
     assert table.reasons.iloc[0].startswith(f"{strongest['name']}: {strongest['value']}")
