@@ -2,6 +2,7 @@
 
     python benchmarks/bench_transactions.py [--sets "otc ratings" rings] [--methods calirare] [--again]
     python benchmarks/bench_transactions.py --summary     # transactions.json of the lines there are, nothing is run
+    python benchmarks/bench_transactions.py --columns 2000000 --train 80000     # processor time and memory only
 
 Peers are LightGBM on the raw columns and on about 60 hand-written window aggregates, as they are known when each
 transaction is made or at the end of its batch; tuned on the first two parts, never on the last. Each result is a line
@@ -11,12 +12,16 @@ of results/transactions.jsonl, made in a process of its own, and an interrupted 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import resource
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import record
@@ -25,6 +30,7 @@ from transacting import ours, peers
 from transacting.sets import SETS, Table
 
 BUDGET = 200
+TRAIN = ("train", "--label-delay", "3d", "--transactions")
 LINES = record.RESULTS / "transactions.jsonl"
 TRUTH = "simulated truth"
 METHODS = (*ours.OURS, *peers.PEERS, TRUTH)
@@ -85,6 +91,49 @@ def summary(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     return {"complete": complete, "means": means, "results": [rows[key] for key in sorted(rows)]}
 
 
+def in_process(job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Returns what a function does in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(job, arguments)
+
+
+def simulated(n: int, path: str) -> None:
+    """Writes n simulated transactions as Parquet."""
+    from calirare.datasets import synthetic_transactions
+
+    synthetic_transactions(n, 1, "stolen cards")[0].to_parquet(path, index=False)
+
+
+def cost(n: int, path: str, trained: bool) -> dict[str, float]:
+    """Returns processor seconds and memory of the columns of n transactions, or of a whole training by the command."""
+    import calirare
+    from calirare.__main__ import main as command
+
+    begin = time.process_time()
+    if trained:
+        out = str(Path(path).with_name("run"))
+        with contextlib.suppress(SystemExit), mock.patch("sys.argv", ["calirare", *TRAIN, path, "--out", out]):
+            command()
+        assert (Path(out) / "report.html").is_file()
+    else:
+        graph = calirare.Transactions(path, label_delay="3d", windows=("1d", "7d", "30d")).graph()
+        assert graph.n_nodes == n
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"rows": n, "cpu_s": round(time.process_time() - begin, 1), "peak_mb": round(peak)}
+
+
+def costs(n_columns: int, n_trained: int) -> None:
+    """Writes what columns and a training cost."""
+    found = {}
+    for name, n in (("columns", n_columns), ("train", n_trained)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/payments.parquet"
+            in_process(simulated, (n, path))
+            found[name] = in_process(cost, (n, path, name == "train"))
+        print(name, found[name], flush=True)
+    print(record.write("transaction_costs", found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
@@ -92,7 +141,12 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure again what is there")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="folder of the published tables; else CALIRARE_DATA")
+    parser.add_argument("--columns", type=int, default=0, help="transactions whose columns are timed")
+    parser.add_argument("--train", type=int, default=80_000, help="with --columns: transactions of a timed training")
     chosen = parser.parse_args()
+    if chosen.columns:
+        costs(chosen.columns, chosen.train)
+        return
     root, there = chosen.data or data_folder(), lines()
     wanted = [method for method in METHODS if method.startswith(tuple(chosen.methods))]
     for name in chosen.sets if not chosen.summary else ():
@@ -100,8 +154,7 @@ def main() -> None:
             known = (name, method) in there and not chosen.again
             if known or (method == TRUTH and name in ("otc ratings", "amlsim")):
                 continue
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                row = pool.apply(run, ((name, method, str(root)),))
+            row = in_process(run, ((name, method, str(root)),))
             LINES.parent.mkdir(parents=True, exist_ok=True)
             with LINES.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
