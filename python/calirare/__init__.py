@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from calirare.leave_one_out import Grouped as Grouped
     from calirare.leave_one_out import JackknifeResult as JackknifeResult
     from calirare.leave_one_out import Tangent as Tangent
+    from calirare.leave_one_out import influence as influence
     from calirare.leave_one_out import jackknife as jackknife
     from calirare.leave_one_out import quality as quality
     from calirare.models import GCN as GCN
@@ -51,6 +52,7 @@ _HOMES = {
         "Grouped",
         "JackknifeResult",
         "Tangent",
+        "influence",
         "jackknife",
         "quality",
     ),

@@ -3,7 +3,6 @@
 from calirare_lab.leave_one_out.comparison import DEFAULT_METHODS, Comparison, agreement_of, compare
 from calirare_lab.leave_one_out.exact import Influence, Newton
 from calirare_lab.leave_one_out.hessian import HessianRange, hessian_times, safe_damping, solve, spectrum_ends
-from calirare_lab.leave_one_out.label_influence import LabelInfluence, influence
 from calirare_lab.leave_one_out.retraining import MAX_STEPS, TOLERANCE, Retrain, Steps, retrain
 
 __all__ = [
@@ -13,14 +12,12 @@ __all__ = [
     "Comparison",
     "HessianRange",
     "Influence",
-    "LabelInfluence",
     "Newton",
     "Retrain",
     "Steps",
     "agreement_of",
     "compare",
     "hessian_times",
-    "influence",
     "retrain",
     "safe_damping",
     "solve",

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.curvature import ModuleLinearisation, NodeField
-from calirare.leave_one_out import leave_one_out
+from calirare.leave_one_out import influence, leave_one_out
 from calirare.models import ModuleFit
-from calirare_lab.leave_one_out import Retrain, influence
+from calirare_lab.leave_one_out import Retrain
 from tests.calirare.leave_one_out.cases import agreement, words_graph
 from tests.helpers.tolerance import assert_within
 

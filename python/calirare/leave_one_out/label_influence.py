@@ -13,8 +13,11 @@ from calirare._util.arrays import brief
 from calirare._util.memory import check_memory
 from calirare.curvature import with_class_zero
 from calirare.graph import Graph, check_nodes
-from calirare.leave_one_out import ALO, LeaveOneOutMethod, choose_method, leave_one_out
+from calirare.leave_one_out.alo import ALO
+from calirare.leave_one_out.choice import choose_method
 from calirare.leave_one_out.held_out import validation_of
+from calirare.leave_one_out.leaving_out import leave_one_out
+from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.models import GCN, FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
 
 if TYPE_CHECKING:
