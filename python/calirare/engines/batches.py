@@ -120,7 +120,8 @@ class Turn:
             return self.rounds.then(self.number, kept, sums, at), at
         if self.read is None:
             return [[torch.log_softmax(from_bytes(batch, "logits"), 1).exp().float()]], at
-        return self.rounds.start(self.read(batch), at), at
+        rows = self.read(batch)
+        return [[part.start(rows, at)] for part in self.rounds.parts], at
 
     def step(self) -> Step:
         """Returns the round as a step, which sends numbers to neighbours."""

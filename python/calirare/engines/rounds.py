@@ -168,10 +168,6 @@ class Rounds:
         active = [each[-1] for part, each in zip(self.parts, values, strict=True) if turn < len(part.widths) - 1]
         return torch.cat(active, 1)
 
-    def start(self, rows: Graph, at: Neighbourhood) -> Values:
-        """Returns what the parts start with."""
-        return [[part.start(rows, at)] for part in self.parts]
-
     def then(self, turn: int, values: Values, sums: Tensor, at: Neighbourhood) -> Values:
         """Returns what is kept after a round, by what was before and the sums of what was sent, float64 [r, w]."""
         out, first = Values(), 0
@@ -202,14 +198,14 @@ class Plan:
         rounds: what its members need.
     """
 
-    detector: Passes | Streams
+    detector: Streams
     rounds: Rounds
 
     @classmethod
     def of(cls, detector: Passes | Streams) -> Plan:
-        """Returns the plan of a detector."""
+        """Returns the plan of a detector; one convolution is its own only member."""
         if isinstance(detector, Passes):
-            return cls(detector, Rounds((Convolution(detector),)))
+            detector = Streams(cast(Any, None), detector.read.maps[0], (detector,), (), detector.read)
         parts = list[Part]()
         if detector.columns:
             parts.append(Means(detector.n_features, detector.hops, detector.read))
@@ -222,8 +218,6 @@ class Plan:
 
     def member_logits(self, values: Values, at: Neighbourhood) -> list[Tensor]:
         """Returns the logits of nodes by each member, [r, k], from what is kept after all rounds."""
-        if isinstance(self.detector, Passes):
-            return values[0]
         levels, networks = list[Tensor](), dict[int, Tensor]()
         for part, kept in zip(self.rounds.parts, values, strict=True):
             if isinstance(part, Convolution):
@@ -237,17 +231,17 @@ class Plan:
 
     def pooled(self, found: list[Tensor]) -> Tensor:
         """Returns the logits of the detector, float64 [r, k], by those of its members."""
-        return (found[0] if isinstance(self.detector, Passes) else self.detector.pooled(found)).double()
+        return self.detector.pooled(found).double()
 
     @property
     def mixture(self) -> Mixture:
         """The average of members that the detector is, where labels are propagated."""
-        return cast(Mixture, cast(Streams, self.detector).fitted)
+        return cast(Mixture, self.detector.fitted)
 
     @property
     def labels(self) -> LabelPropagationFit | None:
         """The member that knows nodes by their names, where it matters; None: there is none."""
-        return None if isinstance(self.detector, Passes) else label_propagation_by_names(self.detector.fitted)
+        return label_propagation_by_names(self.detector.fitted)
 
     def without_labels(self, found: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Returns logits with label propagation that says nothing, and without it, float64 [r, k] each.

@@ -20,6 +20,7 @@ import pytest
 import calirare
 from calirare import engines
 from calirare._util.errors import InputError
+from calirare.engines.places import engine_of
 from calirare.graph import Graph
 from calirare.models.columns import ColumnRows
 from tests.helpers.command import assert_refused, call, few_candidates, rough_runs, succeed
@@ -82,7 +83,8 @@ def in_duckdb(con: Any, tables: Tables) -> list[Any]:
 def assert_scored_alike(run: calirare.run.SavedRun, tables: Tables, found: Any) -> None:
     """Checks the scores of an engine by those of the graph in memory."""
     wanted = run.score(Graph.from_tables(tables[1], tables[0], need_label=False), say=lambda note: None)
-    scores = pa.table(found.to_pyarrow()).to_pandas().set_index("node").loc[wanted.table.node]
+    with engine_of(found) as engine:
+        scores = engine.fetched(found).to_pandas().set_index("node").loc[wanted.table.node]
     for column in ("p_rare", "p_balanced", "p_raw"):
         np.testing.assert_allclose(scores[column], wanted.table[column], rtol=0, atol=TINY)
     assert (scores.alert.to_numpy() == wanted.table.alert.to_numpy()).all()
