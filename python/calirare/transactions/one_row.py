@@ -256,13 +256,10 @@ class OneRow:
             raise InputError(f"score: the row cannot be read ({error}): correct the cell") from error
         if new["tick"] < self.last:
             raise InputError("score: the transaction must not be earlier than the history: score it by predict")
-        texts = {name: _text(row.get(name)) for name in reading.texts}
-        columns = [
-            *self.raw[: len(raw)],
-            *(Column(name, "categorical", (text,)) for name, text in texts.items() if text),
-        ]
-        columns += [*(Column(name, "categorical", ("",)) for name, text in texts.items() if not text)]
-        raw += [0.0 if columns[len(raw) + k].categories != ("",) else NULL for k in range(len(texts))]
+        texts = [_text(row.get(name)) for name in reading.texts]
+        columns = self.raw[: len(raw)]
+        columns += [Column(name, "categorical", (text,)) for name, text in zip(reading.texts, texts, strict=True)]
+        raw += [0.0 if text else NULL for text in texts]
         if layout.clock.dated:
             raw += [new["tick"] % DAY / (DAY // 24), (new["tick"] // DAY + 3) % 7]
         x = np.concatenate([np.array(raw, dtype=np.float32), self.history.row(new)])
@@ -276,7 +273,7 @@ class OneRow:
         layout, tick = self.layout, self._ticks(row[str(self.reading.table.time)])
         delay = layout.clock.ticks(str(self.reading.table.label_delay), "label_delay")
         amount = NULL if layout.amount is None else _number(row[layout.amount])
-        if math.isinf(amount):
+        if layout.amount is not None and not math.isfinite(amount):
             raise ValueError(f"column {layout.amount!r} must hold a number, got {amount}")
         new: dict[str, float] = {"tick": tick, "cutoff": tick - max(delay, 1), "amount": amount}
         new |= {party_column(i): self.codes[p].get(_text(row[p]), NULL) for i, p in enumerate(layout.parties)}

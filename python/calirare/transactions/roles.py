@@ -14,27 +14,11 @@ from calirare.transactions.opening import AMOUNT, quoted
 
 TIMES = ("time", "timestamp", "datetime", "date", "when", "ts", "step", "created_at", "trans_date_trans_time", "dt")
 AMOUNTS = (
-    "amount",
-    "amt",
-    "tx_amount",
-    "transaction_amount",
-    "transactionamt",
-    "value",
-    "price",
-    "total",
-    "sum",
+    *("amount", "amt", "tx_amount", "transaction_amount", "transactionamt", "value", "price", "total", "sum"),
     "amount_paid",
 )
 IDS = (
-    "id",
-    "transaction",
-    "transaction_id",
-    "transactionid",
-    "tx_id",
-    "trans_id",
-    "trans_num",
-    "payment_id",
-    "uid",
+    *("id", "transaction", "transaction_id", "transactionid", "tx_id", "trans_id", "trans_num", "payment_id", "uid"),
     "index",
 )
 ID = re.compile(
@@ -42,35 +26,9 @@ ID = re.compile(
 )
 PARTY_WORDS = (
     *("card", "customer", "client", "user", "account", "acct", "merchant", "terminal", "shop", "store", "device", "ip"),
-    *("pan", "iban", "subscriber", "employee", "vendor", "supplier", "member"),
-    *(
-        "source",
-        "target",
-        "src",
-        "dst",
-        "from",
-        "to",
-        "sender",
-        "receiver",
-        "payer",
-        "payee",
-        "orig",
-        "dest",
-        "nameorig",
-    ),
-    *(
-        "namedest",
-        "originator",
-        "beneficiary",
-        "rater",
-        "ratee",
-        "buyer",
-        "seller",
-        "borrower",
-        "email",
-        "phone",
-        "bene",
-    ),
+    *("pan", "iban", "subscriber", "employee", "vendor", "supplier", "member", "source", "target", "src", "dst"),
+    *("from", "to", "sender", "receiver", "payer", "payee", "orig", "dest", "nameorig", "namedest", "originator"),
+    *("beneficiary", "rater", "ratee", "buyer", "seller", "borrower", "email", "phone", "bene"),
 )
 FEWEST_NAMES, REPEATED = 20, 1.5  # different names of a party that no word tells, and rows of each in the mean
 NAMES_EACH = 2  # rows of each text in the mean, below which the texts of a column name the rows

@@ -174,5 +174,7 @@ def test_one_transaction_is_scored_as_in_a_batch(run, frames):
     assert np.allclose(scorer.score(stranger).rare, alone.p_rare, rtol=1e-6)
     with pytest.raises(InputError, match="earlier than the history"):
         scorer.score({**stranger, "when": "2025-01-01"})
+    with pytest.raises(InputError, match="'amount' must hold a number, got nan"):
+        scorer.score({**stranger, "amount": float("nan")})
     with pytest.raises(InputError, match="must have 'amount'"):
         scorer.score({**stranger, "amount": None})
