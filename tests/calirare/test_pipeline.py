@@ -150,7 +150,8 @@ def test_few_rare_validation_nodes_fall_back_to_a_temperature_with_a_note():
     few = torch.cat([val[graph.y[val] == 0], val[graph.y[val] == 1][:7]])
     outcome = calirare.train(with_parts(graph, val=few), **QUICK)
     assert outcome.notes == [
-        "only 7 calibration nodes of the rarest class (25 wanted): a temperature with a prior replaces the Platt map"
+        "only 7 calibration nodes of the rarest class (25 are needed): temperature scaling with a prior "
+        "replaces Platt scaling"
     ]
     assert all(not any(c.state()["map"]["bias"]) for c in outcome.calibrators.values())
 

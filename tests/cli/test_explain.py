@@ -84,7 +84,7 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ((), "name nodes, or say how many"),
+        ((), "name nodes (--node), or --top K"),
         (("--node", "7", "--top", "1"), "not both"),
         (("--node", "9999"), "its nodes are numbers from 0 to 259"),
         (("--node", "fred"), "has no node fred"),

@@ -88,9 +88,9 @@ def test_the_top_of_a_class_are_its_likeliest_nodes(run):
     ("words", "wanted"),
     [
         (["--node", "n3", "--class", "fraud"], "card, loan and 'ring, big'"),
-        (["--top", "3"], "--top is of a class: name one (--class)"),
+        (["--top", "3"], "--top needs a class: name one (--class)"),
         (["--top", "0", "--class", "loan"], "--top must be at least 1"),
-        ([], "task classes"),
+        ([], "--class NAME"),
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
@@ -103,7 +103,7 @@ def test_a_run_of_a_rare_class_has_one_class_to_explain(finished):
     plain, named = (call("explain", "--run", run, "--node", "5", *more) for more in ([], ["--class", rare]))
     assert named == plain
     assert named.code == 0
-    assert "--class is of a run with task classes" in assert_refused(
+    assert "--class is for runs of several classes" in assert_refused(
         call("explain", "--run", run, "--node", "5", "--class", "other")
     )
 

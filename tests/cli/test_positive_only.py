@@ -89,8 +89,8 @@ def test_labels_of_nodes_that_were_drawn_do_not_recalibrate_and_the_error_says_w
     )
     words = ("--run", folder, "--out", tmp_path / "anew")
     said = assert_refused(call("recalibrate", *words, "--labels", tmp_path / "new.csv"))
-    assert f"in positive-only training those without one did too, drawn at random ({N})" in said
-    assert "which leaves 0 labels of 0 classes: give another graph's labels (--graph), or train with" in said
+    assert f"Positive-only training also used {N} random nodes" in said
+    assert "which leaves 0 labels of 0 classes. Give another graph with labels (--graph), or train with" in said
     assert len(said) <= 300
 
 
@@ -100,12 +100,12 @@ def test_what_labels_judge_is_called_being_known(run, page):
     for words in (
         "predicted / observed",
         "ECE of P(known)",
-        "predictions.csv has P(rare), which no label can judge",
+        "predictions.csv has P(rare), which these labels cannot check",
     ):
         assert words in said.out
     assert "ECE of P(rare)" not in said.out
     assert "Known and sampled nodes can only check P(known)" in page
-    assert "hidden ones count as the rest" in page
+    assert "hidden ones count as not rare" in page
     assert "selected completely at random" in page
     for words in ("ECE of P(rare)", 'The column "population" is the one in predictions.csv', "operating point"):
         assert words not in page
@@ -148,7 +148,7 @@ def test_a_prevalence_is_taken_at_its_word(tables, accounts):
     others = (accounts["label"] == "").to_numpy()
     p = pd.read_csv(tables / "told" / "predictions.csv")["p_rare"][others]
     assert p.mean() == pytest.approx((0.1 * N - (~others).sum()) / others.sum(), rel=0.02)
-    assert "by the prevalence that was said" in said.out
+    assert "by the given prevalence" in said.out
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_prevalence_is_taken_at_its_word(tables, accounts):
         (("--method", "ts"), "positive_only needs method jackknife"),
         (("--map", "platt"), "positive_only needs method jackknife and map prior"),
         (("--task", "classes"), "positive_only needs a rare class"),
-        (("--prevalence", "0.001"), "prevalence must leave rare nodes"),
+        (("--prevalence", "0.001"), "some must be left to find"),
     ],
 )
 def test_what_does_not_go_with_it_is_said(tables, more, words):
@@ -262,7 +262,7 @@ def test_answers_of_a_review_are_for_the_data(run, tmp_path):
         for case in session.cases:
             verdicts.say(case.node, RARE)
         page = session.page(None, "nonce")
-    assert "a positive-only run takes no update" in page
+    assert "a positive-only run cannot be updated" in page
     assert "calirare update" not in page
     said = succeed("review", "--run", folder, "--out", tmp_path / "a.sqlite", "--export", tmp_path / "labels.csv")
     assert "for the data, as a positive-only run takes no update" in said.out

@@ -62,7 +62,9 @@ def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
     ]
     assert 260 * told["mean_p_rare"] == pytest.approx(table["p_rare"].sum(), rel=1e-5)
     ends = (told[f"expected_rare{end}"] for end in ("", "_low", "_high"))
-    assert (f"in sum {260 * told['mean_p_rare']:.3g}: " in said.out) == are_apart(table["p_rare"].sum(), *ends)
+    assert (f"P(rare) adds up to {260 * told['mean_p_rare']:.3g}: " in said.out) == are_apart(
+        table["p_rare"].sum(), *ends
+    )
     assert told["expected_rare_low"] < told["expected_rare"] < told["expected_rare_high"]
     assert told["alerts"] == int(table["alert"].sum()) > 0
     assert f"alerts: {told['alerts']}, " in said.out
@@ -84,7 +86,7 @@ def test_a_drifted_graph_is_not_to_be_trusted_and_fails_where_asked(run, later, 
     assert "\ndrift: do not trust: feature 2 (" in said.out
     said = call("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "q.csv", "--fail-on-drift")
     assert said.code == 3
-    assert said.err == "calirare: --fail-on-drift: the predictions were written, but are not to be trusted\n"
+    assert said.err == "calirare: --fail-on-drift: the predictions were written, but do not trust them (see drift)\n"
     assert json.loads((tmp_path / "q.json").read_text())["verdict"] == "do not trust"
     assert (tmp_path / "q.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
     succeed("predict", "--run", run, "--graph", later, "--fail-on-drift", "--out", tmp_path / "r.csv")

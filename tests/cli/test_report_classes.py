@@ -51,7 +51,7 @@ def test_two_runs_of_many_classes_stand_side_by_side(place, page):
     for key, label in (("nll", "NLL"), ("brier", "Brier score"), ("accuracy", "accuracy")):
         assert f"{label} {report[0][key]:.4f} {report[1][key]:.4f}" in text
     ends = [f"{each['classwise_ece']:.4f} ({each['classwise_ece_noise_floor']:.3f})" for each in report]
-    assert f"classwise ECE (floor) {ends[0]} {ends[1]}" in text
+    assert f"classwise ECE (expected) {ends[0]} {ends[1]}" in text
     differ = one.prediction != two.prediction
     assert 0 < differ.sum() < 500
     assert f"{differ.sum()} of 500 nodes of both runs; the 25 surest" in text

@@ -77,7 +77,7 @@ def test_a_node_is_shown_with_what_the_run_says_of_it_and_why(shared, trained_qu
     assert (status, headers.get_content_type()) == (200, "text/html")
     assert f">{first['node']}</h1>" in text
     assert "P(class 1) <strong>0." in text
-    assert "0 of 100 decided" in text
+    assert "0 of 100 answered" in text
     saved = load(trained_quickly)
     why = saved.explain([str(first["node"])])[0]
     card = Cards(saved.explainer_for().context).of(why)
@@ -115,7 +115,7 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     assert answers(server) == dict(zip(names, (RARE, SKIP, UNSURE), strict=False))
     text = ask(server)[2]
     assert f"{names[3]}</h1>" in text
-    assert "2 of 100 decided: 1 class 1, 0 rest, 1 unsure; 1 skipped" in text
+    assert "2 of 100 answered: 1 class 1, 0 rest, 1 unsure; 1 skipped" in text
     assert f"Last answer: {names[2]} is unsure, 2" in text
     number = re.search(r'name="number" value="(\d+)"', text)[1]
     assert post(server, "undo", number=number)[1]["Location"] == f"/{server.token}/node/2"
@@ -133,7 +133,7 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
         server.session.verdicts.say(names[place], REST)
     assert f">{names[1]}</h1>" in ask(server)[2], "the one that was skipped"
     server.session.verdicts.say(names[1], UNSURE)
-    assert "All 100 nodes are decided" in ask(server)[2]
+    assert "All 100 nodes are answered" in ask(server)[2]
     overview = ask(server, "all")[2]
     assert overview.count("<tr><td>") == 100
 

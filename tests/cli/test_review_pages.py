@@ -29,7 +29,7 @@ def test_an_answer_does_not_replace_another_that_its_page_did_not_show(server):
     assert where == "again/0"
     assert answers(server) == {name: RARE}
     text = ask(server, where)[2]
-    assert f"Not saved: it was answered meanwhile. {name} is class 1, 2" in text
+    assert f"Not saved: somebody answered it meanwhile. {name} is class 1, 2" in text
     assert go(server, 0, REST, known_of(text)) == "", "the reviewer has seen what it replaces"
     assert answers(server) == {name: REST}
 

@@ -22,7 +22,7 @@ OF_RARE = (
     ("brier", "Brier score"),
 )
 CLASS_KEYS = "mean_p_over_share", "recall", "precision", "auprc"
-CLASS_HEAD = "class", "nodes", "share", "pred. / obs.", "recall", "precision", "AUPRC", "ECE of P (floor)"
+CLASS_HEAD = "class", "nodes", "share", "pred. / obs.", "recall", "precision", "AUPRC", "ECE of P (expected)"
 KNOWN_OR_DRAWN = (
     "known or drawn"  # nodes that a run with positive labels alone is judged on: only P(known) can be judged
 )
@@ -84,10 +84,10 @@ def together_rows(reports: list[Values], together: Sequence[tuple[str, str]], di
     """Returns label and values of each measure, with its value under perfect calibration if known."""
     rows = []
     for key, label in together:
-        floor = f"{key}_noise_floor"
-        floors = all(floor in report for report in reports)
-        cells = [f"{report[key]:.{digits}f}" + (floor_of(report[floor]) if floors else "") for report in reports]
-        rows.append([label + (" (floor)" if floors else ""), *cells])
+        expected = f"{key}_noise_floor"
+        known = all(expected in report for report in reports)
+        cells = [f"{report[key]:.{digits}f}" + (in_brackets(report[expected]) if known else "") for report in reports]
+        rows.append([label + (" (expected)" if known else ""), *cells])
     return rows
 
 
@@ -99,7 +99,7 @@ def class_rows(rows: list[Values]) -> list[list[str]]:
             f"{row['n']:,}",
             f"{row['share']:.1%}",
             *("-" if row[key] is None else f"{row[key]:.2f}" for key in CLASS_KEYS),
-            f"{row['ece']:.3f}{floor_of(row['ece_noise_floor'])}",
+            f"{row['ece']:.3f}{in_brackets(row['ece_noise_floor'])}",
         ]
         for row in rows
     ]
@@ -117,7 +117,7 @@ def rare_rows(reports: list[dict[str, Any]]) -> list[list[str]]:
     return [
         ["predicted / observed", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
         ["  interval", *ends],
-        [f"ECE of {p} (floor)", *(f"{r['ece']:.3f}{floor_of(r['ece_noise_floor'])}" for r in reports)],
+        [f"ECE of {p} (expected)", *(f"{r['ece']:.3f}{in_brackets(r['ece_noise_floor'])}" for r in reports)],
         [f"slope of {p}", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],
         [f"log loss of {p}", *(f"{r['log_loss']:.3f}" for r in reports)],
     ]
@@ -129,6 +129,6 @@ def event_of(reports: list[dict[str, Any]]) -> str:
     return "P" if len(known) > 1 else "P(known)" if known == {True} else "P(rare)"
 
 
-def floor_of(value: float) -> str:
-    """Returns a noise floor as it stands behind its measure."""
+def in_brackets(value: float) -> str:
+    """Returns the value expected if calibrated, as it stands behind its measure."""
     return f" ({value:.3f})"

@@ -196,8 +196,8 @@ class JackknifeCalibrator(Calibrator):
         self.note_ = ""
         if not enough:
             self.note_ = (
-                f"only {rarest} calibration nodes of the rarest class ({self.min_rare} wanted): "
-                "a temperature with a prior replaces the Platt map"
+                f"only {rarest} calibration nodes of the rarest class ({self.min_rare} are needed): "
+                "temperature scaling with a prior replaces Platt scaling"
             )
         prior = {} if enough else {"prior": FALLBACK_PRIOR}
         self.map_ = AffineCalibrator(with_bias=enough, target=self.target, **prior).fit(logits, labels)

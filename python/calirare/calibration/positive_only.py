@@ -28,7 +28,7 @@ SUREST = 0.99  # P(rare) from which on it rises but half the way to 1: no label 
 MOST = math.log(SUREST)
 LEAST_REACH = 1e-3  # of log P, over which its slope is taken
 FLAT = 0.05  # slope of the log share by the map's intercept below which P is all but cut everywhere
-SCAR = "the known rare nodes are taken for a random sample of all rare ones"
+SCAR = "the known rare nodes are assumed to be a random sample of all rare ones"
 
 
 def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
@@ -107,8 +107,8 @@ def unlabelled_share(prevalence: float, known: int, nodes: int) -> float:
     share = (prevalence * nodes - known) / (nodes - known)
     if not 0 < share < 1:
         raise InputError(
-            f"prevalence must leave rare nodes among those without a label, but {prevalence:g} of {nodes:,} nodes are "
-            f"{prevalence * nodes:,.0f} and {known:,} are known: give a larger share, or leave it out"
+            f"prevalence {prevalence:g} of {nodes:,} nodes makes {prevalence * nodes:,.0f} rare nodes, but {known:,} "
+            "are known, and some must be left to find. Give another prevalence, or leave it out"
         )
     return share
 

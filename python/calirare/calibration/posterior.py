@@ -16,7 +16,7 @@ from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 COVERAGE = 0.9  # of intervals, unless another one is given
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
-APART = "expected counts also correct the calibration curve towards the labels"  # where they differ from sums of P
+APART = "expected counts also correct P(rare) towards the labels"  # where they differ from sums of P
 TOLD = 0.1  # of an interval: what a sum is away from the expected number before it is said
 LITTLE = 0.05  # nodes: what is never said
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn

@@ -132,7 +132,7 @@ def _roles(counts: Tensor, in_train: Tensor, calibrate_on: CalibrateOn) -> tuple
         else:
             said = f"no label shows the base rate, so P assumes equally common classes: {remedy}"
         return every, True, f"{said}; the {train} training labels were sampled per class: {why}"
-    said = f"{val} validation labels are taken for a random sample, {train} training labels only inform the slope"
+    said = f"the base rate comes from the {val} validation labels; the {train} training labels only sharpen P"
     return every, True, f"{said}: {why}"
 
 

@@ -55,7 +55,7 @@ class Exchangeable:
             side, or_else = "too high", ", or far too low if a column or the edges leak the labels"
         chance = min(self.p_distance, self.p_mean)
         return (
-            f"the labels are no random sample of the nodes: labelled nodes have mean {p} {self.labelled:.2g}, "
+            f"the labels are not a random sample of the nodes: labelled nodes have mean {p} {self.labelled:.2g}, "
             f"unlabelled nodes {self.others:.2g} (KS distance {self.distance:.2f}, p = {chance:.1g}). Labels picked by "
             f"a model or rule look like this. {p} may be {side} on average{or_else}"
         )
@@ -148,7 +148,7 @@ class LabelClustering:
             return ""
         own, others = self.shares
         return (
-            f"the labels are no random sample of the nodes: they are clustered. {own:.0%} of the neighbours of "
+            f"the labels are not a random sample of the nodes: they are clustered. {own:.0%} of the neighbours of "
             f"labelled nodes have a label, but {others:.1%} of those of other nodes, as if all came from one region. "
             f"P({kind or 'rare'}) may be wrong elsewhere"
         )
@@ -185,8 +185,8 @@ class UnseenValues:
         does = "lacks it" if self.gap else "has"
         late = ": leave the column out if it is filled only after the case" if self.gap else ""
         return (
-            f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
-            f"node with one of these labels {does}, against {self.by_chance:.0%} in a random sample. "
+            f"the labels are not a random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
+            f"node with one of these labels {does}; in a random sample it would be {self.by_chance:.0%}. "
             f"P({kind or 'rare'}) may be wrong there{late}"
         )
 

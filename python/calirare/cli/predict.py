@@ -276,7 +276,10 @@ def _done(scored: Scored, out: Path, written: list[Path], fail_on_drift: bool, l
         except OSError as error:
             raise InputError(f"predict: --log {log} cannot be written: {error.strerror or error}") from error
     if code:
-        print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
+        print(
+            "calirare: --fail-on-drift: the predictions were written, but do not trust them (see drift)",
+            file=sys.stderr,
+        )
     return code
 
 
@@ -316,8 +319,10 @@ def _told(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
     """Returns what to know of a run of another version, and of a table scored with edges later than the run's."""
     until, notes = saved.settings.data.as_of, list[str]()
     if saved.version != __version__:
-        notes.append(f"the run was trained by calirare {saved.version}, and this is {__version__}")
+        notes.append(f"the run was trained by calirare {saved.version}; this is {__version__}")
     if until is not None and settings.get("as_of") is None and is_table(graph):
         last = as_of_words(until)
-        notes.append(f"edges: all times count; the run left out edges after {last} (--as-of leaves out some here too)")
+        notes.append(
+            f"edges of all times count, but the run left out edges after {last}: give --as-of to do the same here"
+        )
     return notes

@@ -54,7 +54,7 @@ class ReferenceColumn(Summary):
     def _compare_gaps(self, name: str, gaps: float, m: int, noise: Noise) -> Finding:
         """Returns the finding about the proportion of m values that are missing."""
         critical = noise.proportions(self.n, m, self.gap_effect, self.gaps, gaps)
-        why = f"{percent(gaps)} of the values are missing where it was {percent(self.gaps)}"
+        why = f"{percent(gaps)} of the values are missing; in training {percent(self.gaps)}"
         return finding("column", name, "gaps", (gaps, self.gaps, critical), GAPS, why)
 
 
@@ -102,7 +102,7 @@ class ReferenceNumbers(ReferenceColumn):
             beyond = float(outside) / len(present)
             critical = noise.beyond(self.n * (1 - self.gaps), len(present), self.tail_effect) / len(present)
         ends = [float(x) for both in (present, q) for x in ((both[0], both[-1]) if len(both) else (np.nan, np.nan))]
-        where = "{:.4g} to {:.4g} where it was {:.4g} to {:.4g}".format(*ends)
+        where = "{:.4g} to {:.4g}; in training {:.4g} to {:.4g}".format(*ends)
         why = f"{percent(beyond)} of the values are outside the run's range, {where}{unit}"
         yield finding("column", name, "beyond the range", (beyond, 0.0, critical), NEVER_SEEN, why)
         yield distance_finding("column", name, *self._distance(present, noise), "values")
@@ -171,7 +171,7 @@ def distance_finding(
     part: Part, name: str, distance: float, critical: float, noun: str, limits: Limits = DISTANCE
 ) -> Finding:
     """Returns the finding about a distance of two distributions."""
-    why = f"{noun} are distributed {distance:.2f} apart from the run's, on a scale from 0 to 1"
+    why = f"the distribution of {noun} differs from the run's by {distance:.2f}, where 1 means no overlap"
     return finding(part, name, "distance", (distance, None, critical), limits, why)
 
 

@@ -177,7 +177,7 @@ class Drift:
             edges = "edges" if self.sample is None else "numbers of neighbours"
             light = f"; columns that P(rare) hardly depends on differ: {_listed(self.light)}" if self.light else ""
             return (
-                f"ok{few}: {columns}, {edges}{more} are as in the run's graph, or differ by no more than chance or "
+                f"ok{few}: {columns}, {edges}{more} differ from the run's graph by no more than sampling noise, or by "
                 f"little{light}"
             )
         some = [finding for finding in self.found if finding not in self.light]

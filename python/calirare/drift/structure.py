@@ -75,8 +75,8 @@ class ReferenceEdges(Summary):
         if min(m, self.degrees.n) >= FEW:  # a tenth of few nodes are few neighbours
             here, before = float(degrees.max()) / m, float(self.degrees.quantiles[-1]) / self.degrees.n
             why = (
-                f"it is one for {percent(here)} of the nodes, and one was for {percent(before)} of the run's: what is "
-                "read of neighbours rests on that one node, and where it is another one P(rare) may be off as a whole"
+                f"{percent(here)} of the nodes are its neighbours; in training it was {percent(before)}. Their "
+                "neighbour columns depend on this one node: if it is another one now, P(rare) may be wrong for all"
             )
             # No difference: that of another graph is another node.
             values = (here, before, 0.0)
@@ -85,7 +85,7 @@ class ReferenceEdges(Summary):
     def compare_degrees(self, degrees: NumpyArray, noise: Noise) -> Iterator[Finding]:
         """Yields the findings about the numbers of neighbours of some nodes, float64 [m], m > 0; first the distance."""
         distance, critical = self.degrees.distance(degrees, noise)
-        why = f"the distribution is {distance:.2f} apart from the run's, on a scale from 0 to 1"
+        why = f"its distribution differs from the run's by {distance:.2f}, where 1 means no overlap"
         yield finding("edges", "number of neighbours", "distance", (distance, None, critical), EDGES, why)
         isolated = float((degrees == 0).mean()), self.isolated
         yield self._proportion("isolated nodes", len(degrees), isolated, self.isolated_effect, ISOLATED, noise)
@@ -100,7 +100,7 @@ class ReferenceEdges(Summary):
         """Returns the finding about a proportion of m nodes, now and in the run's graph."""
         current, reference = values
         critical = noise.proportions(self.degrees.n, m, effect, reference, current)
-        why = f"{percent(current)} of the nodes where it was {percent(reference)}"
+        why = f"{percent(current)} of the nodes; in training {percent(reference)}"
         return finding("edges", name, "proportion", (current, reference, critical), limits, why)
 
 

@@ -169,7 +169,7 @@ class Explanation:
         return "; ".join(each.name if each.value is None else f"{each.name}: {each.value}" for each in raising)
 
     def _of_probability(self) -> str:
-        learned = "" if self.label is None else f" Its own label, {self.label}, was learned from."
+        learned = "" if self.label is None else f" Its own label, {self.label}, was used in training."
         if self.probabilities is None or self.prediction is None:
             kind = f"{'an' if self.alert else 'no'} alert at {self.threshold:.3g}"
             return f"P(rare) of {self.name} is {apart(self.p, self.threshold)}, {kind}.{learned}"

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from calirare.explain.explainable_model import ExplainableModel, Shares, difference
 
-NOT_SAMPLED = "not taken for the rest"  # what a sampled node's log-odds gain where it is left out of training
+NOT_SAMPLED = (
+    "not sampled as a node that is not rare"  # what a sampled node's log-odds gain where it is left out of training
+)
 NOTE = (
-    "labels: the class 'none, drawn' is of nodes without a label that stood for the rest in training; P(rare) of such "
-    "a node is by models that did not learn it"
+    "labels: 'none, drawn' marks unlabelled nodes that were sampled for training as not rare; models without them give "
+    "their P(rare)"
 )
 
 

@@ -26,9 +26,11 @@ FEW = 32  # nodes nearby where asking the detector is expensive
 NEAR = 100  # nodes nearby whose label effects cost about what their preparation does
 TOGETHER = 64  # of these at once
 NUMBERS = 10_000_000  # labels times classes times nodes nearby, or edges times these, worked on together
-SAID = "what its neighbours are taken for"
-FARTHER = "what nodes {} edges away are taken for"
-HELD = "of a node with very many nodes within 3 edges, what is said of the farthest is held when something is left out"
+SAID = "classes predicted for its neighbours"
+FARTHER = "classes predicted for nodes {} edges away"
+HELD = (
+    "for a node with very many nodes within 3 edges, predictions of the farthest stay fixed when something is left out"
+)
 
 
 class ExplainablePool(ExplainableModel):

@@ -11,14 +11,15 @@ from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, 
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
 LABELS, EDGES, FEATURES = 5, 5, 8  # rows of each table
+READING = "log-odds: +0.7 doubles the odds P / (1 - P), -0.7 halves them; points: change of P in percentage points"
 Row = Sequence[str]
 
 
 def text_of(explanations: Explanations, width: int = WIDTH, labels: int = LABELS) -> str:
     """Returns explanations as text for a terminal of some width, in characters; `labels`: rows of labels at most."""
     parts = [_one(each, width, labels) for each in explanations]
-    notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in explanations.notes]
-    return "\n\n".join(parts + (["\n".join(notes)] if notes else [])) + "\n"
+    notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in (READING, *explanations.notes)]
+    return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 
 
 def _one(explanation: Explanation, width: int, labels: int) -> str:

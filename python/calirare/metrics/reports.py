@@ -56,8 +56,8 @@ def calibration_report(
         minority: the rare class: recall, precision and ace_minority are about it.
         n_bins: bins of ece, mce and classwise_ece.
         n_ace_bins: bins of ace_minority and macro_ace.
-        n_draws: draws of the noise floors.
-        seed: seed of the noise floors; the same input and seed give the same numbers.
+        n_draws: draws for the values expected if calibrated (`noise_floor`).
+        seed: seed of these draws; the same input and seed give the same numbers.
         weights: sample weights [n] >= 0, or None.
 
     Returns:
@@ -200,8 +200,8 @@ def rare_report(
         cls: the class, against the rest.
         n_bins: bins of equal numbers of `equal_mass_ece`, and of equal width of the Brier score's parts.
         level: of the interval of mean_p_over_share, in (0, 1).
-        n_draws: draws of the noise floor.
-        seed: seed of the noise floor; the same input and seed give the same numbers.
+        n_draws: draws for the value expected if calibrated (`noise_floor`).
+        seed: seed of these draws; the same input and seed give the same numbers.
         weights: sample weights [n] >= 0, or None.
 
     Returns:

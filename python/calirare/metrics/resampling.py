@@ -151,7 +151,7 @@ def bootstrap_interval(
     """Percentile bootstrap interval of a measure: samples are drawn with replacement.
 
     Binned calibration errors grow with noise, and a resampled data set is noisier than the original: their intervals
-    sit somewhat high, and near zero error can lie wholly above the estimate. Read them with the noise floor.
+    sit somewhat high, and near zero error can lie wholly above the estimate. Read them with `noise_floor`.
 
     Args:
         metric: called with (y_true, p), returns one number; both are what you gave, tensors or numpy arrays (for lists

@@ -27,18 +27,18 @@ ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least
 DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
 NARROW = ("precision_recall.png", "budget.png")  # pictures of one panel
 PICTURES = (
-    ("p_rare.png", "Reliability of P(rare): observed share against predicted, points with 95 % binomial intervals"),
+    ("p_rare.png", "Reliability of P(rare): observed rate against predicted, points with 95 % binomial intervals"),
     ("precision_recall.png", "Precision against recall, with the operating point"),
     ("reliability.png", "Reliability of the confidence in the predicted class"),
     ("intervals.png", "P(rare) with its jackknife interval"),
-    ("budget.png", "Rare nodes to expect among the likeliest alerts, for every budget"),
+    ("budget.png", "Expected number of rare nodes among the alerts, for every budget"),
 )
 CLASS_PICTURES = (
     ("reliability.png", "Reliability of the confidence in the predicted class"),
     ("classes.png", "Does each class happen as often as its probability says?"),
 )
 OF_KNOWN = {
-    "p_rare.png": "Reliability of P(known): observed share against predicted, points with 95 % binomial intervals",
+    "p_rare.png": "Reliability of P(known): observed rate against predicted, points with 95 % binomial intervals",
     "precision_recall.png": "Precision against recall of the known nodes",
 }
 EARLIER = (
@@ -46,8 +46,8 @@ EARLIER = (
     "and calirare predict use the new calibrators."
 )
 ALIKE = (
-    "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
-    "something, another region or another month"
+    "All of this holds for nodes like the labelled ones. Labels chosen because somebody suspected something, another "
+    "region or another month"
 )
 STYLES = {"calibrated": "trust", "not known": "caution"}  # of the verdict; others are "do"
 
@@ -109,16 +109,16 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     """Returns what a reader who has half a minute should know of a rare class, plain sentences."""
     graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
     rare = class_words(graph["rare_class"])
-    known = "known, and hidden ones count as the rest" if of_known(metrics) else rare
+    known = "known, and hidden ones count as not rare" if of_known(metrics) else rare
     unseen = found["judged_on"] == "leave-one-out"
     nodes = amount(found["n"], "labelled node" if unseen else f"{found['judged_on']} node")
-    judged = f"{nodes}, {found['n_rare']:,} of them {known}" + ", each judged without its own label" * unseen
+    judged = f"{nodes}, {found['n_rare']:,} of them {known}" + ", each predicted without its own label" * unseen
     scored = "" if graph["scored_nodes"] == graph["nodes"] else f" ({graph['scored_nodes']:,} scored)"
     lines = [
-        f"A graph of {amount(graph['nodes'], 'node')}{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
-        f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
-        f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}), "
-        f"against {found['prevalence']:.3f} for a random ranking, on {judged}.",
+        f"{amount(graph['nodes'], 'node')}{scored}; {graph['rare_share']:.2%} of the labelled ones are {rare}. "
+        f"{amount(graph['labels_trained_on'], 'label')} trained the model.",
+        f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}; "
+        f"random ranking: {found['prevalence']:.3f}) on {judged}.",
     ]
     decision = metrics["decision"]
     return [*lines, f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}."]
@@ -128,14 +128,14 @@ def class_lead(metrics: dict[str, Any]) -> list[str]:
     """Returns the same of many classes."""
     graph, report = metrics["graph"], metrics["report"][class_side(metrics)]
     rare, shares = metrics["rare_classes"], metrics["estimated_shares"]
-    rarest = f"{class_words(rare[0])}, to be expected at {shares[rare[0]]:.2%} of the nodes" if rare else "none"
+    rarest = f"{class_words(rare[0])}, expected at {shares[rare[0]]:.2%} of the nodes" if rare else "none"
     return [
-        f"A graph of {amount(graph['nodes'], 'node')} of {amount(len(graph['classes']), 'class', 'classes')}; "
-        f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
+        f"{amount(graph['nodes'], 'node')} of {amount(len(graph['classes']), 'class', 'classes')}. "
+        f"{amount(graph['labels_trained_on'], 'label')} trained the model.",
         f"On {amount(metrics['n_judged'], metrics['judged_on'] + ' node')} the predicted class is right for "
-        f"{report['accuracy']:.1%}; log loss {report['nll']:.3f}, ECE of the confidence {report['ece']:.3f}, where "
-        f"perfect calibration leaves {report['ece_noise_floor']:.3f}.",
-        f"The rarest class (less than half of an equal share): {rarest}.",
+        f"{report['accuracy']:.1%}; log loss {report['nll']:.3f}, ECE of the confidence {report['ece']:.3f}; "
+        f"{report['ece_noise_floor']:.3f} is expected if calibrated.",
+        f"The rarest class (less than half as common as with equal sizes): {rarest}.",
     ]
 
 
@@ -258,17 +258,17 @@ def limits(metrics: dict[str, Any]) -> list[str]:
     if "decision" not in metrics:
         if metrics["agreement"] is not None:
             lines.append(sentence(f"leave-one-out check: {metrics['agreement']['reason']}"))
-        return [*lines, f"{ALIKE} may have the classes in other shares."]
+        return [*lines, f"{ALIKE} may have other class proportions."]
     covered, quality = metrics["interval_coverage"], metrics["quality"]
     shown = [f"{covered[k]:.1%} of {k}" for k in ("all", "rare") if covered[k] is not None]
     lines.append(
-        f"Intervals are meant to hold the label of {covered['wanted']:.0%} of the nodes; they hold "
-        f"{' and '.join(shown)} judged nodes."
+        f"Intervals should contain the label of {covered['wanted']:.0%} of the nodes; here they contain that of "
+        f"{' and '.join(shown)} nodes."
     )
     lines.append(f"Leave-one-out models: {quality['verdict']}. {sentence(quality['reason'])}")
     if metrics["decision"]["caveat"]:
         lines.append(sentence(metrics["decision"]["caveat"]))
-    return [*lines, f"{ALIKE} may have another share of the rare class (--prevalence)."]
+    return [*lines, f"{ALIKE} may have another base rate (--prevalence)."]
 
 
 def sentence(words: str) -> str:

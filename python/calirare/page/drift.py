@@ -20,7 +20,7 @@ def told_of(said: dict[str, Any]) -> dict[str, Any]:
     verdict, drift = said["verdict"], said["drift"]
     sentences = [f"{_expected(said)}; {amount(said['alerts'], 'alert')} from P(rare) of {said['threshold']:.3g} on."]
     if verdict != "ok":
-        sentences.append(sentence(f"the run's verdict: {said['run']['sentence']}"))
+        sentences.append(sentence(f"verdict of the training run: {said['run']['sentence']}"))
     sentences.append("Drift was not checked." if drift is None else sentence(f"drift: {drift['sentence']}"))
     findings = [] if drift is None else sorted(drift["findings"], key=lambda each: -VERDICTS.index(each["verdict"]))
     rows = [_row(each) for each in findings]

@@ -158,7 +158,7 @@ class ReviewSession:
             f"{counts[UNSURE]} {UNSURE}",
         ]
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
-        return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
+        return f"{done} of {len(self.cases)} answered: {', '.join(parts)}{skipped}"
 
     def explanation(self, case: Case) -> Explanation | None:
         """Returns why a node has its P(rare), or P of its likeliest class, made when it is first asked for.
@@ -198,7 +198,7 @@ class ReviewSession:
             said = answers.get(case.node)
             values |= {"said": None if said is None else self.words_for(said), "known": said.number if said else 0}
             if said is not None and not_saved:
-                values["not_saved"] = f"Not saved: it was answered meanwhile. {self._of(said)}"
+                values["not_saved"] = f"Not saved: somebody answered it meanwhile. {self._of(said)}"
         return self._rendered(answers, nonce, values)
 
     def _of(self, said: Answer) -> str:
@@ -242,7 +242,7 @@ class ReviewSession:
             labels=labels,
             exported=amount(labels, "label"),
             updates=not self._saved.settings.positive_only,
-            untold=f"Why it has this {self.what or 'class'} is not here: {self.why_not}",
+            untold=f"No reasons for this {self.what or 'class'}: {self.why_not}",
             nonce=nonce,
         )
 

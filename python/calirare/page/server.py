@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _checked(self) -> str:
         """Returns the address after the token."""
         if self.request_version == "HTTP/0.9":  # whose answers say neither status nor that something was saved
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "this is no sound HTTP")
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "this is not valid HTTP")
         hosts, own = self.headers.get_all("Host") or [], self._hosts()
         if len(hosts) != 1 or hosts[0].strip().lower() not in own:
             raise RefusedError(HTTPStatus.FORBIDDEN, "this page is only for this machine: open the address as printed")
@@ -192,7 +192,9 @@ class _Handler(BaseHTTPRequestHandler):
         session = self.server.session
         case, answer = session.case(_number(given.get("place", ""))), given.get("answer", "")
         if case is None or answer not in session.verdicts.answers:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "an answer names a place in the queue and what is said")
+            raise RefusedError(
+                HTTPStatus.BAD_REQUEST, "an answer needs a place in the queue and an answer of the buttons"
+            )
         now, known = session.verdicts.latest().get(case.node), given.get("known")
         if now is not None and known is not None and now.number != _number(known) and now.answer != SKIP:
             # Sent twice or said by another page too, or another answer than the page showed.
@@ -213,14 +215,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Returns the fields of a form, each once."""
         lengths = self.headers.get_all("Content-Length") or []
         if len(lengths) != 1 or "Transfer-Encoding" in self.headers:
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "an answer says how long it is")
+            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "an answer needs its length")
         length = _number(lengths[0])
         if length > MOST:
             self.rfile.read(min(length, DRAINED))
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"an answer has at most {MOST} bytes")
         body = self.rfile.read(length)
         if self.headers.get_content_type() != "application/x-www-form-urlencoded":
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "an answer is a form")
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "an answer must be a form")
         try:
             fields = parse_qs(body.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=8)
         except ValueError as error:
@@ -268,5 +270,5 @@ class _Handler(BaseHTTPRequestHandler):
 def _number(text: str) -> int:
     """Returns a whole number that is not negative."""
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "a whole number is wanted")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the address must have a whole number there")
     return int(text)

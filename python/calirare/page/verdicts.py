@@ -77,8 +77,8 @@ def check_names(class_names: Sequence[str]) -> None:
     unclear = [name for name in class_names if name.strip() in UNKNOWN and name != NO_LABEL]
     if unclear:
         raise InputError(
-            f"review: answers could not be exported, a table of labels takes the class {unclear[0]!r} for no label: "
-            "give it another name in the data and train again"
+            f"review: answers could not be exported: in a table of labels {unclear[0]!r} means no label. Rename this "
+            "class in the data and train again"
         )
 
 
@@ -302,7 +302,7 @@ def labels_of(answers: Mapping[str, Answer], class_names: Sequence[str]) -> pd.D
     names = dict(zip(answers_of(class_names), class_names, strict=False))
     rows = [(each.node, names[each.answer]) for each in answers.values() if each.answer in names]
     if not rows:
-        raise InputError("review: there is nothing to export, no node was said to be of a class yet")
+        raise InputError("review: there is nothing to export: no node has an answer with a class yet")
     return pd.DataFrame(rows, columns=["node", "label"])
 
 

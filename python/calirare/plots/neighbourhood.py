@@ -137,7 +137,7 @@ def _legend(axes: Axes, of: str, rest: str) -> None:
         lines.append(Line2D([], [], label=label, **look))
     figure = axes.get_figure()
     assert figure is not None
-    title = "width and number: what the edge adds to the log-odds"
+    title = "width and number: what the edge adds to the log-odds (+0.7 doubles the odds)"
     figure.legend(handles=lines, loc="lower center", ncol=3, fontsize=8, frameon=False, title=title, title_fontsize=8)
 
 

@@ -53,14 +53,15 @@ def rare_reliability_diagram(
     Each bin is a point at its mean probability and observed share with the share's binomial interval (Clopper and
     Pearson), beside the diagonal; the diamond is the mean of all. A bin without the class is a hollow triangle at the
     lower edge. Where the class is below a tenth in a panel both axes are logarithmic: a rare class's probabilities
-    crowd near 0. Titles give `metrics.equal_mass_ece` with its noise floor and `metrics.calibration_in_the_large`.
+    crowd near 0. Titles give `metrics.equal_mass_ece`, the same expected if calibrated, and
+    `metrics.calibration_in_the_large`.
 
     Args:
         panels: title, y_true of 0 and 1, p, weights each, see `Panel`; side by side, up to three in a row.
         path: where to write; the folder must exist.
         n_bins: bins of equal numbers; equal probabilities stay together.
         level: of the intervals, in (0, 1).
-        n_draws: draws of the noise floors.
+        n_draws: draws for the values expected if calibrated.
         event: what the class is called on the axes.
         title: a line above all panels.
 
@@ -153,5 +154,5 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     large = bins.large
     axes.plot([large.mean_p], [large.share], label="all samples", **canvas.point(GAP, "D", 8, zorder=5))
     ratio = f"predicted / observed = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
-    errors = f"n = {bins.n:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
-    axes.set_title(f"{bins.title}\n{errors}\n{ratio}", fontsize=9)
+    errors = f"ECE = {bins.error:.3f} (expected if calibrated: {bins.floor.mean:.3f})"
+    axes.set_title(f"{bins.title}, n = {bins.n:,}\n{errors}\n{ratio}", fontsize=9)

@@ -68,9 +68,9 @@ class Left:
     def sentence(self) -> str:
         """What is left, for a user."""
         return (
-            f"{self.labelled:,} of the {self.stands_for:,.0f} rare nodes that the prevalence stands for have a label: "
-            f"P(rare) is that of all nodes, and the odds of those without a label are {self.odds:.2g} times as high: "
-            f"expect {self.rare:,.0f} rare ones among these {self.without:,}, by which hits and misses are counted"
+            f"by the prevalence there are {self.stands_for:,.0f} rare nodes, and {self.labelled:,} of them have a "
+            f"label. Expect {self.rare:,.0f} among the {self.without:,} nodes without one: their odds are "
+            f"{self.odds:.2g} times those of P(rare), which is about all nodes. Expected counts use these odds"
         )
 
 
@@ -129,7 +129,7 @@ def _free(data: TrainingData, settings: Settings, out_of_fold: OutOfFold) -> Cal
     assert data.graph.split is not None
     if not data.graph.split.val.numel():
         notes.append(
-            "no validation nodes: the calibrator was fitted on the training nodes, which may be no random sample"
+            "no validation nodes: the calibrator was fitted on the training nodes, which may not be a random sample"
         )
     return Calibrated(calibrators, tuple(notes))
 
@@ -224,13 +224,13 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
     rest = n_nodes - n_known
     taken, most, least = (n_known / (n_known + part * rest) for part in (share.share, share.low, share.high))
     if share.low == share.high:
-        what = f"{share.share:.2%} of the nodes without a label are rare, by the prevalence that was said"
+        what = f"{share.share:.2%} of the nodes without a label are rare, by the given prevalence"
         return f"positive-only labels: {what}, and {SCAR}, which no label can check"
     return (
         f"positive-only labels: {SCAR} (selected completely at random), {taken:.0%} of them ({least:.0%} to "
-        f"{most:.0%}), so that {share.share:.2%} ({share.low:.2%} to {share.high:.2%}) of the nodes without a label "
-        "are rare, fewer where even the likeliest are of both classes, and more, even many times, where the easiest to "
-        "find are known; no label checks this, some drawn at random would"
+        f"{most:.0%}). Then {share.share:.2%} ({share.low:.2%} to {share.high:.2%}) of the nodes without a label are "
+        "rare: fewer if even the likeliest are of both classes, and many times more if the known ones are the easiest "
+        "to find. No label checks this; labels of random nodes would"
     )
 
 

@@ -174,9 +174,9 @@ def check_prevalence(graph: Graph, prevalence: float | None) -> None:
         have, most = int((labels == k).sum()), share * len(labels)
         if have > most * (1 + ROUNDED):
             raise InputError(
-                f"prevalence must leave room for the labels, but {prevalence:g} of {len(labels):,} scored nodes makes "
-                f"{most:,.0f} of class {graph.class_names[k]!r} and {have:,} have its label: give the share among all "
-                "scored nodes, or leave it out"
+                f"prevalence {prevalence:g} of {len(labels):,} target nodes makes {most:,.0f} of class "
+                f"{graph.class_names[k]!r}, but {have:,} have its label. Give the base rate among all target nodes, or "
+                "leave it out"
             )
 
 
@@ -185,7 +185,7 @@ def _check_classes(graph: Graph, settings: Settings) -> None:
     where = f"graph {graph.name!r}, task classes"
     if graph.original_y is not None:
         raise InputError(
-            f"{where}: its classes were merged into {graph.class_names[1]!r} and the rest: give the graph before "
+            f"{where}: its classes were merged into {graph.class_names[1]!r} and all others. Give the graph before "
             "`rare`, or load it with task='classes'"
         )
     if settings.method == "calirare":
@@ -193,7 +193,7 @@ def _check_classes(graph: Graph, settings: Settings) -> None:
     if settings.decision not in (Deciding(), Settings.of(preset=settings.preset).decision):
         raise InputError(f"{where}: settings of the decision are for a rare class: leave them out")
     if settings.calibration.prevalence is not None:
-        raise InputError(f"{where}: prevalence is that of a rare class: leave it out")
+        raise InputError(f"{where}: prevalence belongs to a rare class: leave it out")
     assert graph.split is not None
     assert graph.y is not None
     if settings.method != "jackknife" and not bool((graph.y[graph.split.test] >= 0).any()):
@@ -231,5 +231,5 @@ def _check_provable(deciding: Deciding, rare: int) -> None:
     if rare < needed:
         raise InputError(
             f"a {what} of {at_least:g} cannot be proved with confidence {deciding.guarantee:g} by {rare} rare labels, "
-            f"{needed} are needed at least: lower one of the two, or leave the confidence out"
+            f"{needed} are needed at least: lower the {what} or the confidence, or leave out --guarantee"
         )

@@ -80,7 +80,7 @@ def explainer_of(
     names, columns, threshold = scorer.class_names, mapped.feature_names or None, None if many else scorer.threshold
     if not many and len(names) != 2:
         raise InputError(
-            f"explain: the detector must tell two classes, the rare one and the rest, got {len(names)}: train on "
+            f"explain: the run must have two classes, the rare one and all others, got {len(names)}: train on "
             "graph.rare(...)"
         )
     context = ExplanationContext(graph, fitted.nodes, fitted.targets, names, mapping, threshold, columns, positive_only)
@@ -123,8 +123,8 @@ def explained(
     context, many = explainer.context, explainer.context.many
     if (nodes is None) == (top is None):
         both = "not both" if nodes is not None else "got neither"
-        most = "of the likeliest of a class (the run has task classes: --class)" if many else "of the top alerts"
-        raise InputError(f"explain: name nodes, or say how many {most} (--node or --top), {both}")
+        most = "--top K with --class NAME for the likeliest of a class" if many else "--top K for the likeliest alerts"
+        raise InputError(f"explain: name nodes (--node), or {most}, {both}")
     of = _class_of(context, class_name)
     if nodes is not None:
         chosen = check_scored(context.graph, nodes_named(context.graph, nodes))
@@ -143,7 +143,7 @@ def _class_of(context: ExplanationContext, name: str | None) -> int | None:
     names, of = context.class_names, find_name(name, context.class_names)
     if not context.many and of != 1:
         raise InputError(
-            f"explain: --class is of a run with task classes, and this run's rare class is {names[1]!r}: leave it out"
+            f"explain: --class is for runs of several classes; this run has one rare class, {names[1]!r}: leave it out"
         )
     if of is None:
         raise InputError(f"explain: the run has no class {name!r}: its classes are {names_in_words(names, 10)}")
@@ -161,7 +161,7 @@ def check_scored(graph: Graph, nodes: Tensor) -> Tensor:
         one = graph.node_name(int(nodes[~torch.isin(nodes, beside)][0]))
         raise InputError(
             f"explain: node {one!r} is an auxiliary node, which has no P(rare): name one of the "
-            f"{graph.scored_nodes.numel():,} scored nodes of graph {graph.name!r}"
+            f"{graph.scored_nodes.numel():,} target nodes of graph {graph.name!r}"
         )
     return nodes
 
@@ -178,19 +178,19 @@ def top_nodes(explainer: Explainer, of: int | None, top: int) -> Tensor:
     p = explainer.stored_probabilities(nodes)
     if not context.many:
         of = 1
-        none = f"none of {those} is an alert, P(rare) is at most {float(p[:, 1].max()):.3g} and the threshold"
+        none = f"none of {those} is an alert: P(rare) is at most {float(p[:, 1].max()):.3g}, below the threshold"
         none += f" {context.threshold:.3g}"
     elif of is None:
         raise InputError(
-            f"explain: --top is of a class: name one (--class), of {names_in_words(context.class_names, 10)}"
+            f"explain: --top needs a class: name one (--class) of {names_in_words(context.class_names, 10)}"
         )
     else:
-        none = f"of none of {those} is {context.class_names[of]!r} the likeliest class, its P is at most "
+        none = f"{context.class_names[of]!r} is the likeliest class of none of {those}, its P is at most "
         none += f"{float(p[:, of].max()):.3g}"
     order = torch.argsort(p[:, of], descending=True, stable=True)
     chosen = nodes[order[context.chosen(p[order], of)][:top]]
     if not chosen.numel():
-        raise InputError(f"explain: {none}: name nodes (--node)")
+        raise InputError(f"explain: {none}. Name nodes (--node)")
     return chosen
 
 
@@ -198,8 +198,8 @@ FOLDS = "each label is judged by models trained without its fold"
 NONE_MADE = "made no cross-validation (folds 0)"
 NONE_KEPT = "kept no cross-validation (by its method, or of an earlier version)"
 NO_FOLDS = (
-    "audit: the run {}, and no label can be judged by a network that has not learnt it: train with --folds 5. "
-    "`calirare suggest`, which label to get, needs none"
+    "audit: the run {}, so no network is there that has not seen a label: train with --folds 5. `calirare suggest` "
+    "(which nodes to label) needs no folds"
 )
 SOME_FOLDS = (
     "{:,} of {:,} labels are judged by networks trained without their fold, the others by leave-one-out in closed "
@@ -225,8 +225,8 @@ def audit_run(scorer: Scorer, graph: Graph, mapped: Graph, held_out: Tensor | No
     fitted, settings = scorer.fit, scorer.settings
     if settings.positive_only:
         raise InputError(
-            "audit: the run's labels are positive-only, so there are no labels of the rest to be wrong: its alerts are "
-            "the nodes without a label that are probably rare; `calirare suggest` shows what to label"
+            "audit: needs labels of both classes, but the run is positive-only. Its alerts are the nodes without a "
+            "label that are probably rare; `calirare suggest` shows what to label"
         )
     evidence = FOLDS
     if fitted.folded is not None:

@@ -155,8 +155,8 @@ class SavedRun(ScoresGraphs):
             graph = self._relabelling(settings.data).relabelled(data)
         if fingerprint(graph) != self.fingerprint:
             read = data or " with ".join(filter(None, (settings.data.source, settings.data.nodes)))
-            mend = "it or its reading changed: give that of then, or train again"
-            raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
+            mend = "give the old graph (--graph), or train again"
+            raise InputError(f"run {self.folder}: {read} has changed since the run was trained on it: {mend}")
         return graph.with_split(self.split)
 
     def next_transactions(self, source: Any, history: Any = None, *, need_label: bool = False) -> Graph:

@@ -98,8 +98,8 @@ def fit_network(data: TrainingData, settings: Settings, report: Report) -> Train
     if plain and settings.calibration.folds > 1 and not closed_form_fits(fitted.linearisation):
         folds = min(settings.calibration.folds, data.nodes.numel())
         notes.append(
-            f"{amount(data.nodes.numel(), 'label')} are too many to leave out one by one in closed form: each is "
-            f"judged by the network without its fold, one of {folds}"
+            f"{amount(data.nodes.numel(), 'label')} are too many for the closed form of leave-one-out: each is "
+            f"predicted by one of {folds} networks, trained without its fold"
         )
         return Trained(fold_network(detector, data.graph, fitted, folds), notes=tuple(notes))
     return Trained(fitted, detector=detector, notes=tuple(notes))

@@ -24,12 +24,12 @@ NODES = 500  # of the other nodes without a label that they are valued by, besid
 DOUBTFUL = 0.6  # of the candidates are the least certain nodes, the others are drawn at random
 MOVED = 0.01  # of a probability, from which a node is said to follow a label
 CHOSEN = (
-    "labels that are chosen are no random sample: `calirare update` trains on them and takes the base rate from the "
-    "labels of before"
+    "labels chosen this way are not a random sample: `calirare update` trains on them and keeps the base rate of the "
+    "old labels"
 )
 CHOSEN_RARE = (
-    "with positive-only labels an answer that a node is not rare counts as none: put those that are rare into the data "
-    "and train again, or train without positive-only once there are labels of both kinds"
+    "a positive-only run ignores answers that a node is not rare: add the rare ones to the data and train again, or "
+    "train without positive-only once there are labels of both classes"
 )
 SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
 

@@ -24,7 +24,7 @@ from calirare.calibration import (
 
 LIKELIER = 0.5  # the threshold of equal costs
 UNREPRESENTED = (
-    "no label represents the population, so that P(rare) and expected numbers take both classes for equally common"
+    "no label shows the base rate, so P(rare) and expected counts assume equally common classes: pass --prevalence"
 )
 
 
@@ -113,11 +113,11 @@ def correct_prevalence(
         return None, maps
     fitted, plain = maps.get("population"), maps.get("balanced")
     if not isinstance(fitted, PriorPlattCalibrator) or not isinstance(plain, PriorPlattCalibrator):
-        raise InputError("predict: prevalence needs a run of method jackknife with map prior: leave it out")
+        raise InputError("predict: prevalence needs a run with --method jackknife and --map prior: leave it out")
     if asked == "estimate" and isinstance(fitted, PositiveOnlyCalibrator):
         raise InputError(
             "predict: prevalence estimate needs a run with labels of both classes, but this one's are positive-only: "
-            "give the share (--prevalence P)"
+            "give the base rate (--prevalence P)"
         )
     if logits.shape[1] != 2 or not len(logits):
         raise InputError(f"predict: prevalence needs two classes and some nodes, got {list(logits.shape)}")

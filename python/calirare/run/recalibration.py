@@ -291,8 +291,8 @@ def _check_calibrators(saved: SavedRun) -> None:
     if not (bool(maps) if saved.settings.many else prior):
         what = "calibrator" if saved.settings.many else "calibrator with a prior for two classes"
         raise InputError(
-            f"recalibrate: run {saved.folder} has no {what}, its method is {saved.settings.method} and its map "
-            f"{saved.settings.calibration.map}: train with method jackknife and map prior"
+            f"recalibrate: run {saved.folder} has no {what}, it was trained with --method {saved.settings.method} "
+            f"--map {saved.settings.calibration.map}: train with --method jackknife --map prior"
         )
 
 
@@ -325,12 +325,12 @@ def _labelled(graph: Graph, saved: SavedRun, seen: Tensor, own: Tensor) -> tuple
     got = f"{amount(len(y), 'label')} of {amount(n, 'class', 'classes')}"
     if seen.numel() and saved.settings.positive_only:
         raise InputError(
-            f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train, but in "
-            f"positive-only training those without one did too, drawn at random ({seen.numel():,}), which leaves "
-            f"{got}: give another graph's labels (--graph), or train without --positive-only"
+            f"recalibrate: graph {graph.name!r}: labels must be of nodes that did not train. Positive-only training "
+            f"also used {seen.numel():,} random nodes without a label, which leaves {got}. Give another graph with "
+            "labels (--graph), or train without --positive-only"
         )
     raise InputError(
-        f"recalibrate: graph {graph.name!r} must have labels of two classes at least that the run has not seen, got "
+        f"recalibrate: graph {graph.name!r} must have labels of at least two classes that the run has not seen, got "
         f"{got}: add labels"
     )
 
@@ -341,5 +341,5 @@ def _notes(maps: dict[Target, Calibrator], y: Tensor, names: Sequence[str]) -> I
     none = [name for name, n in zip(names, there.tolist(), strict=True) if not n]
     if none and any(isinstance(each, PriorPlattCalibrator) for each in maps.values()):
         shown = listed(none[:4]) + (", .." if len(none) > 4 else "")
-        yield f"no fresh label is of {shown}: only the prior says how common that is"
+        yield f"no fresh label is {shown}: only the prior says how common that class is"
     yield from (each.note_ for each in maps.values() if isinstance(each, JackknifeCalibrator) and each.note_)

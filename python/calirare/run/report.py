@@ -30,8 +30,8 @@ from calirare.run.verdict import Circumstances, Evidence, Source, Verdict, verdi
 from calirare_ext import __version__
 
 KNOWN = (
-    "measures are of what labels can tell, whether a node is known to be rare: drawn nodes without a label count as "
-    "the rest, hidden rare ones among them too, so that detection is better than it reads"
+    "measures are about P(known), the probability that a node is known to be rare: sampled nodes without a label count "
+    "as not rare, even hidden rare ones. Real detection is better than these numbers"
 )
 SOURCES: dict[str, Source] = {"test": "test nodes", "leave-one-out": "out-of-fold predictions"}
 DRAWN = ("share(", "random(")  # names of splits that were drawn from the labels
@@ -157,7 +157,7 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
     known = Circumstances(
         calibrated.leak,
         calibrated.no_sample or assumed_by(outcome.calibrators),
-        "" if prevalence is None else f"the base rate is the given one, {prevalence:g}",
+        "" if prevalence is None else f"the base rate is the given {prevalence:g}",
         unrepresented_by(outcome.calibrators),
         0 if labelled is None else int(labelled.rare.sum()),
         0 if labelled is None else len(labelled.rare),
@@ -201,8 +201,8 @@ def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
     if judged_on != "test" and split.test.numel():
         rare = outcome.graph.class_names[1]
         notes.append(
-            f"the run is judged on its labelled nodes, each without its own label, because none of the "
-            f"{split.test.numel():,} test nodes is of the class {rare}: put some into the test part"
+            f"none of the {split.test.numel():,} test nodes is of class {rare}, so out-of-fold predictions of the "
+            "labelled nodes are measured. Put nodes of the class into the test part"
         )
     notes += interval_notes(result)
     if quality.verdict == "do not trust":

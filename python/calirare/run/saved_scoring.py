@@ -81,8 +81,8 @@ class SavedScoring(SavedRun):
         if fingerprint(graph) != self.fingerprint:
             read = self.reading[self._what] if data is None or isinstance(data, Graph) else data
             raise InputError(
-                f"scoring {self.folder}: {read} is not the graph that was scored any more: score it again "
-                "(`calirare predict`), or say where that of then is (--graph)"
+                f"scoring {self.folder}: {read} has changed since it was scored. Score it again (`calirare predict`), "
+                "or give the old graph (--graph)"
             )
         return graph
 
@@ -110,14 +110,16 @@ class SavedScoring(SavedRun):
             InputError: always.
         """
         del data, at_least
-        raise InputError(f"audit: {self.folder} is a scoring, whose labels did not train: audit {self.run.folder}")
+        raise InputError(
+            f"audit: {self.folder} is a scoring, and its labels did not train. Audit its run: {self.run.folder}"
+        )
 
     def to_update(self, data: str | None) -> tuple[SavedRun, Graph, bool]:
         """Returns the run, its own graph with the nodes and edges of the scored one, and that no file holds it."""
         if self.reading["transactions"] is not None:
             raise InputError(
-                f"update: the columns of {self.folder} know the labels before them: put both tables into one, with the "
-                "new labels, and train again (`calirare train --transactions`); or keep the detector (`calirare "
+                f"update: the columns of {self.folder} contain earlier labels. Put both tables into one, with the new "
+                "labels, and train again (`calirare train --transactions`), or keep the detector (`calirare "
                 f"recalibrate {self.folder} --labels FILE`)"
             )
         both = joined(self.run.graph(), self.graph(data))

@@ -135,12 +135,12 @@ class Scored:
     def _rare_lines(self) -> list[str]:
         nodes, count, total, apart = amount(self.nodes, "node"), self.expected, self.mean * self.nodes, ""
         if count is None:
-            expected = f"{count_of(total)} rare among {nodes} (no interval: the run's calibrator has no uncertainty)"
+            expected = f"{count_of(total)} rare among {nodes} (no interval: the run's calibrator gives none)"
         else:
             expected = f"{count} rare among {nodes} ({100 * COVERAGE:.0f} % interval)"
             if are_apart(total, count.expected, count.low, count.high):
-                apart = f", in sum {count_of(total)}: {APART}"
-        doubt = f", not to be trusted (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
+                apart = f"; P(rare) adds up to {count_of(total)}: {APART}"
+        doubt = f"; do not trust it (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
         lines = [f"expected {expected}, mean P(rare) {self.mean:.3g}{apart}{doubt}"]
         if self.prevalence is not None:
             lines.append(f"prevalence: {_in_words(self.prevalence)}: P(rare) is corrected to it")

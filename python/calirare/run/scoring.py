@@ -44,8 +44,8 @@ from calirare.run.verdict import UNJUDGED, Verdict
 from calirare_ext import __version__
 
 DRAWN = (
-    "nodes without a label that were drawn to stand for the rest have another P(rare) here than in predictions.csv, "
-    "where each is scored by models that did not learn it: of the run's own nodes predictions.csv holds"
+    "unlabelled nodes that were sampled for training have another P(rare) here than in predictions.csv, where models "
+    "without them score them. For the run's own nodes use predictions.csv"
 )  # of positive labels alone
 Say = Callable[[str], None]
 NO_TABLES = TableColumns()
@@ -345,7 +345,7 @@ class Scorer:
         rare = self.class_names[1]
         k = find_name(rare, graph.class_names)
         if k is None:
-            say(f"the graph's labels are left out, the run's rare class {rare!r} is not among its classes")
+            say(f"the graph's labels are ignored: the run's rare class {rare!r} is not among its classes")
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         y = torch.where(graph.y < 0, graph.y, (graph.y == k).long())
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)

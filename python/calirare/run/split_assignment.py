@@ -19,8 +19,8 @@ FEWEST = 2  # labels of each class that calibrate
 
 
 NOT_RANDOM = (
-    "no labels of before are a random sample, so {p} on the chosen ones too: where {a} class is commoner among these "
-    "than elsewhere it is too high; label some nodes drawn at random and pass --drawn random"
+    "none of the old labels is a random sample, so {p} on the new, chosen ones too. It is too high for {a} class that "
+    "is more common among them than elsewhere. Label some random nodes and pass --drawn random"
 )
 
 
@@ -37,8 +37,8 @@ def changes_of(graph: Graph, fresh: Labels) -> Labels:
     differs = (graph.y[fresh.nodes] != fresh.y) | moves(graph, fresh)
     if not bool(differs.any()):
         raise InputError(
-            "update: the labels are those of the run already, so nothing changes: name other nodes, or "
-            "say train in a column split to train on nodes that were held out"
+            "update: the run has these labels already, so nothing changes. Name other nodes, or write train into a "
+            "column split to train on nodes that were held out"
         )
     return Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
 
@@ -84,8 +84,8 @@ def assign_parts(
         return changed, settings, [NOT_RANDOM.format(p=CALIBRATED[many], a="a" if many else "the rare")]
     new = "the new one is" if fresh.numel() == 1 else f"the {fresh.numel():,} new ones are"
     said = (
-        f"{CALIBRATED[many]} on {amount(moved.numel(), 'label')} of before, which look like a random sample "
-        f"and train too: {new} taken for chosen (--drawn random says that it is not so)"
+        f"{CALIBRATED[many]} on {amount(moved.numel(), 'old label')}, which look like a random sample and train too. "
+        f"By default {new} treated as chosen, not random (--drawn random: they are random)"
     )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
     return more.over(changed), on_val, [said]
@@ -103,8 +103,8 @@ def _counted(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels,
         return changed, settings, []
     parts = changed.parts.masked_fill(fresh & (changed.parts == NO_PART), VAL)
     said = (
-        f"{amount(n, 'new label')} drawn at random calibrate and train, as validation labels, which alone calibrate in "
-        "this run (calibrate_on val), do: train in a column split says of labels that they train alone"
+        f"{amount(n, 'new random label')} calibrate and train, like the run's validation labels (calibrate_on val). "
+        "Write train into a column split for labels that should only train"
     )
     return Labels(changed.nodes, changed.y, parts), settings, [said]
 

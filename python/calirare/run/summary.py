@@ -34,17 +34,15 @@ REASON_LINES, NOTE_LINES = 4, 2
 NOTES = 3
 SERIOUS = (
     "not to be read",
-    "not to be trusted",
     "do not trust",
-    "judged on",
-    "judges",
+    "so out-of-fold predictions",
     "leak",
     "gives the labels away",
 )
 SHOWN_CLASSES = 5
 VERDICTS = {"trust": "OK", "caution": "CAUTION", "do not trust": "DO NOT TRUST"}
-FLOOR = "(floor): what a perfectly calibrated model scores on as many nodes"
-OF_KNOWN = "labels judge the calibrator of P(known); predictions.csv has P(rare), which no label can judge"
+EXPECTED = "in brackets: the value expected if calibrated, from sampling noise on as many nodes"
+OF_KNOWN = "these measures check P(known); predictions.csv has P(rare), which these labels cannot check"
 
 
 def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float | None = None) -> str:
@@ -188,7 +186,7 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
     if (risk := decision.get("amount_at_risk")) is not None:
         lines += _wrapped(f"  Amount at risk: {at_risk_words(risk['all'], risk['alerts'])}", "    ")
     if decision.get("tied") is not None:
-        lines.append(f"  {decision['tied']['nodes']:,} nodes share P(rare) at the cut; none of them is an alert")
+        lines.append(f"  {decision['tied']['nodes']:,} nodes tie at the end of the budget; none of them is an alert")
     return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
 
 
@@ -212,7 +210,7 @@ def _class_calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
     before = "" if side is None else f" (before: {raw['nll']:.3f})"
     lines = [
         *_verdict(metrics),
-        f"  ECE {p['ece']:.3f} (perfectly calibrated: {p['ece_noise_floor']:.3f}), log loss {p['nll']:.3f}{before}",
+        f"  ECE {p['ece']:.3f} (expected if calibrated: {p['ece_noise_floor']:.3f}), log loss {p['nll']:.3f}{before}",
     ]
     rows = _classes(metrics)
     ratios = sorted((row["mean_p_over_share"], row["name"]) for row in rows if row["mean_p_over_share"] is not None)
@@ -266,7 +264,7 @@ def _tables(metrics: dict[str, Any]) -> str:
     console = Console(file=out, width=WIDTH, markup=False, emoji=False)
     many, known = metrics.get("task") == "classes", metrics["judged_on"] == KNOWN_OR_DRAWN
     title = f"{metrics['graph']['name']}: {metrics['n_judged']:,} {metrics['judged_on']} nodes"
-    lines = [FLOOR]
+    lines = [EXPECTED]
     if len(metrics["report"]) > 1:
         lines.append(OF_KNOWN if known else f"predictions.csv is of {metrics['target']}; --calibrate-for takes another")
     if many:
@@ -275,7 +273,7 @@ def _tables(metrics: dict[str, Any]) -> str:
         tables = [table_of(*before_and_after(metrics, TOGETHER), title)]
         tables.append(table_of(CLASS_HEAD, class_rows(metrics["classes"][side]), by_class))
         rare = listed(metrics["rare_classes"]) if metrics["rare_classes"] else "none"
-        lines.append(f"rare classes (less than half of an equal share): {rare}")
+        lines.append(f"rare classes (less than half as common as with equal sizes): {rare}")
     else:
         found = _Judged(metrics).detection
         tables = [table_of(detection_head(found), detection_rows(found), title)]
@@ -296,9 +294,9 @@ def _of_rare(metrics: dict[str, Any]) -> list[str]:
     raw, covered, lines = metrics["p_rare"]["raw"], metrics["interval_coverage"], list[str]()
     if raw["n"] != metrics["n_judged"]:
         p = event_of([raw])
-        lines.append(f"{p} and detection: {raw['n']:,} {raw['judged_on']} nodes that represent the population")
+        lines.append(f"{p} and detection: {raw['n']:,} {raw['judged_on']} nodes that are a random sample")
     shown = ", ".join(f"{name} {covered[name]:.1%}" for name in ("all", "rare", "rest") if covered[name] is not None)
-    return [*lines, f"intervals hold the label: {shown} (wanted {covered['wanted']:.0%})"]
+    return [*lines, f"intervals contain the label: {shown} (target {covered['wanted']:.0%})"]
 
 
 def _decision(decision: dict[str, Any]) -> list[str]:

@@ -19,8 +19,8 @@ from calirare.run.split_assignment import assign_parts, changes_of
 from calirare.run.stages import silent, train
 
 NO_UPDATE = (
-    "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into the "
-    "data and train again (calirare train --positive-only; with labels of both classes without it)"
+    "update: a positive-only run ignores labels of nodes that are not rare. Put the new ones into the data and train "
+    "again, without --positive-only if there are labels of both classes"
 )
 
 

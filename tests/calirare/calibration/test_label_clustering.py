@@ -55,7 +55,7 @@ def test_labels_of_some_regions_are_found_out(labels):
     here = np.flatnonzero(np.arange(N) % REGIONS < 3)
     found = counted(edges, rng.choice(here, labels, replace=False))
     assert found.doubtful
-    assert found.sentence().startswith("the labels are no random sample of the nodes: they are clustered. ")
+    assert found.sentence().startswith("the labels are not a random sample of the nodes: they are clustered. ")
 
 
 def test_few_edges_between_labels_say_nothing():

@@ -30,7 +30,7 @@ def test_the_example_runs(capsys):
     (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     exec(compile(example, "probability.md", "exec"), names)
     said = capsys.readouterr().out
-    assert "1500 validation labels are taken for a random sample, 40 training labels only inform the slope" in said
+    assert "the base rate comes from the 1500 validation labels; the 40 training labels only sharpen P" in said
     assert "times the observed rate" in said
     assert "a precision of at least 0.6 with confidence 0.9: P(rare) of at least" in said
     assert names["p_next"].transform(names["next_logits"])[:, 1].mean() < 0.02

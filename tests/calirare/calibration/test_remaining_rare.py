@@ -79,7 +79,7 @@ def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp
 @pytest.mark.parametrize(("told", "name"), [(0.02, "rare"), (0.95, "rest")])
 def test_a_prevalence_without_room_for_the_labels_is_refused(told, name):
     graph = with_labels(rare_task(1000), 40, 200)
-    with pytest.raises(InputError, match=r"prevalence must leave room for the labels, but .* have its label"):
+    with pytest.raises(InputError, match=r"nodes makes .* have it"):
         check_prevalence(graph, told)
     check_prevalence(graph, 0.0385)  # as far as rounding goes
     check_prevalence(graph, None)
@@ -96,4 +96,4 @@ def test_hits_and_misses_are_counted_by_what_labels_leave():
     p = outcome.probabilities("population")[:, 1][graph.unlabelled].double()
     assert decision.hits_by_p == pytest.approx(float(p[p >= decision.threshold].sum()))
     assert float(p.sum()) > 1.2 * rare
-    assert "labels have used many up" in outcome.decision.sentence
+    assert "they count rare nodes that already have a label" in outcome.decision.sentence

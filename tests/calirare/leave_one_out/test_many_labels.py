@@ -145,7 +145,7 @@ def test_the_main_job_takes_folds_where_the_closed_form_does_not_fit(monkeypatch
     monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE_OF_TWO", 30)
     outcome = calirare.train(graph, model="gcn", epochs=30, folds=3)
     assert isinstance(outcome.fit, FoldedNetwork)
-    assert any("too many to leave out one by one in closed form" in note for note in outcome.notes)
+    assert any("too many for the closed form of leave-one-out" in note for note in outcome.notes)
     fold, own = outcome.fit.fold, outcome.fit.own_logits
     assert outcome.jackknife.own_loo_logits.shape == own.shape
     assert torch.allclose(outcome.jackknife.own_loo_logits.diff(dim=1).double(), own.diff(dim=1), atol=1e-4)

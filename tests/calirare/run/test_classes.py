@@ -160,7 +160,7 @@ def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Grap
     [
         ({"method": "calirare"}, "method calirare is for a rare class"),
         ({"decide": "budget", "budget": 5}, "decision are for a rare class"),
-        ({"prevalence": 0.1}, "prevalence is that of a rare class"),
+        ({"prevalence": 0.1}, "prevalence belongs to a rare class"),
     ],
 )
 def test_what_belongs_to_a_rare_class_is_refused(graph: calirare.Graph, settings: dict, says: str) -> None:
@@ -170,7 +170,7 @@ def test_what_belongs_to_a_rare_class_is_refused(graph: calirare.Graph, settings
 
 @pytest.mark.slow
 def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) -> None:
-    with pytest.raises(InputError, match="its classes were merged into 'rare, one' and the rest"):
+    with pytest.raises(InputError, match="its classes were merged into 'rare, one' and all others"):
         calirare.train(graph.rare(2), task="classes")
     with pytest.raises(InputError, match="rare_class must be left out with task classes"):
         calirare.Settings.of(task="classes", rare_class=2)
@@ -421,7 +421,7 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
         with pytest.raises(ValueError, match="answer must be one of class 0, class 1"):
             verdicts.say(third.node, "rare")
         assert (
-            session.progress(verdicts.latest()) == f"3 of {len(session.cases)} decided: 1 =odd, 1 rare, one, 1 unsure"
+            session.progress(verdicts.latest()) == f"3 of {len(session.cases)} answered: 1 =odd, 1 rare, one, 1 unsure"
         )
         assert session.next(verdicts.latest()) == session.cases[3]
     succeed("review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite", "--export", tmp_path / "new.csv")
@@ -470,5 +470,5 @@ def test_a_tiny_class_does_not_make_the_others_no_sample(apart, tmp_path) -> Non
     found = update(saved, given, fresh)
     said = " ".join(found.outcome.notes)
     assert "look like a random sample" in said
-    assert "no labels of before are a random sample" not in said
+    assert "none of the old labels is a random sample" not in said
     assert found.to_mapping()["moved"]["largest"] <= 1

@@ -211,12 +211,12 @@ def test_a_tie_at_the_cut_of_a_budget_is_named_by_the_run_and_by_a_score_of_its_
     decision = run.decision.to_mapping()
     assert decision["alerts"] == 0
     assert decision["tied"]["wanted"] == 5
-    assert f"{decision['tied']['nodes']} nodes share P(rare)" in decision["sentence"]
+    assert f"{decision['tied']['nodes']} nodes have the same P(rare)" in decision["sentence"]
     run.save(tmp_path / "run")
-    assert f"{decision['tied']['nodes']} nodes share P(rare)" in (tmp_path / "run/metrics.json").read_text()
+    assert f"{decision['tied']['nodes']} nodes have the same P(rare)" in (tmp_path / "run/metrics.json").read_text()
     scored = calirare.load(tmp_path / "run").score(graph)
     assert scored.alerts == 0
-    assert "share P(rare)" in scored.summary()
+    assert "have the same P(rare)" in scored.summary()
     assert scored.to_mapping()["tied"] == scored.tied
 
 

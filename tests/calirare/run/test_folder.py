@@ -109,7 +109,7 @@ def test_save_load_predict_and_the_tables_are_one(outcome, rough, tmp_path):
         outcome.save(tmp_path / "moved")
     outcome.save(tmp_path / "moved", overwrite=True)
     assert run.graph(outcome.graph).split.train.tolist() == outcome.graph.split.train.tolist()
-    with pytest.raises(InputError, match="is not the graph the run was trained on any more"):
+    with pytest.raises(InputError, match="has changed since the run was trained"):
         run.graph(rare_task(seed=1))
 
 

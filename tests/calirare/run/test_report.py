@@ -65,9 +65,9 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     metrics = report(outcome)
     assert metrics["n_judged"] == 150
     assert metrics["report"]["raw"] == calibration_report(graph.y[nodes], torch.softmax(logits, 1))
-    told = [note for note in metrics["notes"] if "judged on its labelled nodes" in note]
+    told = [note for note in metrics["notes"] if "so out-of-fold predictions" in note]
     assert len(told) == (kept == "only the rest"), "without any test node it is no surprise"
-    assert all(f"none of the {test.numel()} test nodes is of the class 1" in note for note in told)
+    assert all(f"none of the {test.numel()} test nodes is of class 1" in note for note in told)
 
 
 @pytest.mark.slow

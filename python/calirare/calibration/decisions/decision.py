@@ -22,8 +22,8 @@ from calirare.calibration import (
 from calirare.calibration.decisions.guarantees import Labelled
 from calirare.calibration.decisions.rules import Rule, Tie
 
-LEFT = "that of all nodes, of whose rare ones labels have used many up"
-LATER = "expected counts follow the newest labels, and their intervals the drift between periods"
+LEFT = "they count rare nodes that already have a label"
+LATER = "expected counts follow the newest labels, and their intervals include the drift between periods"
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _decision(
     recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
     missed = counted(misses)
     makes = f"P(rare) of at least {threshold:.3g} makes {amount(alerts, 'alert')}"
-    what = f"{makes if threshold <= 1 else 'no node is an alert'}; expect {found} hits and {missed} misses"
+    what = f"{makes if threshold <= 1 else 'no node is an alert'}; expect {found} rare nodes found and {missed} missed"
     pairs = zip(sums, (found, missed), strict=True)
     if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
         what += f" (sums of P(rare) are {count_of(sums[0])} and {count_of(sums[1])}: {why})"

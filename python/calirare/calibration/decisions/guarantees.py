@@ -88,8 +88,8 @@ def precision_threshold(labelled: Labelled, at_least: float, confidence: float) 
     if best < 0:
         raise InputError(
             f"a precision of {at_least:g} cannot be proved with confidence {confidence:g} by {len(p)} labels, "
-            f"{int(labelled.rare.sum())} of them rare (at least {needed} hits without a false alarm are needed): "
-            "lower one of the two, or leave the confidence out"
+            f"{int(labelled.rare.sum())} of them rare (the {needed} likeliest would all have to be rare): "
+            "lower the precision or the confidence, or leave out --guarantee"
         )
     return float(p[ends[best]])
 
@@ -119,7 +119,7 @@ def recall_threshold(labelled: Labelled, at_least: float, confidence: float) -> 
         needed = fewest_rare("recall", at_least, confidence)
         raise InputError(
             f"a recall of {at_least:g} cannot be proved with confidence {confidence:g} by {m} rare labels, {needed} "
-            "are needed: lower one of the two, or leave the confidence out"
+            "are needed: lower the recall or the confidence, or leave out --guarantee"
         )
     return float(scores[proved[-1]])
 

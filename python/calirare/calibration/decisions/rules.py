@@ -35,9 +35,9 @@ class Tie:
     def sentence(self) -> str:
         """How many nodes share which P(rare), and what becomes of them."""
         return (
-            f"{amount(self.nodes, 'node')} share P(rare) {self.p:.3g} at the cut and only "
-            f"{self.wanted - self.alerts:,} of them would fit: none of them is an alert; "
-            f"{amount(self.alerts + self.nodes, 'alert')} would include them all"
+            f"{amount(self.nodes, 'node')} have the same P(rare), {self.p:.3g}, at the end of the budget, and only "
+            f"{self.wanted - self.alerts:,} of them would fit: none of them is an alert. "
+            f"A budget of {self.alerts + self.nodes:,} includes them all"
         )
 
 
@@ -99,7 +99,7 @@ class Balanced(Rule):
     @property
     def sentence(self) -> str:
         """What was asked for."""
-        return "both classes count alike, however many nodes they have"
+        return "both classes count equally, however many nodes they have"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,9 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     if wanted == 1:
         y, minority, event = _one_against_rest(frame, name, labels, columns.rare), 1, columns.rare
         if columns.minority is None and y.mean() > 1 / 2:
-            notes += (f"class 1, taken for the rare one, has {y.mean():.0%} of the rows: --rare-class names another",)
+            notes += (
+                f"class 1 is used as the rare class, but has {y.mean():.0%} of the rows: --rare-class names another",
+            )
     else:
         names = _class_names(labels, columns.probabilities)
         y = numbers_of(frame, name, labels, names, wanted)

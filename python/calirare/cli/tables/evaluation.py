@@ -32,7 +32,11 @@ from calirare.metrics.inputs import Metric
 
 FILES = ("metrics.json", "reliability.png", "precision_recall.png", "p_rare.png")
 SMALL_BIN = 10  # with fewer samples a bin's accuracy can be off by .3 from sampling alone
-BINNED: dict[str, Metric] = {"ece": ece, "mce": mce, "classwise_ece": classwise_ece}  # printed with their noise floors
+BINNED: dict[str, Metric] = {
+    "ece": ece,
+    "mce": mce,
+    "classwise_ece": classwise_ece,
+}  # printed with the values expected if calibrated
 MAX_BINS = 1000  # a picture cannot show more bars, nor fill them with samples
 
 
@@ -99,12 +103,12 @@ def evaluate_table(
             writes nothing.
         overwrite: replace such files that are there.
         n_bins: bins of the equal-width measures and of the pictures, 1 to `MAX_BINS`.
-        n_draws: draws of the noise floors, at most; of more than 100,000 numbers there are fewer, see `draws_for`.
+        n_draws: draws for the values expected if calibrated, at most; fewer for large tables, see `draws_for`.
         budgets: as `metrics.detection_report` takes them.
         threshold: the operating point in precision_recall.png, in [0, 1].
 
     Returns:
-        The numbers of `calibration_report`, the noise floors of the binned errors, slope and intercept of the rare
+        The numbers of `calibration_report`, the binned errors to expect if calibrated, slope and intercept of the rare
         class, `metrics.detection_report` and `metrics.rare_report`; notes and files.
 
     Raises:
@@ -148,7 +152,7 @@ def _small_sample_notes(table: Table, n_bins: int) -> list[str]:
         notes.append("every row has the minority class: the measures describe only this class")
     if rare < 20 * SMALL_BIN:
         notes.append(
-            f"{rare} samples of the minority class fill 20 bins: compare ace_minority with ace_minority_noise_floor"
+            f"{rare} samples of the minority class in 20 bins: compare ace_minority with ace_minority_noise_floor"
         )
     return notes
 
@@ -160,12 +164,12 @@ def _measured(
     y, weights = table.labels, table.weights
     found, values = calibration_report(y, p, minority=table.minority, weights=weights, **settings), dict[str, float]()
     for name, value in found.items():
-        values[name], floor = value, f"{name}_noise_floor"
-        if floor in found:
-            values[floor] = found[floor]
+        values[name], expected = value, f"{name}_noise_floor"
+        if expected in found:
+            values[expected] = found[expected]
         elif name in BINNED:
             error = partial(BINNED[name], n_bins=settings["n_bins"], weights=weights)
-            values[floor] = noise_floor(error, p, n_draws=settings["n_draws"], seed=settings["seed"]).mean
+            values[expected] = noise_floor(error, p, n_draws=settings["n_draws"], seed=settings["seed"]).mean
     try:
         line = calibration_line(y == table.minority, _of_rare(table, p), weights=weights)
         values |= {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
