@@ -82,7 +82,7 @@ def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
 
 def test_a_drifted_graph_is_not_to_be_trusted_and_fails_where_asked(run, later, drifted, tmp_path):
     said = succeed("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "p.csv")
-    assert "not to be trusted (see drift)" in said.out.splitlines()[0]
+    assert "do not trust it (see drift)" in said.out.splitlines()[0]
     assert "\ndrift: do not trust: feature 2 (" in said.out
     said = call("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "q.csv", "--fail-on-drift")
     assert said.code == 3
@@ -196,7 +196,7 @@ def test_of_the_runs_own_graph_only_labels_that_did_not_train_count(run, finishe
     assert "the 150 labels that trained are left out" in said.err
     assert said.out.startswith("110 fresh labels, ")
     said = call("recalibrate", "--run", finished[0], "--graph", later, "--out", tmp_path / "other")
-    assert "method jackknife and map prior" in assert_refused(said)
+    assert "train with --method jackknife --map prior" in assert_refused(said)
 
 
 def test_edges_that_the_run_left_out_for_their_time_are_told_of(tmp_path):
@@ -205,7 +205,7 @@ def test_edges_that_the_run_left_out_for_their_time_are_told_of(tmp_path):
     data, until = ("--nodes", tmp_path / "nodes.csv"), ("--time", "day", "--as-of", 150)
     succeed("train", "--dataset", path, *data, *until, "--model", "gcn", *QUICK, "--out", run)
     said = call("predict", "--run", run, "--graph", path, *data)
-    assert "edges: all times count; the run left out edges after 150" in said.err
+    assert "edges of all times count, but the run left out edges after 150" in said.err
     scored = list[bytes]()
     for options in (until, until[2:]):  # the column of times is the run's
         out = ("--out", tmp_path / "p.csv", "--overwrite")

@@ -322,7 +322,7 @@ def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):
     with Verdicts(tmp_path / "b.sqlite", *facts) as verdicts:
         assert verdicts._base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert verdicts._base.execute("PRAGMA synchronous").fetchone()[0] == 2, "a commit waits for the disk"
-    with pytest.raises(InputError, match="takes the class '-1' for no label: give it another name"):
+    with pytest.raises(InputError, match="'-1' means no label. Rename this"):
         Verdicts(tmp_path / "c.sqlite", "graph", ("-1", "fraud"))
     assert not (tmp_path / "c.sqlite").exists(), "before anybody answers"
 
@@ -348,7 +348,7 @@ def test_without_the_graph_there_are_no_reasons_and_the_page_says_so(trained_qui
     with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
         session = ReviewSession(saved, verdicts, None, "the graph is gone")
         text = session.page(session.next({}), "nonce")
-    assert "is not here: the graph is gone" in text
+    assert "No reasons for this P(class 1): the graph is gone" in text
     assert 'value="rare"' in text
 
 

@@ -35,11 +35,11 @@ def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
     assert (left is not None) is said
     if said:
         odds = (1 - 40 / 100) / (1 - 40 / 900)
-        assert f"are {odds:.2g} times as high: expect 60 rare ones among these 920" in left.sentence
+        assert f"Expect 60 among the 920 nodes without one: their odds are {odds:.2g} times" in left.sentence
 
 
 def test_labels_that_are_more_than_the_prevalence_allows():
-    assert "0 times as high: expect 0 rare ones" in rare_left(with_labels(rare_task(1000), 40, 40), 0.03).sentence
+    assert "Expect 0 among the 920 nodes without one: their odds are 0 times" in rare_left(with_labels(rare_task(1000), 40, 40), 0.03).sentence
 
 
 @pytest.mark.slow
@@ -69,8 +69,8 @@ def test_where_no_label_tells_how_common_classes_are_nobody_is_told_to_trust(tmp
     scored = saved.score(graph)
     assert scored.verdict == "do not trust"
     assert not scored.drifted
-    assert "not to be trusted (see below)" in scored.summary()
-    assert "do not trust: the run's verdict: not calibrated: no label represents the population" in scored.summary()
+    assert "do not trust it (see below)" in scored.summary()
+    assert "do not trust: the run's verdict: not calibrated: no label shows the base rate" in scored.summary()
     for told in (saved.score(graph, prevalence=0.1), calirare.train(graph, prevalence=0.1, **settings).score(graph)):
         assert told.verdict == "ok"
     assert run.calibrators["population"].counted_ == 0

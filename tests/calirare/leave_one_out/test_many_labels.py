@@ -157,7 +157,7 @@ def test_the_main_job_takes_folds_where_the_closed_form_does_not_fit(monkeypatch
     monkeypatch.setattr("calirare.leave_one_out.own_logits.DENSE", 30)
     classes = calirare.load_dataset("digits", task="classes", label_rate=5)
     found = calirare.train(classes, task="classes", model="gcn", epochs=30, folds=3)
-    assert any("by the network without its fold, one of 3" in note for note in found.notes)
+    assert any("by one of 3 networks, trained without its fold" in note for note in found.notes)
 
 
 def by_general_inverse(linearised, kernel: Tensor, damping: float, corrected: bool) -> tuple[Tensor, Tensor]:
