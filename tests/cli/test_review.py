@@ -322,7 +322,7 @@ def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):
     with Verdicts(tmp_path / "b.sqlite", *facts) as verdicts:
         assert verdicts._base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert verdicts._base.execute("PRAGMA synchronous").fetchone()[0] == 2, "a commit waits for the disk"
-    with pytest.raises(InputError, match="'-1' means no label. Rename this"):
+    with pytest.raises(InputError, match="'-1' means no label"):
         Verdicts(tmp_path / "c.sqlite", "graph", ("-1", "fraud"))
     assert not (tmp_path / "c.sqlite").exists(), "before anybody answers"
 

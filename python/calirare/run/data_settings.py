@@ -55,16 +55,15 @@ class Data:
         dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
             command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
-        task: "rare" (one class against the rest) or "classes" (every class as it is).
+        task: "rare" (one class against all others) or "classes" (every class of its own).
         positive_only: nodes known to be rare are the only labels. All others may be either, and labels of other classes
             count as unknown.
         rare_class: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
-        split: "public", "random" (so many labels per class), "share" (three quarters of the labels train, the others
-            test), "all" (every label trains) or "time" (the oldest labels train, newer ones calibrate, the newest
-            test); none: public where there is one, else random of a data set by name, and
-            of your own graph time where nodes have a time, else share, or all where fewer than ten rare nodes would
-            test.
+        split: "public", "random" (`label_rate` labels per class), "share" (three quarters of the labels train, the
+            others test), "all" (every label trains) or "time" (the oldest labels train, newer ones calibrate, the
+            newest test); none: public if the file has one, else random for a named data set; for your own graph time
+            if nodes have a time, else share, or all if fewer than ten rare nodes would test.
         nodes: node table that belongs to an edge table.
         label: column of the labels in the node table, or of the transactions; none: found by name.
         labels_file: table of labels with columns node (or id) and label. Its labels replace those of the data.

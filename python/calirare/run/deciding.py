@@ -66,15 +66,15 @@ class Deciding:
     """Which nodes are alerts: those whose P(rare) for the population is at least a threshold.
 
     Attributes:
-        decide: what chooses the threshold: "cost" (of a miss and of a false alarm; where these are alike, an alert is
-            likelier rare than not), "balanced" (both classes count alike), "budget" (so many alerts), "precision" or
-            "recall" (at least so much of it).
+        decide: what chooses the threshold: "cost" (of a miss and of a false alarm; if equal, nodes more likely rare
+            than not are alerts), "balanced" (both classes count equally), "budget" (a number of alerts), "precision"
+            or "recall" (a minimum of it).
         cost_fn: with decide cost: what a missed rare node costs.
         cost_fp: with decide cost: what a false alarm costs.
-        budget: with decide budget: how many alerts can be looked at, or a share of the nodes in (0, 1).
-        max_alerts: with another rule than budget: at most so many alerts, the likeliest; none: as many as it makes.
-        min_precision: with decide precision: share of the alerts that are rare.
-        min_recall: with decide recall: share of the rare nodes that are alerts.
+        budget: with decide budget: how many alerts can be looked at, or a proportion of the nodes in (0, 1).
+        max_alerts: with a rule other than budget: at most this many alerts, the likeliest; none: no limit.
+        min_precision: with decide precision: proportion of the alerts that are rare.
+        min_recall: with decide recall: proportion of the rare nodes that are alerts.
         guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
             the threshold follows from P(rare), without a guarantee.
         sort_by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a

@@ -201,13 +201,13 @@ class Settings:
     """How to train, calibrate and judge one detector.
 
     Attributes:
-        preset: what other settings start from: "default", the best we know; or "paper", a graph convolution on features
-            as they are, calibrated for the balanced population, which is what the paper judges.
+        preset: what other settings start from: "default", or "paper" (the paper's graph convolution on unscaled
+            features, calibrated for equal class sizes).
         method: "jackknife" trains on all labels and calibrates on leave-one-out logits; "calirare" is the paper's
             Algorithm 2; "ts" trains on the training labels and fits a temperature on the validation labels;
             "uncalibrated" stops after training on the training labels.
-        seed: of everything random.
-        device: "cpu", "cuda" or "cuda:N"; "auto" is the CPU; a GPU pays where very many nodes or labels get intervals.
+        seed: of all random numbers.
+        device: "cpu", "cuda" or "cuda:N"; "auto" is the CPU; a GPU is faster for very many intervals.
         training: the network and its training.
         loo: how labels are left out, such as `ALO(n_models=1000)` or `Grouped()`. Its damping None: the weight decay,
             raised until leave-one-out loss agrees with cross-validation.

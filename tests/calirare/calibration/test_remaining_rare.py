@@ -39,7 +39,10 @@ def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
 
 
 def test_labels_that_are_more_than_the_prevalence_allows():
-    assert "Expect 0 among the 920 nodes without one: their odds are 0 times" in rare_left(with_labels(rare_task(1000), 40, 40), 0.03).sentence
+    assert (
+        "Expect 0 among the 920 nodes without one: their odds are 0 times"
+        in rare_left(with_labels(rare_task(1000), 40, 40), 0.03).sentence
+    )
 
 
 @pytest.mark.slow

@@ -140,9 +140,7 @@ def test_a_node_that_is_a_neighbour_of_most_is_told(months, outcome):
     spokes = np.stack([np.zeros(600, dtype=int), np.arange(1, 601)], 1)
     drift = drift_of(outcome, dataclasses.replace(given, pairs=np.concatenate([given.pairs, spokes])).graph())
     assert drift.verdict == "caution"
-    assert (
-        "node of most neighbours (40 % of the nodes are its neighbours; in training it was 9.1 %" in drift.sentence
-    )
+    assert "node of most neighbours (40 % of the nodes are its neighbours; in training it was 9.1 %" in drift.sentence
     few = dataclasses.replace(months.month(9, 20), pairs=np.stack([np.zeros(19, dtype=int), np.arange(1, 20)], 1))
     assert "most neighbours" not in {finding.name for finding in drift_of(outcome, few.graph()).found}
 

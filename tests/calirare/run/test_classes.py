@@ -412,9 +412,9 @@ def test_the_queue_of_many_classes_is_answered_and_taken(half_labelled, tmp_path
         assert f"{why.p:.2f}"[:4] in page
         assert "connected to" in page
         assert (session.picture(first) or b"").startswith(b"\x89PNG")
-        assert "No reasons for this class: it is gone" in ReviewSession(
-            saved, verdicts, None, "it is gone"
-        ).page(first, "n")
+        assert "No reasons for this class: it is gone" in ReviewSession(saved, verdicts, None, "it is gone").page(
+            first, "n"
+        )
         verdicts.say(first.node, "class 1")
         verdicts.say(second.node, "class 2")
         verdicts.say(third.node, "unsure")
