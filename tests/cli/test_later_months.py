@@ -99,16 +99,16 @@ def test_weights_that_a_run_left_unread_are_left_unread_next_month(place, first,
     run = trained(place, "unweighted", weighing(first, tmp_path), *HOPS, "--unweighted")
     later = weighing(second, tmp_path)
     said = predicted(run, later, tmp_path / "a.csv")
-    assert "of another graph" not in said.err
+    assert "P may be wrong" not in said.err
     predicted(run, second, tmp_path / "b.csv")
     ours, bare = (pd.read_csv(tmp_path / name)["p_rare"] for name in ("a.csv", "b.csv"))
     assert ours.tolist() == bare.tolist()
     said = predicted(run, later, tmp_path / "c.csv", "--weight", "weight")
-    assert "P is of another graph: leave them out (of a table: --unweighted)" in said.err
+    assert "P may be wrong: leave the weights out (table: --unweighted)" in said.err
     graph = calirare.Graph.from_tables(pd.read_csv(later[0]), pd.read_csv(later[1]), "label", unweighted=True)
     with rough_runs():
         calirare.train(graph, model="hops", epochs=10, folds=0).save(tmp_path / "python")
-    assert "of another graph" not in predicted(tmp_path / "python", later, tmp_path / "d.csv").err
+    assert "P may be wrong" not in predicted(tmp_path / "python", later, tmp_path / "d.csv").err
 
 
 @pytest.mark.slow
@@ -116,17 +116,17 @@ def test_types_of_edges_that_are_missing_or_new_are_said(budget, first, tmp_path
     run = trained(tmp_path, "typed", first, *HOPS, "--relation", "kind")
     fewer, more = (month(tmp_path, n, 5, kinds=k) for n, k in (("f", KINDS[1:]), ("m", (*KINDS, "wire"))))
     said = predicted(run, fewer, tmp_path / "f.csv")
-    assert "no edge is of type card, of which the run's graph has some" in said.err
+    assert "no edge is of type card, but the run's graph has such edges" in said.err
     said = predicted(run, more, tmp_path / "m.csv")
-    assert "edges of type wire count only as edges" in said.err
+    assert "edges of type wire count as edges without a type" in said.err
     saved, graph = calirare.load(run), calirare.load_dataset(fewer[0], nodes=fewer[1], id="account", label="label")
-    with pytest.raises(InputError, match=r"types or directions as those of the run's graph, card and transfer"):
+    with pytest.raises(InputError, match=r"types or directions like the run's graph, card and transfer"):
         saved.predict(graph)
     kept = predicted(budget, fewer, tmp_path / "u.csv").err
     given = calirare.load_dataset(fewer[0], nodes=fewer[1], id="account", label="label", relation="kind")
     notes: list[str] = []
     p = calirare.load(budget).predict(given, notes.append)["p_rare"]
-    assert "types and directions of edges are left out, as the run's graph has none" in notes
+    assert "types and directions of edges are ignored, because the run's graph has none" in notes
     assert np.abs(p - pd.read_csv(tmp_path / "u.csv")["p_rare"]).max() < 1e-6
     assert "of type" not in kept
 

@@ -155,7 +155,7 @@ def test_classes_go_by_their_names(run):
     first, second = recalibrated(saved, plain, str), recalibrated(saved, turned, str)
     assert first.to_mapping() == second.to_mapping()
     assert torch.equal(probabilities(first.run, graph), probabilities(second.run, graph))
-    assert any("no fresh label is of 'rare, one':" in note for note in second.notes)
+    assert any("no fresh label is 'rare, one':" in note for note in second.notes)
 
 
 def test_a_run_is_recalibrated_again_without_its_graph(run, tmp_path):

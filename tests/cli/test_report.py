@@ -93,7 +93,7 @@ def test_without_test_nodes_there_are_no_slices(tmp_path):
     page = read(tmp_path / "run" / "report.html")
     assert "There are no slices: the run has no labelled test nodes" in page.text
     assert "on 90 labelled nodes, " in page.text
-    assert "each judged without its own label." in page.text
+    assert "each predicted without its own label." in page.text
 
 
 def test_reasons_are_of_the_first_rows_of_the_table_of_alerts(tmp_path):

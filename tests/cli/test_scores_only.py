@@ -135,7 +135,7 @@ def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, m
 
 def test_a_graph_in_a_file_is_scored_in_memory(run, graph_file, tmp_path):
     said = succeed("predict", "--run", run, "--graph", graph_file, "--scores-only", "--out", tmp_path / "s.parquet")
-    assert "the graph is scored in memory, because it is not in a folder" in said.err
+    assert "the graph is scored in memory, because it is not a graph folder" in said.err
     succeed("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "p.csv")
     table, wanted = pd.read_parquet(tmp_path / "s.parquet"), pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(table["p_rare"], wanted["p_rare"], rtol=1e-6)

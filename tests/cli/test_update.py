@@ -109,7 +109,7 @@ def test_labels_of_before_say_how_common_the_rare_class_is(base, updated):
     assert set(new.val.tolist()) <= set(old.train.tolist())
     assert new.val.numel() >= old.train.numel() - 3
     assert load(updated[0]).settings.calibration.calibrate_on == "val"
-    assert f"P(rare) is calibrated on {new.val.numel():,} labels of before" in " ".join(
+    assert f"P(rare) is calibrated on {new.val.numel():,} old labels" in " ".join(
         (updated[1].out + updated[1].err).split()
     )
 
@@ -146,7 +146,7 @@ def test_a_random_sample_calibrates_where_validation_labels_do(updated, base: Pa
     graph = load(base).graph()
     rows = {graph.node_name(int(v)): "fraud" if v % 3 else "rest" for v in graph.unlabelled[-6:]}
     labels, out = table(tmp_path, rows), tmp_path / "more"
-    note = "6 new labels drawn at random calibrate and train, as validation labels, which alone calibrate in this run"
+    note = "6 new random labels calibrate and train, like the run's validation labels"
     said = call("update", "--run", run, "--labels", labels, "--drawn", "random", "--out", out)
     assert (said.code, note in said.err) == (0, True)
     assert load(out).split.val.numel() == load(run).split.val.numel() + 6
@@ -210,7 +210,7 @@ def test_the_labels_of_a_run_give_its_calibrators_again(base: Path) -> None:
     assert not better.warning
 
 
-@pytest.mark.parametrize(("kind", "told"), [("fraud", "pass --drawn random where"), ("unknown", "to be forgotten")])
+@pytest.mark.parametrize(("kind", "told"), [("fraud", "pass --drawn random"), ("unknown", "seen the labels to forget")])
 def test_calibrator_only_refuses_what_does_not_calibrate(kind, told, base: Path, tmp_path: Path) -> None:
     graph = open_task()
     node = int(graph.unlabelled[0] if kind == "fraud" else graph.split.train[0])

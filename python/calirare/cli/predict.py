@@ -303,7 +303,9 @@ def _source(saved: SavedRun, reading: dict[str, Any], blocks: BlockFiles | None,
             if saved.scorer.wants_weights:
                 note_weights(True, opened.weighted, say)
             return Streamed(saved.scorer, opened, detector, blocks, say)
-        why = f"--{given[0].replace('_', '-')} does not go by blocks" if given and stored else "it is not in a folder"
+        why = (
+            f"--{given[0].replace('_', '-')} needs the whole graph" if given and stored else "it is not a graph folder"
+        )
         notes.append(f"the graph is scored in memory, because {detector if isinstance(detector, str) else why}")
     loaded = read_scored(saved, reading)
     for note in (*loaded.notes, *notes, *_told(saved, graph, settings)):

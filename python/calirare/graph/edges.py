@@ -275,6 +275,6 @@ def future_nodes_note(later: NumpyArray, scored: NumpyArray | None, n_nodes: int
     if m < NOT_YET * n or not m:
         return []
     return [
-        f"{m:,} of {n:,} scored nodes have edges only after {as_of}: they are scored as nodes without edges, and "
-        "count among those to expect: if they were not there yet, leave their rows out of the node table"
+        f"{m:,} of {n:,} target nodes have edges only after {as_of}, so they are scored without edges and counted. If "
+        "they did not exist yet, leave their rows out of the node table"
     ]

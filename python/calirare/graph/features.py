@@ -65,9 +65,9 @@ def weights_note(graph: Graph) -> str:
     if alone <= 0.5:
         return ""
     return (
-        f"edge weights reach from {float(some.values.min()):.3g} to {float(some.values.max()):.3g}: at {alone:.0%} of "
-        f"the nodes with {SEVERAL} neighbours or more one edge has {HEAVY:.0%} of the weight, so that the others are "
-        "hardly seen: give the logarithm as weight, or no weights"
+        f"edge weights reach from {float(some.values.min()):.3g} to {float(some.values.max()):.3g}. For {alone:.0%} of "
+        f"the nodes with {SEVERAL} neighbours or more, one edge has {HEAVY:.0%} of the weight and hides the others. "
+        "Give the logarithm as weight, or no weights"
     )
 
 

@@ -53,16 +53,16 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
     here = {relation.name: relation for relation in graph.relations}
     if names and not here and graph.n_edges:
         raise InputError(
-            f"graph {graph.name!r}: its edges must have types or directions as those of the run's graph, "
-            f"{names_in_words(names)}: name the column of types (--relation COLUMN), or say --directed"
+            f"graph {graph.name!r}: its edges must have types or directions like the run's graph, "
+            f"{names_in_words(names)}: name the column of types (--relation COLUMN), or pass --directed"
         )
     lacking, more = [n for n in names if n not in here], [n for n in here if n not in names]
     if lacking and graph.n_nodes:
-        say(f"no edge is of type {names_in_words(lacking)}, of which the run's graph has some")
+        say(f"no edge is of type {names_in_words(lacking)}, but the run's graph has such edges")
     if more and names:
-        say(f"edges of type {names_in_words(more)} count only as edges, as the run's graph has none of that type")
+        say(f"edges of type {names_in_words(more)} count as edges without a type: the run's graph has none of them")
     if more and not names:
-        say("types and directions of edges are left out, as the run's graph has none")
+        say("types and directions of edges are ignored, because the run's graph has none")
     indptr = torch.zeros(graph.n_nodes + 1, dtype=torch.int64, device=graph.device)
     no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=graph.device), graph.n_nodes)
     found = tuple(here.get(name) or Relation(name, no_edge, no_edge) for name in names)
@@ -84,11 +84,11 @@ def note_weights(weighted: bool | None, here: bool, say: Callable[[str], None]) 
         else "no edge has a weight, but those of the run's graph have"
     )
     mend = (
-        "leave them out (of a table: --unweighted)"
+        "leave the weights out (table: --unweighted)"
         if here
         else "name the column of weights (--weight COLUMN, edge_weight of a Data)"
     )
-    say(f"{what}, so that P is of another graph: {mend}")
+    say(f"{what}, so P may be wrong: {mend}")
 
 
 SHOWN = 10  # names of columns in a message

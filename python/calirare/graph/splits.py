@@ -276,8 +276,8 @@ def split_note(split: Split, n_rare: int) -> str:
         return ""
     few = amount(n_rare, "rare label")
     return (
-        f"every label trains, and measures are by leave-one-out: a quarter of {few} would say less (--split share "
-        "holds it out)"
+        f"every label trains, and out-of-fold predictions are measured: a quarter of {few} is too few to test on "
+        "(--split share tests on it all the same)"
     )
 
 

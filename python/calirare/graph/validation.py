@@ -200,13 +200,13 @@ def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: s
     check_per_node(scored, n_nodes, "scored", where)
     if n_nodes and not bool(scored.any()):
         raise InputError(
-            f"{where}: some node must be scored, got none: say which (command line: --target-nodes COLUMN=VALUE)"
+            f"{where}: there must be a target node, got none: name them (command line: --target-nodes COLUMN=VALUE)"
         )
     beside = torch.empty(0) if y is None else ((y >= 0) & ~scored).nonzero().flatten()
     if beside.numel():
         raise InputError(
-            f"{where}: every node with a label must be scored, but node {name(int(beside[0]))!r} has one and is not "
-            f"({beside.numel():,} in all): score it too, or take its label away"
+            f"{where}: every node with a label must be a target node, but node {name(int(beside[0]))!r} has one and is "
+            f"auxiliary ({beside.numel():,} in all): make it a target node, or remove its label"
         )
 
 
@@ -289,6 +289,6 @@ def one_class(graph_name: str, name: str) -> str:
     """Returns the message for a graph whose labelled nodes are all of one class."""
     return (
         f"graph {graph_name!r}: training needs two classes, but every labelled node is {name!r} (-1 stands "
-        "for unknown, 0 for the rest): label others too, or, where only rare nodes are ever labelled, say "
+        "for unknown, 0 for not rare). Label others too, or if only rare nodes are ever labelled, pass "
         "positive_only=True (command line: --positive-only)"
     )

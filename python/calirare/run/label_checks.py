@@ -85,7 +85,7 @@ def _given_away(data: TrainingData, others: Tensor, k: int, kind: str) -> str:
     for what in numbers:
         found = find_leakage(numbers[what], rare, those[what], ())
         if found is not None:
-            return found.sentence(f"the {what}", "leave the edges out that came or went with it", kind)
+            return found.sentence(f"the {what}", "leave out edges that appear or vanish once a case is known", kind)
     return ""
 
 
@@ -96,7 +96,7 @@ def _neighbours(graph: Graph, nodes: Tensor) -> dict[str, NumpyArray]:
     if graph.scored is not None:
         aside = (~graph.scored.to(near.indices.device))[near.indices.long()].double()
         count = aside.new_zeros(len(nodes)).index_add_(0, near.rows(), aside)
-        found["number of neighbours that are not scored"] = count.cpu().numpy()
+        found["number of auxiliary neighbours"] = count.cpu().numpy()
     return found
 
 

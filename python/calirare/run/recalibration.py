@@ -120,14 +120,14 @@ class Recalibrated:
             return "\n".join([*first, *self._rare_lines(self.rare), *self._warnings()]) + "\n"
         was, now = self.measures().values()
         counts = self._counts()
-        head = f"{'class':<{NAME}} {'labels':>8} {'share':>8} {'P before':>9} {'P after':>9}"
+        head = f"{'class':<{NAME}} {'labels':>8} {'rate':>8} {'P before':>9} {'P after':>9}"
         lines = [*first, f"{self._labels} of {amount(len(counts), 'class', 'classes')}", head]
         for name, n in counts.items():
             means = f"{was['mean_p'][name]:>9.4f} {now['mean_p'][name]:>9.4f}"
             lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / self.labels:>8.4f} {means}")
         for key, label in (("log_loss", "log loss"), ("brier", "Brier score"), ("accuracy", "accuracy")):
             lines.append(f"{label:<{NAME + 18}} {was[key]:>9.4f} {now[key]:>9.4f}")
-        notes = ["P: its mean over these labels; after: cross-fitted", *self._warnings()]
+        notes = ["P: mean over these labels; after: each label by a calibrator without it", *self._warnings()]
         return "\n".join([*lines, *(row for each in notes for row in textwrap.wrap(each, width))]) + "\n"
 
     @property
@@ -137,7 +137,7 @@ class Recalibrated:
 
     def _rare_lines(self, rare: RareRecalibrated) -> list[str]:
         (was, now), (old, new) = self.losses, rare.thresholds
-        kept = f"as it was, {old:.3g}" if old == new else f"{new:.3g}, it was {old:.3g}"
+        kept = f"{old:.3g}, as before" if old == new else f"{new:.3g}, before {old:.3g}"
         return [
             f"{self._labels}, {int(self.y.sum()):,} of them rare",
             f"before: {rare.before.sentence}; log loss {was:.4f}",

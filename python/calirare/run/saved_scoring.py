@@ -165,7 +165,7 @@ def read_scored(saved: SavedRun, reading: dict[str, Any]) -> Graph:
     chosen = torch.tensor([cells.get(graph.node_name(i)) == value for i in range(graph.n_nodes)])
     chosen &= torch.zeros(graph.n_nodes, dtype=torch.bool).index_fill_(0, graph.scored_nodes, True)
     if not bool(chosen.any()):
-        raise InputError(f"predict: --where {where}: no scored node has {column} {value!r}: look at {table}")
+        raise InputError(f"predict: --where {where}: no target node has {column} {value!r}: look at {table}")
     y = None if graph.y is None else graph.y.masked_fill(~chosen, -1)
     return dataclasses.replace(graph, scored=chosen, y=y, original_y=None, trusted=True)
 

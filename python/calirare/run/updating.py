@@ -71,16 +71,15 @@ def update_calibrators(
     changed = changes_of(graph.to("cpu"), fresh)
     if bool((changed.y < 0).any()):
         raise InputError(
-            "update: --calibrator-only keeps the detector, which has seen the labels that are to be forgotten: leave "
-            "it out"
+            "update: --calibrator-only keeps the detector, which has seen the labels to forget: leave it out"
         )
     used = ~torch.isin(changed.nodes, saved.split.test.cpu())
     if chosen:
         used &= torch.isin(changed.nodes, saved.fit.nodes.cpu())
     if not bool(used.any()):
         raise InputError(
-            "update: --calibrator-only has nothing to fit, as labels of test nodes and new labels that were chosen do "
-            "not calibrate: pass --drawn random where new ones are a random sample"
+            "update: --calibrator-only has nothing to fit: labels of test nodes and chosen ones do not calibrate. If "
+            "the new labels are a random sample, pass --drawn random"
         )
     kept = Labels(changed.nodes[used], changed.y[used], changed.parts[used])
     return recalibrated(saved, saved.with_fresh_labels(graph, kept), say, with_own=True)

@@ -85,7 +85,7 @@ def test_proved_precision_by_hand():
     p = np.linspace(1, 0, 40)
     rare = np.arange(40) < 20
     assert precision_threshold(Labelled(p, rare), 0.8, 0.95) == p[19]
-    with pytest.raises(InputError, match="at least 20 hits without a false alarm are needed"):
+    with pytest.raises(InputError, match="the 20 likeliest would all have to be rare"):
         precision_threshold(Labelled(p, np.arange(40) < 19), 0.8, 0.95)
     one_false = rare & (np.arange(40) != 5)
     with pytest.raises(InputError, match=r"cannot be proved with confidence 0\.95 by 40 labels, 19 of them rare"):

@@ -155,7 +155,7 @@ def parts(train: torch.Tensor, val: torch.Tensor) -> tuple[torch.Tensor, torch.T
 @pytest.mark.parametrize(
     ("train", "val", "representative", "said"),
     [
-        (labels(20, 20), labels(484, 16), "val", "500 validation labels are taken .* 40 training labels only inform"),
+        (labels(20, 20), labels(484, 16), "val", "from the 500 validation labels; the 40 training labels only sharpen"),
         (
             labels(820, 30),
             labels(415, 10),

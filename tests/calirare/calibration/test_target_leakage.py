@@ -189,10 +189,10 @@ def test_edges_that_came_or_went_with_the_case_are_named(leak):
     split = calirare.Split(known, known[:0], known[:0], "drawn")
     graph = dataclasses.replace(graph, scored=None if scored.all() else scored).with_split(split)
     outcome = calirare.train(graph, model="hops", epochs=30)
-    words = {"closed": "the number of neighbours gives", "case": "the number of neighbours that are not scored gives"}
+    words = {"closed": "the number of neighbours gives", "case": "the number of auxiliary neighbours gives"}
     verdict = outcome.verdict
     assert words.get(leak, "") in str(verdict)
-    assert ("leave the edges out that came or went with it" in str(verdict)) == (leak in words)
+    assert ("leave out edges that appear or vanish once a case is known" in str(verdict)) == (leak in words)
     assert (verdict.cause == "leakage") == (leak in words)
 
 

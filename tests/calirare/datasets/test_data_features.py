@@ -64,6 +64,6 @@ def test_weights_that_hide_all_neighbours_but_one_are_noted(spread, n, words):
     note = weights_note(graph)
     assert bool(note) == bool(words)
     assert words in note
-    assert ("one edge has 80% of the weight" in note) == ("hardly seen" in note) == bool(words)
+    assert ("one edge has 80% of the weight" in note) == ("hides the others" in note) == bool(words)
     alone = sp.coo_array(([1e9, 1e9], ([0, 1], [1, 0])), (n, n))  # who has one neighbour sees it
     assert weights_note(Graph.from_edges(alone, torch.ones(n, 1))) == ""

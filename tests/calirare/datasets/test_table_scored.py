@@ -51,7 +51,7 @@ def test_ends_without_a_row_join_as_nodes_that_are_not_scored():
     names = graph.node_names
     rows, columns = graph.adjacency.to_dense().nonzero(as_tuple=True)
     assert {(names[i], names[j]) for i, j in zip(rows, columns, strict=True) if i < j} == pairs
-    assert any(f"without a row in the node table: {DEVICES}; they" in note for note in graph.notes)
+    assert any(f"{DEVICES} nodes of the edges have no row" in note for note in graph.notes)
 
 
 def test_they_join_unasked_where_every_edge_leads_to_one():
@@ -91,7 +91,7 @@ def test_rows_of_one_kind_are_scored():
         ("kind", r"a column and its values, such as kind=account, got 'kind'; there are .*kind"),
         ("sort=account", "such as kind=account, got 'sort=account'"),
         ("kind=acount", r"no row has kind = acount, got .*; there are account and device \(--target-nodes\)"),
-        ("kind=device", "every node with a label must be scored, but node 'acc00' has one and is not"),
+        ("kind=device", "every node with a label must be a target node, but node 'acc00' has one"),
     ],
 )
 def test_rows_that_cannot_be_meant_are_refused(scored, message):

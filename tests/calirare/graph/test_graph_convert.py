@@ -169,7 +169,7 @@ def test_labels_may_be_names(data_class, y):
 def test_names_of_labels_are_taken_as_a_table_takes_them(data_class):
     assert Graph.from_data(plain(data_class, y=["7", "7", "9", "-1", ""])).class_names == ("7", "9")
     (note,) = Graph.from_data(plain(data_class, y=["ok", "fraud", "unknown", "ok", "ok"])).notes
-    assert note.startswith("nodes: read as a class: 'unknown' (1 node); ")
+    assert note.startswith("nodes: 'unknown' (1 node) is read as a class. ")
     with pytest.raises(InputError, match="graph 'data': column 'labels' must name a class in one way, but holds"):
         Graph.from_data(plain(data_class, y=["ok", "fraud", "OK", "ok", "ok"]))
     with pytest.raises(InputError, match=r"labels must be names or whole numbers .* holds 0.5 in row 1: fix"):

@@ -65,8 +65,8 @@ def test_nodes_that_edges_of_the_future_alone_name_are_told_of(tmp_path, scored,
     found = [note for note in graph.notes if "only after 5" in note]
     assert len(found) == bool(told)
     for note in found:
-        assert note.startswith(f"edges: {told} scored nodes have edges only after 5: they are scored as nodes without")
-        assert note.endswith("if they were not there yet, leave their rows out of the node table")
+        assert note.startswith(f"edges: {told} target nodes have edges only after 5, so they are scored without")
+        assert note.endswith("did not exist yet, leave their rows out of the node table")
     assert not any("only after" in note for note in Graph.from_tables(edges, nodes, time="when", as_of="9").notes)
     many = pd.DataFrame({"id": range(400), "f": range(400)})
     ring = pd.DataFrame({"source": range(399), "target": range(1, 400), "when": [0] * 396 + [9] * 3})

@@ -44,8 +44,12 @@ def outcome() -> calirare.Outcome:
     [
         (torch.ones(260), TypeError, "scored must be a bool tensor"),
         (torch.ones(3, dtype=torch.bool), InputError, "scored must have one entry per node"),
-        (torch.zeros(260, dtype=torch.bool), InputError, "some node must be scored, got none"),
-        (torch.arange(260) > 100, InputError, "every node with a label must be scored, but node '[0-9]+' has one"),
+        (torch.zeros(260, dtype=torch.bool), InputError, "there must be a target node, got none"),
+        (
+            torch.arange(260) > 100,
+            InputError,
+            "every node with a label must be a target node, but node '[0-9]+' has one",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(scored, error, message):

@@ -347,7 +347,7 @@ def test_rows_left_out_do_not_change_what_labels_mean(tmp_path):
 def test_a_rare_class_that_is_common_is_noted_where_nobody_named_it(tmp_path):
     frame = pd.DataFrame({"y": [1, 1, 1, 2], "p": [0.9, 0.6, 0.7, 0.2]})
     frame.to_csv(tmp_path / "preds.csv", index=False)
-    assert "class 1, taken for the rare one, has 75% of the rows" in load_table(tmp_path / "preds.csv").notes[0]
+    assert "class 1 is used as the rare class, but has 75% of the rows" in load_table(tmp_path / "preds.csv").notes[0]
     assert load_table(tmp_path / "preds.csv", TableColumns(minority=1)).notes == ()
 
 
@@ -425,6 +425,6 @@ def test_a_value_may_stand_for_no_label(tmp_path, probabilities):
     columns = TableColumns(probabilities=probabilities, unknown=("2", "Unknown", "?"))
     table = load_table(path, columns)
     assert (table.labels.tolist(), left_out(table)) == ([0, 1], 3)
-    assert table.notes[0].startswith("rows: no label is ?, which --unknown names; the labels are 0 and 1")
+    assert table.notes[0].startswith("rows: --unknown names ?, but no label is that; the labels are 0 and 1")
     (note,) = [note for note in load_table(path).notes if "read as a class" in note]
     assert "'unknown' (1 row)" in note

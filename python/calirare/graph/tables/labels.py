@@ -54,13 +54,13 @@ class ReadLabels(NamedTuple):
         if found:
             counted = [f"{self.names[k]!r} ({amount(int((self.y == k).sum()), self.of)})" for k in found]
             notes.append(
-                f"{self.of}s: read as a class: {' and '.join(counted)}; if that means no label, pass "
+                f"{self.of}s: {' and '.join(counted)} is read as a class. If it means no label, pass "
                 f"{as_option([self.names[k] for k in found])} or leave the label empty"
             )
         if self.absent and self.names:
             there = names_in_words(self.names, MOST_CLASSES)
             notes.append(
-                f"{self.of}s: no label is {listed(self.absent)}, which --unknown names; the labels are {there}"
+                f"{self.of}s: --unknown names {listed(self.absent)}, but no label is that; the labels are {there}"
             )
         return tuple(notes)
 

@@ -96,8 +96,8 @@ def with_edge_only_nodes(
         "time": None if parts["time"] is None else torch.cat([parts["time"], torch.full((m,), torch.nan).double()]),
     }
     if m:
-        note = f"nodes: joined, nodes of the edges without a row in the node table: {m:,}; they have no features and "
-        longer["notes"] = (*parts["notes"], f"{note}are not scored{why_any_unknown(new, names)}")
+        note = f"nodes: {m:,} nodes of the edges have no row: they become auxiliary nodes, without features and "
+        longer["notes"] = (*parts["notes"], f"{note}P(rare){why_any_unknown(new, names)}")
     return Nodes(parts | longer, every)
 
 
