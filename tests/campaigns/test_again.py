@@ -7,18 +7,10 @@ import os
 
 import pytest
 
-from calirare.cli.parser import COMMANDS
-from tests.campaigns.again import MORE, differences, done, process
-from tests.campaigns.jobs import JOBS, make_inputs
+from tests.campaigns.again import differences, done, process
+from tests.campaigns.jobs import make_inputs
 
 # Retraining and what was built print seconds; what the others print or write is compared.
-TIMED = {"doctor"}
-
-
-def test_every_command_is_compared():
-    compared = {job[0] for job in (JOBS | MORE).values()}
-    assert set(COMMANDS) - compared == TIMED
-    assert {"paper", "multilabel"} <= compared
 
 
 def test_other_bytes_words_and_codes_are_told():

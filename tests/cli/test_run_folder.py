@@ -11,9 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
 
-from calirare.graph import Graph
 from calirare_lab.published import dataset_table
 from tests.helpers.command import QUICK, call, few_candidates, succeed
 
@@ -94,16 +92,6 @@ def test_metrics_report_both_targets_and_hold_no_time(finished):
     assert not re.search(r"\bseconds?\b|\btime\b", json.dumps(metrics))
 
 
-def test_the_summary_says_what_calibration_did(finished):
-    folder, said = finished
-    report = metrics_of(folder)["report"]
-    for side, name in (("raw", "before"), ("balanced", "balanced"), ("population", "population")):
-        assert name in said.out
-        assert f"{report[side]['macro_f1']:.3f}" in said.out
-        assert f"{report[side]['ece']:.3f} ({report[side]['ece_noise_floor']:.3f})" in said.out
-    assert "tested on 100 other nodes" in said.out
-
-
 def test_the_summary_is_short_and_has_its_blocks(graph_file, tmp_path):
     run = tmp_path / "run"
     said = succeed("train", "--dataset", graph_file, *QUICK, "--out", run, report=True)
@@ -120,13 +108,6 @@ def test_the_summary_is_short_and_has_its_blocks(graph_file, tmp_path):
     assert again.out.splitlines()[-1] == f"  calirare report {run}"
 
 
-def test_the_log_has_times_and_versions(finished):
-    log = (finished[0] / "log.txt").read_text()
-    assert re.search(r"\d\.\d{3} s  calirare \d", log)
-    for stage in ("train", "check", "calibrate", "jackknife", "everything but imports"):
-        assert re.search(rf"  {stage}: \d+\.\d{{3}} s", log), stage
-
-
 def test_the_config_is_resolved(finished, graph_file):
     config = yaml.safe_load((finished[0] / "config.yaml").read_text())
     data, training = config["data"], config["training"]
@@ -134,26 +115,6 @@ def test_the_config_is_resolved(finished, graph_file):
     assert (data["label_rate"], data["split"], data["rare_class"]) == (None, "public", "1")
     assert (training["epochs"], config["calibration"]["folds"], config["loo"]["method"]) == (100, 2, "alo")
     assert (config["device"], config["seed"], config["method"]) == ("cpu", 0, "jackknife")
-
-
-def test_the_model_is_plain_tensors(finished, graph_file):
-    graph = Graph.read(graph_file)[0]
-    with safe_open(str(finished[0] / "model.safetensors"), "pt") as file:
-        fitted = {name.removeprefix("fit.") for name in file.keys() if name.startswith("fit.")}  # noqa: SIM118
-        assert fitted == {
-            *("weights.0", "weights.1", "biases.0", "biases.1", "targets", "sample_weights", "inputs"),
-            *("rows.0", "rows.1", *(f"blocks.0.{part}" for part in ("indptr", "indices", "values", "n_cols"))),
-        }
-        others = {name for name in file.keys() if not name.startswith("fit.")}  # noqa: SIM118 (not a mapping)
-        of_the_graph = {f"reference.column {i}.quantiles" for i in range(graph.n_features)}
-        assert of_the_graph < others, "what other graphs are held against"
-        assert {name for name in others if not name.startswith("reference.")} - {"held_out"} == {
-            *("split.train", "split.val", "split.test", "calibration_nodes"),
-        }
-        assert file.get_tensor("fit.weights.0").shape == (graph.n_features, 16)
-        labelled = torch.cat([graph.split.train, graph.split.val])
-        assert torch.equal(file.get_tensor("fit.rows.1"), labelled)
-        assert torch.equal(file.get_tensor("fit.targets"), graph.y[labelled])
 
 
 SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet", "model.safetensors")

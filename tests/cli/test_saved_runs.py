@@ -149,18 +149,6 @@ def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
     assert "moved.npz has changed since the run was trained on it" in said
 
 
-@pytest.mark.slow
-def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
-    edges = write_tables(tmp_path)
-    options = ("--nodes", tmp_path / "nodes.csv", "--rare-class", "fraud", "--symmetrize", *QUICK)
-    succeed("train", "--dataset", edges, *options, "--out", tmp_path / "run")
-    (tmp_path / "elsewhere").mkdir()
-    for name in ("edges.csv", "nodes.csv"):
-        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
-    edges = tmp_path / "elsewhere" / "edges.csv"
-    succeed("explain", "--run", tmp_path / "run", "--node", "p002", "--graph", edges, silent=True)
-
-
 def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monkeypatch):
     def half(table: pd.DataFrame, folder: Path, stem: str) -> None:
         (folder / f"{stem}.csv").write_text("half")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
 from calirare_lab.profile.command import Event, stage_times
 from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
-from calirare_lab.studies import loo_check
 from tests.helpers.command import assert_refused, call, succeed
 
 WITHIN = {"messages", "propagate messages", "intervals"}  # the jackknife
@@ -89,30 +87,6 @@ def test_costs_by_hand():
     assert Cost(1000, 10).floor_seconds(50.0, 1.0) == 20.0
     assert memory_bytes(s) == 2 * 30 * 8 + 160 + 10 * 7 * 4 + 1200
     assert memory_bytes(s, messages_in_file=True) == 2 * 30 * 8 + 160 + 10 * 4 * 4 + 1200
-
-
-@pytest.mark.slow
-def test_table_picture_and_numbers(finished, tmp_path, monkeypatch):
-    # Far from a minimum on so few steps, but this is about the table; the numbers' truth is tested beside `alo`.
-    monkeypatch.setattr(loo_check, "MAX_STEPS", 40)
-    monkeypatch.setattr(loo_check, "RETRAIN_STEPS", 15)
-
-    folder = tmp_path / "run"
-    shutil.copytree(finished[0], folder)
-    words = ("study", "loo-check", "--run", folder, "--nodes", 4)
-    said = succeed(*words, "--resume", tmp_path / "kept")
-    out = said.out
-    assert (folder / "loo_check.png").stat().st_size > 10_000
-    numbers = json.loads((folder / "loo_check.json").read_text())
-    rows = {row["method"]: row for row in numbers["methods"]}
-    assert rows["alo"]["correlation"] > rows["paper"]["correlation"]
-    assert len(numbers["truth"]) == len(numbers["labels"]) == 4
-    assert numbers["unconverged"] == 1.0
-    assert "note: 100% of the retrainings stood still with a gradient left" in out
-    for name, row in rows.items():
-        line = next(line for line in out.splitlines() if line.startswith(f"{name:<20}"))
-        assert f"{row['correlation']:.3f}" in line
-    assert "give --overwrite" in assert_refused(call(*words))
 
 
 @pytest.mark.parametrize(("option", "value", "least"), [("--nodes", 2, 3), ("--jobs", 0, 1)])

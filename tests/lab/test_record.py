@@ -6,27 +6,23 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.graph.convolution import propagation
 from calirare.leave_one_out.eice import EiceSettings, train_calirare
-from calirare.metrics import confidence_statistics, ece, nll
+from calirare.metrics import confidence_statistics, ece
 from calirare.models import GcnTraining, fit
-from calirare_ext import Csr
 from calirare_lab.baselines import LossAndAccuracy, OfficialSettings, official_probabilities, train_official
 from calirare_lab.studies import record
-from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
+from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, networks, runner
 from calirare_lab.studies.record.measures import debiased_ece
 from calirare_lab.studies.record.protocol import random_shares, stratified_folds
-from tests.helpers.command import few_candidates
 from tests.helpers.graphs import random_graph
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -112,28 +108,6 @@ def test_a_cell_has_a_row_per_map(protocol: str, network: str, track: str, monke
     assert ("neighbours" in {row["map"] for row in rows}) == (track in ("frozen", "folds"))
 
 
-@pytest.mark.slow
-def test_a_free_detector_is_the_default_of_train_on_all_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "raw", lambda asked, dataset, seed: _graph(asked))
-    outcomes = list[calirare.Outcome]()
-
-    def train(graph: Graph, **changes: Any) -> calirare.Outcome:
-        assert changes == {"task": "classes", "seed": 0}
-        outcomes.append(calirare.train(graph, **changes))
-        return outcomes[0]
-
-    monkeypatch.setattr(cells, "train", train)
-    with few_candidates():
-        rows = record.run_cell(GETS_PROTOCOL, Cell("cora", "auto", 0, "anything"))
-    assert [row["map"] for row in rows] == ["uncalibrated", "default"]
-    assert sum(rows[0]["weights"].values()) == pytest.approx(1, abs=0.01)
-    graph = _graph(GETS_PROTOCOL)
-    assert graph.split is not None
-    assert graph.y is not None
-    p = outcomes[0].probabilities("population")[graph.split.test]
-    assert rows[1]["nll"] == pytest.approx(float(nll(graph.y[graph.split.test], p)), abs=1e-6)
-
-
 def test_the_debiased_error_takes_off_what_redrawn_accuracies_add() -> None:
     rng = np.random.default_rng(0)
     p = rng.beta(2, 1, 150)
@@ -186,19 +160,6 @@ def test_what_a_protocol_does_not_have_is_refused(
     with pytest.raises(InputError, match=r"study gats: .* must be"):
         record.run(GATS_PROTOCOL, tmp_path / "x.jsonl", datasets, kinds, tracks, seeds, print)
     assert not (tmp_path / "x.jsonl").exists()
-
-
-def test_the_largest_component_keeps_its_edges_features_and_labels() -> None:
-    a = torch.zeros(6, 6)
-    for i, j in ((1, 3), (3, 5), (0, 2)):
-        a[i, j] = a[j, i] = 1
-    x = torch.arange(12.0).view(6, 2)
-    graph = random_graph(6, 2, adjacency=Csr.from_dense(a), x=x, y=torch.tensor([0, 1, 0, 0, 1, 1]))
-    kept = data.largest_component(graph)
-    assert torch.equal(kept.adjacency.to_dense(), a[[1, 3, 5]][:, [1, 3, 5]])
-    assert torch.equal(kept.x, x[[1, 3, 5]])
-    assert kept.y is not None
-    assert kept.y.tolist() == [1, 0, 1]
 
 
 @pytest.mark.slow

@@ -62,15 +62,6 @@ def test_the_folder_is_believed_and_passes_every_check(folder, graph):
     assert sorted(file.name for file in folder.parent.iterdir()) == ["g"]
 
 
-@pytest.mark.parametrize(("n", "mean_degree", "share"), [(10, 1, 0.3), (11, 9, 1e-6), (3000, 16, 0.9)])
-def test_small_graphs_too_are_symmetric_and_without_loops(tmp_path, n, mean_degree, share):
-    synthetic_on_disk(tmp_path / "g", n, mean_degree=mean_degree, share=share, label_rate=1, n_val=1, n_test=2)
-    graph = load_dataset(tmp_path / "g")
-    check_adjacency(graph.adjacency, "on disk")
-    assert not bool((graph.adjacency.rows() == graph.adjacency.indices).any())
-    assert int(graph.y.sum()) == max(round(share * n), 1)
-
-
 def test_neither_chunks_nor_buckets_nor_threads_change_the_graph(tmp_path, monkeypatch):
     whole = write(tmp_path / "whole", seed=5)
     monkeypatch.setattr(on_disk, "PAIRS", 777)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare_lab.studies.uncertainty import MAPS, PLAIN, judge, one_seed
+from calirare_lab.studies.uncertainty import MAPS, PLAIN, judge
 from tests.helpers.pages import committed
 
 
@@ -18,15 +18,6 @@ def test_judgement_by_hand() -> None:
     flat = judge(confidence, confidence, right, chosen)
     assert flat["correlation"] == 0.0
     assert flat["bias"] == pytest.approx(-0.1)  # mean of .1, .2 and 0
-
-
-@pytest.mark.slow
-def test_every_definition_is_judged_for_all_and_for_the_rare() -> None:
-    found = one_seed(0, "16 features", n_nodes=400, n_labels=120)["judged"]
-    assert set(found) == {*PLAIN, *MAPS}
-    for row in found.values():
-        assert set(row) == {"all", "rare"}
-        assert all(-1 <= group["correlation"] <= 1 for group in row.values())
 
 
 def test_the_committed_study_names_its_winner() -> None:

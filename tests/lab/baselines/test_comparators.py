@@ -12,13 +12,13 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from torch.nn import functional as F
 
-from calirare.calibration import target_weights, temperature_scaling
+from calirare.calibration import target_weights
 from calirare.calibration.affine import SCALE_PRIOR
 from calirare.datasets import synthetic_rare
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.models import GcnTraining, fit
-from calirare_lab.baselines import GATS, CaGCN, TemperatureScaling, VectorScaling
+from calirare_lab.baselines import GATS, CaGCN
 from calirare_lab.baselines.comparators import EnsembleTemperature, LinearScaling, post_hoc
 from calirare_lab.baselines.node_temperature import NodeTemperature
 from tests.helpers.graphs import small_graph
@@ -128,31 +128,6 @@ def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Gra
     assert float(F.nll_loss(p[rest].log(), graph.y[rest])) < float(before)
     balanced = kind(target="balanced").fit(logits, graph.y, graph, nodes).transform(logits)
     assert float((balanced - p).abs().max()) > 1e-3
-
-
-def test_published_calibrators_take_anyones_logits_in_one_way(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
-    graph, logits = fitted_logits
-    index, mask = torch.stack([graph.adjacency.indices.long(), graph.adjacency.rows()]), torch.arange(500) >= 60
-    mask &= torch.arange(500) < 260
-    labels = torch.where(mask, graph.y, -1)
-    for make in (TemperatureScaling, VectorScaling, lambda: CaGCN(epochs=5), lambda: GATS(~mask, epochs=5)):
-        p = make().fit(logits, labels, index).transform(logits)
-        assert (p.shape, p.dtype) == (logits.shape, logits.dtype)
-        assert torch.equal(p, make().fit(logits, graph.y, graph, mask).transform(logits)), "in every form of the same"
-        assert torch.equal(p, make().fit(logits, graph.y, graph, mask.nonzero().flatten()).transform(logits))
-    held = logits[mask].double()
-    assert torch.equal(
-        TemperatureScaling().fit(logits, labels).transform(logits),
-        temperature_scaling().fit(held, labels[mask]).transform(logits.double()).float(),
-    )
-    for wrong, message in (
-        ((logits[mask], labels[mask], index), "edge_index must name nodes"),
-        ((logits[mask], labels[mask], graph), "a row for each of the graph's 500 nodes, got 200"),
-        ((logits, labels[mask], graph), r"labels must have shape \[500\], one per node, got \[200\]"),
-        ((logits, labels, graph, mask[:9]), r"nodes as a mask must have shape \[500\], got \[9\]"),
-    ):
-        with pytest.raises(ValueError, match=f"CaGCN: .*{message}"):
-            CaGCN().fit(*wrong)
 
 
 @torch.no_grad()

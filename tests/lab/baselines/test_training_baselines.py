@@ -19,7 +19,6 @@ from calirare_lab.baselines import (
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
-    read_official,
     train_cagcn_base,
     train_official,
     train_with_loss,
@@ -168,17 +167,3 @@ def test_the_official_network_is_trained_on_probabilities_as_logits(graph: Graph
     plain = train_official(graph, nodes, QUICK, OfficialSettings(double_softmax=False))
     assert_alike(plain.weights[0], fit(graph, nodes, QUICK).model.weights[0])
     assert not torch.equal(train_official(graph, nodes, QUICK).weights[0], plain.weights[0])
-
-
-def test_the_official_reading_drops_hidden_units_alone(graph: Graph) -> None:
-    model = fit(graph, torch.arange(200), QUICK).model
-    plain = torch.softmax(model.logits(graph), 1).detach()
-    state = torch.get_rng_state()
-    one, again, other = (read_official(model, graph, seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not model.training
-    assert torch.equal(one, again)
-    assert float((one - other).abs().max()) > 1e-2
-    assert_alike(read_official(model, graph, 1, dropout=False), plain)
-    shallow = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1)).model
-    assert_alike(read_official(shallow, graph, 1), torch.softmax(shallow.logits(graph), 1).detach())

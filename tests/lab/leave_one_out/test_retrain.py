@@ -17,7 +17,6 @@ from calirare_ext import ReceptiveField
 from calirare_lab.leave_one_out import Retrain, Steps, retrain
 from calirare_lab.leave_one_out.retraining import near_labels
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, retrained_logits, trained
-from tests.helpers.tolerance import assert_alike
 
 
 def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path: Path) -> None:
@@ -95,14 +94,6 @@ def test_training_on_is_not_taken_for_the_effect_of_a_label() -> None:
     assert float(found.change[:, :, 0].abs().max()) == 0.0
     assert float(found.own[3].abs().max()) == 0.0
     assert float(found.own[7].abs().min()) > 1e-3
-
-
-@pytest.mark.slow
-def test_retraining_in_two_processes() -> None:
-    fit, graph = trained(2, 1)
-    everywhere = propagation(graph).to(torch.float64).field(torch.tensor([1]), 1)
-    chosen = torch.tensor([0, 7])
-    assert_alike(retrain(fit, everywhere, chosen, jobs=2).change, retrain(fit, everywhere, chosen).change)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -47,22 +45,6 @@ def test_images_are_read_with_their_table(tmp_path):
     assert float(data.x[blue, 2, :, 13].mean()) > 0.7 > float(data.x[~blue, 2, :, 13].mean())
     scaled = data.standardised().x[data.split.train]
     assert float(scaled.mean((0, 2, 3)).abs().max()) < 1e-5
-
-
-def test_precomputed_features_replace_the_pixels(tmp_path):
-    table = write_images(tmp_path / "images")
-    with table.open() as file:
-        files = [row["file"] for row in csv.DictReader(file)]
-    features = np.random.default_rng(0).normal(size=(60, 7))
-    np.savez(tmp_path / "f.npz", files=np.array(files[::-1]), features=features[::-1])
-    data = load_images(tmp_path / "images", table, features=tmp_path / "f.npz")
-    np.testing.assert_array_equal(data.x.numpy(), features.astype(np.float32))
-    np.savez(tmp_path / "f.npz", files=np.array(files[1:]), features=features[1:])
-    with pytest.raises(InputError, match=r"0\.jpg is missing"):
-        load_images(tmp_path / "images", table, features=tmp_path / "f.npz")
-    np.savez(tmp_path / "f.npz", files=np.array(files), features=features[1:])
-    with pytest.raises(InputError, match="one row per entry of files"):
-        load_images(tmp_path / "images", table, features=tmp_path / "f.npz")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from calirare_lab.multilabel import experiments
-from calirare_lab.multilabel.experiments import METHODS, run_cell, run_experiments, summarise
+from calirare_lab.multilabel.experiments import METHODS, run_cell, summarise
 from calirare_multilabel.data import save_multilabel
 from calirare_multilabel.training import BETAS, TrainOptions
 from tests.helpers.multilabel import small_data
@@ -56,20 +55,3 @@ def test_summary_by_hand():
     assert paired["below_zero"] == 2
     assert against["passes"]
     assert not part["against_bce"]["cmlcc_per_seed"]["passes"]  # Hamming loss of one seed is 0.5
-
-
-def test_cells_that_are_there_are_not_run_again(tmp_path, monkeypatch):
-    calls = []
-
-    def fake(name, seed, **_):
-        calls.append((name, seed))
-        return cell(seed, {}, {}, {}) | {"data": name}
-
-    monkeypatch.setattr(experiments, "run_cell", fake)
-    found = run_experiments(tmp_path, sets=("b", "a"), seeds=(0, 1))
-    assert [(c["data"], c["seed"]) for c in found] == [("b", 0), ("b", 1), ("a", 0), ("a", 1)]
-    assert len(calls) == 4
-    (tmp_path / "a_1.json").unlink()
-    assert run_experiments(tmp_path, sets=("b", "a"), seeds=(0, 1)) == found
-    assert calls[4:] == [("a", 1)]
-    assert not list(tmp_path.glob("*.part"))

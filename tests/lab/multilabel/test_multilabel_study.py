@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calirare_lab.multilabel.plots import draw_experiments, draw_study
+from calirare_lab.multilabel.plots import draw_study
 from calirare_lab.multilabel.simulate import worlds
 from calirare_lab.multilabel.study import Cell, run_study, verdicts
 
@@ -60,13 +60,3 @@ def test_verdicts_weigh_bias_against_its_noise(small, large, p, unbiased, consis
     (verdict,) = verdicts(cells[::-1])
     assert (verdict["unbiased"], verdict["consistent"]) == (unbiased, consistent)
     assert verdict["z_large"] == pytest.approx((large[0] - 0.05) / (large[1] / 10), rel=1e-9, abs=0)
-
-
-@pytest.mark.slow
-def test_the_picture_of_experiments_is_drawn(tmp_path):
-    methods = ("bce", "bce_temperature", "focal", "cmlcc")
-    floored = ("copula", "copula_threshold", "marginal_ece")
-    measures = (*floored, *(f"{name}_floor" for name in floored), "kde_residual", "hamming_loss")
-    table = {"methods": {method: {key: [0.1, 0.01] for key in measures} for method in methods}}
-    path = draw_experiments({"sets": {"one": table, "two": table}}, tmp_path / "e.png")
-    assert path.stat().st_size > 10_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -41,22 +40,6 @@ def test_no_file_is_replaced_unasked(tmp_path):
         with pytest.raises(InputError, match="exists already: take another --out, or pass --overwrite"):
             call(*arguments)
     assert {path.read_text() for path in tmp_path.iterdir()} == {"mine"}
-
-
-def test_families_read_ties_in_two_ways(tmp_path):
-    rng = np.random.default_rng(0)
-    f = rng.beta(1, 2, (400, 2)).round(1)
-    y = (rng.random(f.shape) < f).astype(int)
-    table = tmp_path / "p.csv"
-    np.savetxt(table, np.hstack([y, f]), delimiter=",", header="y_a,y_b,p_a,p_b", comments="", fmt="%g")
-    words = {
-        line.split("│")[1].strip(): line
-        for line in call("families", table, "--floors", "2").splitlines()
-        if "│" in line
-    }
-    printed, midrank = (float(words["student"].split("│")[column].split()[0]) for column in (2, 3))
-    assert midrank < 0.8 * printed
-    assert "floor" in words["gaussian"]
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from calirare.calibration import AffineCalibrator
-from calirare.graph.graph import Graph
 from calirare.metrics import macro_ace
-from calirare_lab.paper.cells import cell_path, write_cell
-from calirare_lab.paper.other_bins import average_calibration_error, equal_width_measures, other_bins_table
-from calirare_lab.paper.protocol import Place
-from calirare_lab.paper.published import TABLE2
+from calirare_lab.paper.other_bins import average_calibration_error
 from calirare_lab.paper.sharpness import class_conditional_sharpness, sharpened
 
 
@@ -35,25 +28,6 @@ def test_average_calibration_error_by_numpy(outcome: tuple[torch.Tensor, torch.T
         if inside.any():
             gaps.append(abs(correct[inside].mean() - confidence[inside].mean()))
     assert average_calibration_error(*outcome) == pytest.approx(np.mean(gaps), rel=1e-12)
-
-
-def test_table_reads_the_cells(everywhere_small: Graph, tmp_path: Path) -> None:
-    assert everywhere_small.split is not None
-    assert everywhere_small.y is not None
-    labels = everywhere_small.y[everywhere_small.split.test]
-    where = [Place("cora", 20, seed) for seed in range(2)]
-    measured = []
-    for seed, place in enumerate(where):
-        p = torch.rand(labels.numel(), generator=torch.Generator().manual_seed(seed))
-        write_cell(cell_path(tmp_path, place, "temperature"), {"probability": p.tolist()})
-        measured.append(equal_width_measures(p, labels)["macro_ace"])
-    table = other_bins_table(tmp_path, [*where, Place("cora", 30, 0)])
-    (row,) = table.rows
-    assert row[:4] == ["cora", "20", "Temperature scaling", "2"]
-    assert row[6].startswith(f"{np.mean(measured):.4f}")
-    assert row[7] == f"{TABLE2['cora', 20, 'temperature']['macro_ace']:.4f}"
-    assert row[8] == "no"
-    assert json.dumps(table.data)
 
 
 def overlapping(n: int = 4000, rare: float = 0.15, factor: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -15,16 +15,6 @@ def page(bench: Any) -> Any:
     return bench("paper_page")
 
 
-def test_the_page_is_short_and_links_every_page_of_tables(page: Any) -> None:
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert len(text.split()) <= 5000
-    linked = set(re.findall(r"\(reproduction/(\w+\.md)\)", text))
-    assert linked == {path.name for path in page.TABLES.glob("*.md")}
-    for path in page.pages():
-        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
-
-
 def test_every_table_of_the_file_stands_on_one_page(page: Any) -> None:
     found = committed("paper")
     texts = page.pages()
@@ -33,14 +23,6 @@ def test_every_table_of_the_file_stands_on_one_page(page: Any) -> None:
     assert sorted(begun) == sorted(page.parts(found))
     with pytest.raises(ValueError, match="not enough values"):
         page.filled({path: text.replace("table2:begin", "") for path, text in texts.items()}, found)
-
-
-def test_the_headline_shows_rows_of_the_table_of_equal_labels(page: Any) -> None:
-    measured = results("paper")
-    rows = page.headline(measured)[2:]
-    assert len(rows) == len(page.HEADLINE)
-    whole = page.table(measured["tables"]["equal_labels"])
-    assert rows == [line for line in whole if line in rows]
 
 
 def test_verdicts_follow_from_the_cells() -> None:

@@ -17,7 +17,6 @@ from calirare._util.errors import InputError
 from calirare.graph.graph import Graph
 from calirare_lab.paper import cells as module
 from calirare_lab.paper import cli, protocol
-from calirare_lab.paper.accounts import accounts_table
 from calirare_lab.paper.cells import cell_path, read_cells, read_probability, run_cells
 from calirare_lab.paper.protocol import Place
 from calirare_lab.paper.published import DATASETS, LABEL_RATES, N_RARE, TABLE2, TABLE3, f1_from_accuracy_and_recall
@@ -135,17 +134,6 @@ def test_tables_escape_what_their_format_reserves(tmp_path: Path) -> None:
         assert list(csv.reader(file)) == [["a_b", "c"], ["50 %", "x|y"]]
 
 
-@pytest.mark.slow
-def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(protocol, "why_not_run", lambda name: "its file is missing" if name == "pubmed" else "")
-    words = ["table2", "--datasets", "cora", "pubmed", "--label-rates", "20", "30", "--seeds", "1"]
-    options = [*words, "--methods", "uncalibrated,temperature", "--out", str(tmp_path)]
-    result = CliRunner().invoke(cli.app, options)
-    assert result.exit_code == 0, result.output
-    assert len(list((tmp_path / "cells").rglob("*.json"))) == 4 + 2  # and a jackknife at each place
-    assert "pubmed: not run. its file is missing" in (tmp_path / "table2.md").read_text()
-
-
 def test_the_command_refuses_what_it_does_not_know(everywhere_small: Graph, tmp_path: Path) -> None:
     for options, what in (
         (["--methods", "other"], "must be among"),
@@ -177,36 +165,6 @@ def test_eice_of_a_cell_is_read_off_the_jackknife_of_its_place(made: Graph, tmp_
     assert shares["all"] == pytest.approx(rare * shares["rare"] + (1 - rare) * shares["majority"])
     table = coverage_table(by_key(cells))
     assert [row[:4] for row in table.rows] == [["cora", "20", "train", "1"]]
-
-
-def around(
-    method: str, row: dict[str, float], shift: float = 0.0, rate: int = 20, dataset: str = "cora"
-) -> list[module.Cell]:
-    return [
-        cell(method, s, rate=rate, dataset=dataset, **{m: v + shift + d for m, v in row.items()})
-        for s, d in enumerate((-0.01, 0.01))
-    ]
-
-
-def test_a_row_of_the_paper_is_explained_by_ours_a_control_or_other_bins() -> None:
-    network = {"accuracy": 0.905, "recall": 0.6231, "macro_f1": 0.788}  # the paper's GAT-CS on Cora, as macro-F1
-    groups = by_key(
-        around("uncalibrated", TABLE2["cora", 20, "uncalibrated"])
-        + around("cagcn", TABLE2["cora", 20, "cagcn"], 0.1)
-        + around("cagcn_base", TABLE2["cora", 20, "cagcn"])
-        + around("temperature", TABLE2["cora", 20, "temperature"] | {"macro_ace": 0.5})
-        + around("label_smoothing", TABLE2["cora", 30, "label_smoothing"] | {"recall": 0.5}, rate=30)
-        + around("gat", network)
-        + around("gin", network)[:1]
-    )
-    bins = {("cora", 20, "temperature"): True, ("cora", 30, "label_smoothing"): True}
-    found = {row["row"]: row for row in accounts_table(groups, bins).data}
-    assert found["uncalibrated"]["fits"] == {"uncalibrated": ["cora 20"], "dropout": [], "uncalibrated_code": []}
-    assert found["cagcn"]["fits"] == {"cagcn": [], "cagcn_base": ["cora 20"]}
-    assert found["temperature"]["equal_width"] == ["cora 20"]
-    assert "cora 30" in found["label_smoothing"]["nothing"]
-    assert found["gat"]["fits"]["gat"] == ["cora 20"]
-    assert len(found["gin"]["nothing"]) == 12
 
 
 HALF_A_DIGIT = 0.5e-4 + 1e-9  # of a number printed in per cent with two decimals

@@ -9,7 +9,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
 from calirare_ext import Csr
-from calirare_lab.published import CATALOGUE, data_root, data_roots, dataset_table
+from calirare_lab.published import CATALOGUE, data_root, data_roots
 from calirare_lab.published.catalogue import find
 from calirare_multilabel.data import cache_folder
 
@@ -55,17 +55,6 @@ def test_a_published_graph_has_its_statistics(name):
     assert torch.bincount(graph.original_y[graph.split.train]).tolist() == [20] * len(sizes)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_the_catalogue_tells_the_same(name):
-    nodes, edges, features, _, sizes, minority, share, _, split = PUBLISHED[name]
-    entry = CATALOGUE[name]
-    assert (entry.n_nodes, entry.n_edges, entry.n_features, entry.minority) == (nodes, edges, features, minority)
-    assert list(entry.class_sizes) == sizes
-    assert round(100 * entry.minority_share, 2) == share
-    assert entry.public == (split is not None)
-    assert len(entry.class_names) in (0, len(sizes))
-
-
 def test_citeseer_has_15_nodes_without_a_label_and_none_is_drawn():
     """The paper counts them in the rare class: (508 + 15) of 3,327 are its 15.72 %."""
     need("citeseer")
@@ -104,20 +93,6 @@ def test_planetoid_agrees_with_pytorch_geometric(name, tmp_path):
         assert torch.equal(mask, theirs_mask)
 
 
-def test_the_table_lists_every_data_set(tmp_path, monkeypatch):
-    rows = dataset_table(tmp_path)
-    assert [row.name for row in rows] == list(CATALOGUE)
-    assert rows[0].name == "digits"
-    assert rows[0].available
-    assert not any(row.available for row in rows[1:])
-    for row in rows[1:]:
-        assert row.looked_for[0] == tmp_path / f"{row.name}.npz"
-        assert ("download=True" in row.how) == bool(CATALOGUE[row.name].sources)
-        assert "put" in row.how
-    (tmp_path / "facebook.npz").touch()
-    assert dataset_table(tmp_path)[5].found == tmp_path / "facebook.npz"
-
-
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "digits"])
 def test_a_data_set_that_is_not_there_says_what_to_put_where(name, tmp_path):
     with pytest.raises(InputError, match=rf"{name} was not found in {tmp_path}: put .* set CALIRARE_DATA"):
@@ -132,12 +107,6 @@ def test_sources_are_pinned_and_checked():
             assert len(file.sha256) == 64
             assert file.n_bytes > 0
             assert not Path(file.target).is_absolute()
-
-
-@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.sources])
-def test_downloads_land_where_they_are_looked_for(name):
-    targets = {file.target for file in CATALOGUE[name].sources}
-    assert any(set(layout.files) == targets for layout in CATALOGUE[name].layouts)
 
 
 def test_folders_are_searched_in_order(tmp_path, monkeypatch):
