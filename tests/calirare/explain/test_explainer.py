@@ -123,7 +123,7 @@ def test_a_node_that_was_learned_from_says_so_and_its_own_label_is_marked(explai
     each = explainer.explain(node, shown=100)[0]
     assert each.label == ("rest", "fraud")[int(explainer.context.targets[0])]
     assert [label.node for label in each.labels if label.own] == node.tolist()
-    assert "was learned from" in each.sentences[0]
+    assert "was used in training" in each.sentences[0]
 
 
 def test_text_fits_and_says_what_the_numbers_are(explainer, found):
