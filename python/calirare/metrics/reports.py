@@ -191,6 +191,7 @@ def rare_report(
     n_draws: int = 200,
     seed: int = 0,
     weights: Array | None = None,
+    groups: np.ndarray | None = None,
 ) -> dict[str, float | None]:
     """All measures of calibration of one class's probability.
 
@@ -203,6 +204,7 @@ def rare_report(
         n_draws: draws for the value expected if calibrated (`noise_floor`).
         seed: seed of these draws; the same input and seed give the same numbers.
         weights: sample weights [n] >= 0, or None.
+        groups: of samples that may have the class together, see `calibration_in_the_large`; or None.
 
     Returns:
         Plain numbers: n, n_rare; mean_p, observed_share and mean_p_over_share with _lower and _upper
@@ -219,7 +221,7 @@ def rare_report(
     data = read(name, y_true, p, weights).on_cpu()
     happened, q, w = event_of(name, data, cls)
     y = happened.astype(np.int64)
-    large = calibration_in_the_large(y, q, level=level, weights=w)
+    large = calibration_in_the_large(y, q, level=level, weights=w, groups=groups)
     floor = equal_mass_noise_floor(q, n_bins, n_draws=n_draws, seed=seed, weights=w)
     parts = brier_decomposition(y, q, n_bins, weights=w)._asdict()
     values: dict[str, Any] = {

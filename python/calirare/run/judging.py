@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
 from calirare._util.memory import draws_for, resamples_for
 from calirare.metrics import auprc, calibration_report, classwise_ece, ece, noise_floor
@@ -40,12 +41,14 @@ class Judged:
         labels: their classes, int64 [m], on the CPU.
         p: their probabilities before calibration ("raw") and for each target, [m, k], on the CPU.
         nodes: int64 [m]; None: they are not the run's own.
+        groups: int64 [m, g], transactions that share a party, see `party_groups`; None: they are none.
     """
 
     on: str
     labels: Tensor
     p: Mapping[str, Tensor]
     nodes: Tensor | None = None
+    groups: NumpyArray | None = None
 
     __repr__ = brief
 

@@ -171,9 +171,8 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         p = data.p.get(outcome.settings.calibration.calibrate_for, data.p[RAW])
         return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, known)
     p = data.p.get("population", data.p[RAW])[:, 1].double()
-    groups = None if data.nodes is None else party_groups(graph, data.nodes.numpy())
     y = (data.labels == 1).long().numpy()
-    return verdict_of(Evidence.of(SOURCES[data.on], y, p.numpy(), groups=groups), known)
+    return verdict_of(Evidence.of(SOURCES[data.on], y, p.numpy(), groups=data.groups), known)
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
@@ -335,7 +334,7 @@ def judged(outcome: RunResult, judged_on: str, nodes: Tensor, logits: Tensor) ->
     sides = {RAW: torch.softmax(z, 1)}
     for target, calibrator in maps.items():
         sides[str(target)] = _left_out(calibrator, z, labels) if refit else calibrator.transform(z)
-    return Judged(judged_on, labels, sides, nodes)
+    return Judged(judged_on, labels, sides, nodes, party_groups(outcome.graph, nodes.cpu().numpy()))
 
 
 def rare_class(data: Judged) -> dict[str, Any]:
@@ -344,7 +343,9 @@ def rare_class(data: Judged) -> dict[str, Any]:
     mark, (resamples, draws) = {"judged_on": data.on}, data.draws
     return {
         "detection": {side: mark | detection_report(data.labels, data.p[side], n_draws=resamples) for side in ranks},
-        "p_rare": {side: mark | rare_report(data.labels, p, n_draws=draws) for side, p in data.p.items()},
+        "p_rare": {
+            side: mark | rare_report(data.labels, p, n_draws=draws, groups=data.groups) for side, p in data.p.items()
+        },
     }
 
 

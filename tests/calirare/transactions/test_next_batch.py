@@ -102,6 +102,13 @@ def test_tables_of_a_run_name_the_parties(run, frames):
         assert (row.first_alert if len(alerts) else "") == (min(alerts) if len(alerts) else "")
 
 
+def test_the_interval_that_is_printed_is_the_verdict_s(run):
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    evidence, printed = metrics["verdict"]["evidence"], metrics["p_rare"]["population"]
+    ends = printed["mean_p_over_share_lower"], printed["mean_p_over_share_upper"]
+    assert (evidence["low"], evidence["high"]) == pytest.approx(ends, rel=1e-6), "both know which share a card"
+
+
 def test_the_next_batch_is_scored_with_the_history_of_the_run(run, frames):
     source = str(run.folder.parent / "new.csv")
     told = succeed("predict", run.folder, "--transactions", source).out
