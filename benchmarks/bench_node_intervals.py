@@ -33,9 +33,10 @@ from scipy.stats import spearmanr
 
 import calirare
 from calirare import Graph
-from calirare.calibration import expected_count, label_sets, node_probabilities, probability_interval
+from calirare.calibration import expected_count, label_sets, node_probabilities
 from calirare.datasets import synthetic_rare
 from calirare.graph import Split
+from calirare_lab.calibrator_interval import probability_interval
 
 N = 8000
 COVERAGE = 0.9

@@ -27,7 +27,7 @@ def code_lines(source: str) -> int:
 
 
 # What is added pays for itself by what goes; a change that takes lines out of tests lowers their number here.
-@pytest.mark.parametrize(("folder", "most"), [("python/calirare", 34_000), ("tests", 33_600)])
+@pytest.mark.parametrize(("folder", "most"), [("python/calirare", 32_000), ("tests", 32_000)])
 def test_code_lines_stay_within_the_budget(folder, most):
     assert sum(code_lines(path.read_text()) for path in (ROOT / folder).rglob("*.py")) <= most
 

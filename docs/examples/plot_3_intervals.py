@@ -9,7 +9,7 @@ probability that its prediction is right, and the order in which a human should 
 import torch
 
 import calirare
-from calirare.plots import interval_diagram
+from calirare_lab.intervals_picture import interval_diagram
 
 graph = calirare.load_dataset("digits")
 outcome = calirare.train(graph, model="gcn", epochs=100, coverage=0.9)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import SAGEConv
 
 import calirare
+from calirare_lab.intervals_picture import interval_diagram
 
 
 class Net(torch.nn.Module):
@@ -36,4 +37,4 @@ for _ in range(100):
 result = calirare.jackknife(calirare.fit_of(model, graph, train), nodes=graph.split.test)
 print(f"EICE {result.eice:.3f}; least certain: node {int(result.nodes[result.uncertainty.argmin()])}")
 p = torch.softmax(model(x, edge_index), 1)[result.nodes, 1].detach()
-calirare.plots.interval_diagram(graph.y[result.nodes], p, result.lower, result.upper, "intervals.png")
+interval_diagram(graph.y[result.nodes], p, result.lower, result.upper, "intervals.png")

@@ -36,7 +36,7 @@ JOBS: dict[str, Job] = {
     "audit": ("audit", "--run", "{run}", "--overwrite"),
     "explain": (
         *("explain", "--run", "{run}", "--node", "7", "--out", "{run}/x.json"),
-        *("--pictures", "{run}/x", "--overwrite"),
+        "--overwrite",
     ),
     "update": ("update", "--run", "{root}/base", "--labels", "{root}/new.csv", "--out", "{run}", "--overwrite"),
     "export": ("review", "--run", "{run}", "--out", ANSWERS, "--export", "{run}/labels.csv", "--overwrite"),

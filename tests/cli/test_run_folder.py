@@ -24,7 +24,6 @@ FILES = {
     "review.csv",
     "model.safetensors",
     "reliability.png",
-    "intervals.png",
     "precision_recall.png",
     "p_rare.png",
     "log.txt",

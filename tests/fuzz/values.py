@@ -25,7 +25,6 @@ from calirare.calibration import (
     expected_count,
     make_calibrator,
     prevalence_by_map,
-    probability_interval,
     with_prevalence,
 )
 from calirare.cli.options import UsageError
@@ -35,6 +34,7 @@ from calirare.graph.tables.labels import labels_of, split_of
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.run import Settings
 from calirare.run.tables import inert
+from calirare_lab.calibrator_interval import probability_interval
 from tests.fuzz.mutate import NUMBERS, REALS, WORDS, odd_numbers, odd_text, some
 from tests.fuzz.oracles import finite, refused
 

@@ -27,7 +27,6 @@ from calirare.calibration.posterior import (
     are_apart,
     count_draws,
     expected_count,
-    probability_interval,
 )
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, SINGLE_SLOPE, SINGLE_SLOPE_SD, PriorPlattCalibrator

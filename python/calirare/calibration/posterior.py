@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -54,39 +53,6 @@ def are_apart(total: float, expected: float, low: float, high: float) -> bool:
     return abs(total - expected) > max(TOLD * (high - low), LITTLE)
 
 
-def probability_interval(
-    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = COVERAGE
-) -> tuple[Tensor, Tensor]:
-    """Returns the ends of each node's interval of P(class 1), from what the calibration labels leave open of the map.
-
-    The log-odds of the class are taken as normal about those of the map, with the variance that the map's covariance
-    gives them (Laplace). The interval holds the uncertainty of slope, class ratio, prevalence and form; not that of the
-    network's logits, and not whether the node is of the class, which is the probability itself.
-
-    Args:
-        fitted: the fitted map.
-        logits: [n, k].
-        coverage: in (0, 1).
-
-    Returns:
-        Lower and upper ends, float64 [n].
-
-    Raises:
-        ValueError: the coverage is out of range, or the logits have other classes.
-    """
-    _check(fitted, logits, coverage)
-    reach = NormalDist().inv_cdf(0.5 + coverage / 2)
-    assert fitted.covariance_ is not None
-    ends, covariance = [], fitted.covariance_.to(logits.device)
-    for block in logits.split(BLOCK):
-        odds, gradient = log_odds(fitted, block, cut=False)
-        sd = ((gradient @ covariance) * gradient).sum(1).clamp(min=0).sqrt()
-        sides = reach * torch.stack([-sd, sd])
-        ends.append(_scaled(odds, sides).exp().clamp(max=1) if fitted.scales_p else torch.sigmoid(odds + sides))
-    both = torch.cat(ends, 1) if ends else logits.new_zeros(2, 0, dtype=torch.float64)
-    return both[0], both[1]
-
-
 def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, *, cut: bool = True) -> tuple[Tensor, Tensor]:
     """Returns log P / (1 - P) of class 1 of each node, [n], and its gradient, [n, q + r], both float64.
 
@@ -118,12 +84,12 @@ def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor) -> tuple[Te
     move = gradient @ fitted.move_.to(odds)
     if not fitted.scales_p:
         return odds + move, gradient
-    log_p = _scaled(odds, move).clamp(max=MOST_LOG_P)
+    log_p = scaled(odds, move).clamp(max=MOST_LOG_P)
     rest = -torch.expm1(log_p)
     return log_p - rest.log(), gradient * (torch.sigmoid(-odds) / rest)[:, None]
 
 
-def _scaled(odds: Tensor, by: Tensor) -> Tensor:
+def scaled(odds: Tensor, by: Tensor) -> Tensor:
     """Returns log P of log-odds that are moved, where the move is one of log P: linear there."""
     return torch.nn.functional.logsigmoid(odds) + torch.sigmoid(-odds) * by
 
@@ -192,7 +158,10 @@ def expected_count(
     Raises:
         ValueError: the coverage is out of range, or the logits have other classes.
     """
-    _check(fitted, logits, coverage)
+    check_logits("interval", logits)
+    fitted.check_classes(logits)
+    if not 0 < coverage < 1:
+        raise ValueError(f"interval: coverage must be in (0, 1), got {coverage}")
     group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
     expected, draws = count_draws(fitted, logits, group, 1, seed=seed)
     return ExpectedCount.of(expected[0], draws[:, 0], coverage)
@@ -210,10 +179,3 @@ def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_gro
         out.index_add_(0, group, rows)
     size, total, squares = out[:, :3].cpu().numpy().T
     return size, total, squares, out[:, 3:].cpu().numpy()
-
-
-def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float) -> None:
-    check_logits("interval", logits)
-    fitted.check_classes(logits)
-    if not 0 < coverage < 1:
-        raise ValueError(f"interval: coverage must be in (0, 1), got {coverage}")

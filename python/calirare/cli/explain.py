@@ -9,7 +9,7 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.steps import one_step
-from calirare.explain import draw, picture_name, text_of
+from calirare.explain import text_of
 from calirare.run import load, write_json
 
 READING = "reading the run"
@@ -25,7 +25,6 @@ def run(
     labels: int | None = None,
     as_json: bool = False,
     out: Path | None = None,
-    pictures: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Prints why nodes have their P(rare), or P(class), and writes it as JSON where it is asked for.
@@ -39,7 +38,6 @@ def run(
         labels: how many labels of each node are shown; None: 10 in JSON, as many as fit a screen in text.
         as_json: print JSON in place of text.
         out: JSON file to write.
-        pictures: folder for a picture of each node among its neighbours.
         overwrite: replace a file that is there.
 
     Raises:
@@ -54,20 +52,13 @@ def run(
         with one_step(READING):
             saved = load(folder)
             explainer = saved.explainer(graph)
-        context = explainer.context
         found = saved.explain(node, explainer=explainer, class_name=class_name, top=top, labels=labels)
-    drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
-    check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
         with fresh_files(out.parent, f"explain: {out}") as partial:
             write_json(found.to_mapping(), partial / out.name)
-    if pictures is not None:
-        with fresh_files(pictures, f"explain: {pictures}") as partial:
-            for path, each in drawn.items():
-                draw(each, context, partial / path.name)
     if as_json:
         print(json.dumps(found.to_mapping(), indent=2, allow_nan=False))
         return
     print(text_of(found) if labels is None else text_of(found, labels=labels), end="")
-    for path in [*([] if out is None else [out]), *drawn]:
-        print(f"wrote        {path}")
+    if out is not None:
+        print(f"wrote        {out}")

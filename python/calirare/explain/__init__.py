@@ -15,7 +15,7 @@ from calirare.explain.label_acquisition import label_values, taken_together
 from calirare.explain.label_propagation import NEARBY
 from calirare.explain.naming import Nodes, nodes_named
 from calirare.explain.out_of_fold import OutOfFold
-from calirare.explain.picture import draw, picture_name
+from calirare.explain.picture import draw
 from calirare.explain.registry import explainable
 from calirare.explain.text import points, text_of
 from calirare.explain.words import short_number

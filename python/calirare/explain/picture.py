@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 from calirare._util.amounts import class_words, shortened
@@ -52,9 +51,3 @@ def _verdict(explanation: Explanation) -> str:
     if explanation.probabilities is None:
         return f"{'an' if explanation.alert else 'no'} alert at {explanation.threshold:.3g}"
     return "its likeliest class" if explanation.of == explanation.prediction else f"likelier {explanation.prediction}"
-
-
-def picture_name(explanation: Explanation) -> str:
-    """Returns the name of a node's picture: number and name of the node, so that no two are alike."""
-    kept = re.sub(r"[^\w-]+", "_", explanation.name)[:40].strip("_")
-    return f"explain_{kept}.png" if kept == explanation.name else f"explain_{explanation.node}_{kept or 'node'}.png"

@@ -30,7 +30,6 @@ PICTURES = (
     ("p_rare.png", "Reliability of P(rare): observed rate against predicted, points with 95 % binomial intervals"),
     ("precision_recall.png", "Precision against recall, with the operating point"),
     ("reliability.png", "Reliability of the confidence in the predicted class"),
-    ("intervals.png", "P(rare) with its jackknife interval"),
     ("budget.png", "Expected number of rare nodes among the alerts, for every budget"),
 )
 CLASS_PICTURES = (

@@ -22,12 +22,7 @@ from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
 
 SHOWN, KEPT = 10, 1000  # rows on the screen, rows of changes.csv beside changed alerts
-MEASURES = {
-    "auprc": "AUPRC",
-    "accuracy": "accuracy",
-    "log_loss": "log loss",
-    "mean_p": "mean P(rare)",
-}
+MEASURES = {"auprc": "AUPRC", "accuracy": "accuracy", "log_loss": "log loss", "mean_p": "mean P(rare)"}
 WIDTH, ROOM = 80, 20  # characters of a line, and of a name
 ALERT_CHANGED = {(0, 1): "now an alert", (1, 0): "no alert any more"}
 

@@ -27,7 +27,6 @@ from calirare.plots import (
     Panel,
     budget_diagram,
     confidence_panel,
-    interval_diagram,
     precision_recall_diagram,
     rare_reliability_diagram,
     reliability_diagram,
@@ -44,7 +43,6 @@ from calirare.run.report import (
     evaluated_logits,
     evaluated_nodes,
     judge_of,
-    judged_intervals,
     judged_labels,
     judging_maps,
     report,
@@ -254,7 +252,7 @@ DRAWN = 20_000  # nodes in reliability and intervals; of more a sample is drawn,
 
 
 def draw(outcome: RunResult, folder: Path) -> None:
-    """Draws `reliability.png`, `intervals.png`, `precision_recall.png` and `p_rare.png` of the judged nodes.
+    """Draws `reliability.png`, `precision_recall.png` and `p_rare.png` of the judged nodes.
 
     And `budget.png` of the nodes decided on, where the uncertainty of P(rare) is known.
     """
@@ -307,7 +305,7 @@ def _draw_confidence(outcome: RunResult, folder: Path) -> None:
         order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:DRAWN].sort().values
         judged_on = f"{DRAWN:,} random ones of {nodes.numel():,} {judged_on}"
         nodes, logits, labels = nodes[order.to(nodes.device)], logits[order], labels[order]
-    target, result = outcome.settings.calibration.calibrate_for, outcome.jackknife
+    target = outcome.settings.calibration.calibrate_for
     before = torch.softmax(logits, 1)
     sides = [("before calibration", before)]
     if target in maps:
@@ -317,14 +315,3 @@ def _draw_confidence(outcome: RunResult, folder: Path) -> None:
     panels += [confidence_panel(f"nodes of {rare}, {side}", labels, p, cls=1) for side, p in sides]
     title = f"{outcome.graph.name}: is the predicted class right as often as it says? ({judged_on} nodes)"
     reliability_diagram(panels, folder / "reliability.png", n_columns=len(sides), title=title)
-    p, lower, upper = judged_intervals(outcome, logits.to(outcome.logits.device), nodes)
-    made = torch.isfinite(p).all(1).cpu()
-    interval_diagram(
-        labels[made],
-        p[:, 1].detach().cpu()[made],
-        lower.cpu()[made],
-        upper.cpu()[made],
-        folder / "intervals.png",
-        class_names=(outcome.graph.class_names[0], rare),
-        title=f"{outcome.graph.name}: P({rare}) with its {result.coverage:.0%} jackknife interval ({judged_on} nodes)",
-    )

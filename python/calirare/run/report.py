@@ -245,34 +245,19 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
 def _coverages(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, float | None]:
     """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
 
-    An interval is about P(class 1) and shall hold the label, 0 or 1. Ends upside down, as the convention "paper"
-    gives them, count in order. Of a label that trained the interval moves with f to f without the label, as all of the
-    models it was made of have seen it but one.
+    An interval is about P(class 1) and shall hold the label, 0 or 1. Of a label that trained the interval moves with f
+    to f without the label, as all of the models it was made of have seen it but one.
     """
     labels, own = judged_labels(outcome, judged_on, nodes), evaluated_logits(outcome, judged_on, nodes)
-    judged, (_, low, high) = torch.isfinite(own).all(1), judged_intervals(outcome, own.nan_to_num(), nodes)
+    result, target, judged = outcome.jackknife, outcome.settings.calibration.calibrate_for, torch.isfinite(own).all(1)
+    p, whole = (outcome.mapped_logits(z, target)[:, 1] for z in (own.nan_to_num(), outcome.logits[nodes]))
+    low, high = (ends[nodes] + (p - whole).to(ends) for ends in (result.lower, result.upper))
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         some = chosen & judged
         values = (labels[some].double().cpu(), low[some].cpu(), high[some].cpu())
         out[name] = float(coverage(*values)) if bool(some.any()) else None
     return out
-
-
-def judged_intervals(outcome: RunResult, own: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns probabilities of nodes for the run's target [m, k], and the ends of their intervals, the lower one first.
-
-    Args:
-        outcome: the run.
-        own: logits of the nodes in which none's own label has a say, [m, k].
-        nodes: the nodes, int64 [m].
-    """
-    result, target = outcome.jackknife, outcome.settings.calibration.calibrate_for
-    ends = result.lower[nodes], result.upper[nodes]
-    p, whole = (outcome.mapped_logits(z, target) for z in (own, outcome.logits[nodes]))
-    score, before = (each[:, 1] if each.shape[1] == 2 else each.max(1).values for each in (p, whole))
-    moved = (score - before).to(ends[0])
-    return p, torch.minimum(*ends) + moved, torch.maximum(*ends) + moved
 
 
 FOLDS = 10  # in which a map is fitted without the nodes it is judged on

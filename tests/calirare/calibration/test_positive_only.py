@@ -12,13 +12,13 @@ from calirare.calibration import (
     Prevalence,
     count_draws,
     expected_count,
-    probability_interval,
     rare_among_unlabelled,
     unlabelled_share,
     with_prevalence,
 )
 from calirare.calibration.positive_only import SUREST
 from calirare.calibration.posterior import log_odds
+from calirare_lab.calibrator_interval import probability_interval
 from tests.helpers.logits import drawn_logits
 
 SAME = 1e-9  # absolute, on probabilities

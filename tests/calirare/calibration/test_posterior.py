@@ -16,11 +16,11 @@ from calirare.calibration import (
     expected_count,
     load_calibrator,
     node_probabilities,
-    probability_interval,
     save_calibrator,
 )
 from calirare.calibration.posterior import likeliest_log_odds, log_odds
 from calirare.calibration.probability_scatter import SAMPLING, UNSEEN, normal_log_odds
+from calirare_lab.calibrator_interval import probability_interval
 from tests.helpers.logits import drawn_logits, problem
 
 CLOSE = 1e-9  # absolute, on numbers about 1 in float64

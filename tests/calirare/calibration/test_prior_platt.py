@@ -20,12 +20,12 @@ from calirare.calibration import (
     cross_fitted_probabilities,
     load_calibrator,
     platt_scaling,
-    probability_interval,
     save_calibrator,
     with_prevalence,
 )
 from calirare.calibration.platt_posterior import PlattPosterior
 from calirare.calibration.posterior import log_odds
+from calirare_lab.calibrator_interval import probability_interval
 from tests.helpers.logits import drawn_logits, problem
 
 CLOSE = 1e-6  # absolute, on probabilities and numbers about 1: two optimisers of the same smooth loss

@@ -12,7 +12,7 @@ import torch
 
 import calirare
 from calirare import InputError
-from calirare.explain import Explainer, ExplanationContext, draw, nodes_named, picture_name, text_of
+from calirare.explain import Explainer, ExplanationContext, draw, nodes_named, text_of
 from calirare.explain.explainable_model import Kept, Shares
 from calirare.explain.explanation import (
     EdgeEffect,
@@ -217,15 +217,6 @@ def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatc
     assert len(kept) > 20
     draw(each, explainer.context, tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "0.png").read_bytes()
-
-
-def test_names_of_pictures_are_files_and_not_alike(found):
-    names = {
-        picture_name(dataclasses.replace(found[0], name=name, node=i))
-        for i, name in enumerate(("a/b", "a b", "a_b", "é", "/"))
-    }
-    assert len(names) == 5
-    assert all("/" not in name and name.endswith(".png") for name in names)
 
 
 def test_what_moves_next_to_nothing_is_not_called_a_reason():

@@ -154,7 +154,6 @@ def test_no_measure_is_left_out():
         parameters = list(inspect.signature(getattr(metrics, name)).parameters)
         assert parameters[parameters.index("y_true") - 1] in ("metric", parameters[-1])
     assert list(inspect.signature(plots.confidence_panel).parameters)[:3] == ["title", "y_true", "p"]
-    assert list(inspect.signature(plots.interval_diagram).parameters)[:4] == ["y_true", "p", "lower", "upper"]
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, lambda a: a.tolist()])

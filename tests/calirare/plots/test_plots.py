@@ -8,6 +8,7 @@ from scipy.stats import binom
 from calirare import metrics, plots
 from calirare.metrics.binning import binomial_interval
 from calirare.plots import canvas
+from calirare_lab.intervals_picture import interval_diagram
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
 def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = data
-    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "a.png", max_nodes=50)
+    interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "a.png", max_nodes=50)
     axes = figures[0].axes[0]
     assert "50 of 400 nodes" in axes.get_xlabel()
     assert "350 left out" in axes.get_xlabel()
@@ -87,15 +88,17 @@ def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp
     assert by_rank[0] == p.min()
     assert by_rank[-1] == p.max()
     assert (np.diff(by_rank) >= 0).all()
-    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400)
+    interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400)
     assert "all 400 nodes" in figures[1].axes[0].get_xlabel()
     assert figures[1].axes[0].get_legend().get_texts()[1].get_text() == f"minority class ({y.sum()} shown)"
+    for upper, message in (([0.0], "lower <= upper"), ([0.0, 1.0], "upper must have shape")):
+        with pytest.raises(ValueError, match=message):
+            interval_diagram([1], [0.5], [1.0], upper, tmp_path / "d.png")
 
 
 @pytest.mark.slow
 def test_a_name_with_dollars_is_no_formula(tmp_path):
     path, name = tmp_path / "p.png", r"c$\frac$ 5%$ # 6%$"
-    plots.interval_diagram([1], [0.5], [0.1], [0.9], path, class_names=("rest", name), title=name)
     plots.reliability_diagram([(name, [1, 0], [0.7, 0.6])], path, title=name)
     assert path.stat().st_size > 1000
 
@@ -177,8 +180,6 @@ TWO = [("x", [1, 0], [1.5, 0.2])]
         ("reliability_diagram", ([],), "at least one"),
         ("reliability_diagram", ([("x", [1], [1.5])],), "panel 'x': p must lie in"),
         ("reliability_diagram", ([("x", [1, 0], [0.5])],), "panel 'x': y_true must have shape"),
-        ("interval_diagram", ([1], [0.5], [1.0], [0.0]), "lower <= upper"),
-        ("interval_diagram", ([1], [0.5], [1.0], [0.0, 1.0]), "upper must have shape"),
         ("precision_recall_diagram", ([],), "precision_recall_diagram: panels must hold"),
         ("precision_recall_diagram", (TWO,), "precision_recall_diagram: panel 'x': p must lie in"),
         ("rare_reliability_diagram", ([],), "rare_reliability_diagram: panels must hold"),
