@@ -44,8 +44,8 @@ def test_every_dependency_is_pinned_by_checksum(name, least):
 
 
 def test_nothing_is_installed_but_by_the_lock():
-    """But torch, which everybody takes for their own machine, and ourselves."""
+    """But torch, which everybody takes for their own machine, ourselves, and Spark, which only its own tests take."""
     installs = re.findall(r"pip install(.*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert len(installs) > 4
-    ours = ("--require-hashes", "--no-index", "--no-build-isolation --no-deps -e", "$(TORCH)")
+    ours = ("--require-hashes", "--no-index", "--no-build-isolation --no-deps -e", "$(TORCH)", "pyspark>=4")
     assert [line for line in installs if not any(each in line for each in ours)] == []

@@ -66,7 +66,7 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     assert "drift: ok" in other.out
     refused = call("predict", "--run", out, "--graph", edges, "--prevalence", "0.1")
     assert "trained with task classes" in assert_refused(refused)
-    assert "task classes" in assert_refused(call("explain", "--run", out))
+    assert "--top K with --class NAME" in assert_refused(call("explain", "--run", out))
     both = call(*words, *quick, "--rare-class", "loan", "--overwrite")
     assert "must be left out with task classes" in assert_refused(both)
     assert (out / "predictions.csv").is_file()

@@ -70,7 +70,7 @@ def test_a_run_says_which_version_trained_it(quick_run, graph_file, tmp_path):
     seal(run)
     for folder in (run, quick_run):
         said = succeed("predict", "--run", folder, "--graph", graph_file, "--out", tmp_path / f"{folder.name}.csv")
-        noted = f"note: the run was trained by calirare 9.1.0, and this is {__version__}" in said.err
+        noted = f"the run was trained by calirare 9.1.0; this is {__version__}" in said.err
         assert noted == (folder == run)
     assert json.loads((tmp_path / "other.json").read_text())["version"] == {"run": "9.1.0", "predict": __version__}
     page = tmp_path / "page.html"

@@ -190,5 +190,5 @@ def test_what_cannot_tell_is_refused(run, own, tmp_path):
     succeed("train", "--dataset", file_of(own, tmp_path, "own"), *FAST, *bare)
     fresh = file_of(graph, tmp_path, "fresh")
     said = call("recalibrate", "--run", tmp_path / "bare", "--graph", fresh, "--out", tmp_path / "new")
-    assert "has no calibrator, its method is uncalibrated" in assert_refused(said)
+    assert "has no calibrator, it was trained with --method uncalibrated" in assert_refused(said)
     assert not (tmp_path / "new").exists()

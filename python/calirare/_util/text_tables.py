@@ -108,14 +108,21 @@ def _is_row(names: Sequence[str], table: Any) -> bool:
     """Returns whether what should name the columns is a row of cells, as those below it."""
     if USUAL & {name.lower() for name in names} or _count_up(names):
         return False
+    like, words, other = 0, 0, 0
     for name in names:
         cells = table[name].iloc[:MOST_ROWS].dropna().astype(str)
+        if not len(cells) or name.startswith("Unnamed: "):
+            continue
         kind, kinds, again = _kind(name), set(map(_kind, cells)), bool((cells == name).any())
-        if kind == TEXT and kinds and TEXT not in kinds and not name.startswith("Unnamed: "):
-            return False  # a name above numbers
-        if kind != TEXT and kinds and kinds <= ({DATE} if kind == DATE else {WHOLE, DECIMAL}):
-            return again or kind != WHOLE
-    return False
+        if kind == TEXT and TEXT not in kinds:
+            return False
+        if kind != TEXT and kinds <= ({DATE} if kind == DATE else {WHOLE, DECIMAL}) and (again or kind != WHOLE):
+            like += 1
+        elif kind == TEXT and again:
+            words += 1
+        elif kind == TEXT and not cells.is_unique:
+            other += 1
+    return like + words >= max(2 * other, 1 if like else 2)
 
 
 def _kind(cell: str) -> str:

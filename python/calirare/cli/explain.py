@@ -12,8 +12,6 @@ from calirare._util.steps import one_step
 from calirare.explain import text_of
 from calirare.run import load, write_json
 
-READING = "reading the run"
-
 
 def run(
     folder: Path,
@@ -49,7 +47,7 @@ def run(
         raise InputError(f"explain: --out must end in .json, got {out}")
     check_free([] if out is None else [out], "explain", overwrite=overwrite)
     with Reporter():
-        with one_step(READING):
+        with one_step("reading the run"):
             saved = load(folder)
             explainer = saved.explainer(graph)
         found = saved.explain(node, explainer=explainer, class_name=class_name, top=top, labels=labels)
@@ -59,6 +57,5 @@ def run(
     if as_json:
         print(json.dumps(found.to_mapping(), indent=2, allow_nan=False))
         return
-    print(text_of(found) if labels is None else text_of(found, labels=labels), end="")
-    if out is not None:
-        print(f"wrote        {out}")
+    wrote = "" if out is None else f"wrote        {out}\n"
+    print((text_of(found) if labels is None else text_of(found, labels=labels)) + wrote, end="")

@@ -67,12 +67,6 @@ class Explainer:
         return self.probabilities(nodes)[:, 1]
 
     @plain_torch()
-    def label_effects(self, nodes: Tensor, of: int = 1) -> Tensor:
-        """Returns P(class) with each label minus P(class) without it, float64 [n, m]."""
-        with self.lock:
-            return self.labels.effects(nodes, of, self.probabilities(nodes)[:, of])
-
-    @plain_torch()
     def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
         """Returns the neighbours of a node, int64 [b], and P of every class without the edge to each, [b, k]."""
         others = neighbours(self.context.graph.adjacency, node)

@@ -59,7 +59,7 @@ def test_what_cannot_be_told_is_refused_in_a_sentence():
 
 def test_a_prevalence_of_all_becomes_that_of_the_others():
     assert unlabelled_share(0.1, 50, 1000) == pytest.approx(50 / 950)
-    with pytest.raises(InputError, match=r"0\.04 of 1,000 nodes are 40 and 50 are known"):
+    with pytest.raises(InputError, match=r"0\.04 of 1,000 nodes makes 40 rare nodes, but 50 are known"):
         unlabelled_share(0.04, 50, 1000)
 
 

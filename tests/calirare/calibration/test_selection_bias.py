@@ -88,7 +88,7 @@ def test_a_run_says_so_and_is_trusted_less():
         told = calirare.train(enriched, model="trees", calibrate_on="all").metrics
     assert (said["verdict"]["answer"], said["verdict"]["cause"]) == ("not known", "labels")
     assert outcome.verdict.sentence == said["verdict"]["sentence"]
-    assert "no random sample" in said["verdict"]["sentence"]
+    assert "not a random sample" in said["verdict"]["sentence"]
     assert "random sample" not in " ".join(said["notes"])  # which would say the opposite
     assert told["verdict"]["answer"] == "calibrated"  # calibrate_on=all is believed
 

@@ -62,7 +62,8 @@ def found(explainer):
 
 
 def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
-    p, effects = explainer.p_rare(NODES), explainer.label_effects(NODES)
+    p = explainer.p_rare(NODES)
+    effects = explainer.labels.effects(NODES, 1, p)
     for i, each in enumerate(found):
         assert each.p == pytest.approx(float(p[i]), abs=FLOAT32)
         assert each.alert == (each.p >= 0.5)

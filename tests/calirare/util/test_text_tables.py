@@ -48,7 +48,7 @@ def test_names_of_columns_are_no_row(table, text):
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("name", ["amount, EUR", "a; b", "a\tb", "a\nb", "a,\nb;", 'the "a", b'])
+@pytest.mark.parametrize("name", ["amount, EUR", "a; b", "a\tb", 'the "a", b'])
 def test_a_name_in_quotes_may_hold_what_separates_cells(table, separator, name):
     quoted = '"' + name.replace('"', '""') + '"'
     for names in ((quoted, "label"), ("label", quoted)):
