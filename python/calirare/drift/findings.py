@@ -47,6 +47,7 @@ SCORES = Limits(DISTANCE.distrust, math.inf)  # most of it is among nodes that n
 CORRELATION = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 STEADY = 0.05  # distance of P(rare) from the run's up to which columns that moved are at most "caution"
+FEW_OF_MANY = 0.02  # of the weight of all columns, below which those that moved are at most "caution" together
 LIGHT = 0.1  # weight of a column, of that of the heaviest, below which P(rare) hardly depends on it
 
 
@@ -134,7 +135,7 @@ class Drift:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The worst of the findings; of columns "caution" at most, or "ok" of light ones, where P(rare) is steady."""
+        """The worst of the findings; of columns "caution" at most where P(rare) is steady or depends little on them."""
         worst = _worst(finding for finding in self.findings if finding not in self.light)
         return "caution" if self.columns_only else worst
 
@@ -155,9 +156,11 @@ class Drift:
 
     @cached_property
     def columns_only(self) -> bool:
-        """Whether only columns are not to be trusted, and P(rare) is steady."""
+        """Whether only columns are not to be trusted, and P(rare) is steady or depends little on all of them."""
         worst = [f for f in self.findings if f.verdict == VERDICTS[-1] and f not in self.light]
-        return bool(worst) and self.steady and all(finding.part == "column" for finding in worst)
+        inside = all(finding.what in ("distance", "gaps") for finding in worst)  # beyond the range models extrapolate
+        little = inside and _weight(worst) < FEW_OF_MANY * _weight(self.findings)
+        return bool(worst) and (self.steady or little) and all(finding.part == "column" for finding in worst)
 
     @property
     def found(self) -> tuple[Finding, ...]:
@@ -182,7 +185,8 @@ class Drift:
             )
         some = [finding for finding in self.found if finding not in self.light]
         worst = [finding for finding in some if finding.verdict == _worst(some)]
-        but = "; but P(rare) is distributed as in the run's graph" if self.columns_only else ""
+        why = "is distributed as in the run's graph" if self.steady else "depends little on these columns"
+        but = f"; but P(rare) {why}" if self.columns_only else ""
         return f"{self.verdict}: {', '.join(filter(None, [self.cause, _listed(worst)]))}{but}"
 
     @property
@@ -207,6 +211,11 @@ class Drift:
             "cause": self.cause,
             "findings": [asdict(finding) for finding in (*self.found, *rest)],
         }
+
+
+def _weight(findings: Iterable[Finding]) -> float:
+    """Returns the weight of the columns that findings are about, each once."""
+    return sum({finding.name: finding.weight for finding in findings if finding.part == "column"}.values())
 
 
 def _worst(findings: Iterable[Finding]) -> Verdict:

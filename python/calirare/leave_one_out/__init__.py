@@ -14,7 +14,7 @@ from calirare.leave_one_out.ends import Known, LogitMap
 from calirare.leave_one_out.folds import FoldNetworks, fold_networks
 from calirare.leave_one_out.formula import leave_out_own, loo_coefficients, primal_directions, sampled_leverages
 from calirare.leave_one_out.held_out import HeldOut, Retraining
-from calirare.leave_one_out.interval_result import JackknifeResult, class_sets, jackknife_plus
+from calirare.leave_one_out.interval_result import JackknifeResult, class_sets
 from calirare.leave_one_out.label_influence import LabelInfluence, influence
 from calirare.leave_one_out.leaving_out import leave_one_out
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, check_one_of, drawn

@@ -1,4 +1,4 @@
-"""Binned calibration errors: ECE, MCE, classwise ECE, and in bins of equal numbers class ACE and Macro-ACE.
+"""Binned calibration errors: ECE, MCE, classwise ECE, and in bins of equal numbers ACE, class ACE and Macro-ACE.
 
 ECE and MCE are about P(class 1) where there is one probability per row, else about the confidence: the probability of
 the predicted class. *Class* measures (classwise ECE) are about the probability of every class.
@@ -87,13 +87,8 @@ def confidence_statistics(
 
     Takes and raises what `ece` does. One group; `.error(norm).mean()` is the ECE.
     """
-    name = "confidence_statistics"
-    check_count(name, "n_bins", n_bins)
-    fused = _in_one_pass(name, y_true, p, n_bins, weights)
-    if fused is not None:
-        return fused[1]
-    data = read(name, y_true, p, weights)
-    return equal_width_statistics(*confidence_and_correct(data), n_bins, data.weights)
+    check_count("confidence_statistics", "n_bins", n_bins)
+    return _of_p("confidence_statistics", y_true, p, n_bins, weights, confident=True)[1]
 
 
 def _error(
@@ -112,13 +107,14 @@ def _error(
 
 
 def _of_p(
-    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None
+    function: str, y_true: Array, p: Array, n_bins: int, weights: Array | None, *, confident: bool = False
 ) -> tuple[Predictions, BinStatistics]:
     fused = _in_one_pass(function, y_true, p, n_bins, weights)
     if fused is not None:
         return fused
     data = read(function, y_true, p, weights)
-    pair = (data.probabilities, data.labels) if data.kind == "binary" else confidence_and_correct(data)
+    of_class_1 = data.kind == "binary" and not confident
+    pair = (data.probabilities, data.labels) if of_class_1 else confidence_and_correct(data)
     return data, equal_width_statistics(*pair, n_bins, data.weights)
 
 
@@ -146,6 +142,27 @@ def _in_one_pass(
         return None
     data = Predictions("multiclass", scores, y, w, isinstance(p, torch.Tensor))
     return data, BinStatistics(sums[:, None])
+
+
+def ace(y_true: Array, p: Array, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
+    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
+
+    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
+    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
+    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
+
+    A binary task has two classes: the ranges of its class 0 are those of class 1 from the other end, which makes a
+    difference where R does not divide n.
+
+    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf. Samples of
+    equal probability share their labels and weights (`RankBins`): their order changes nothing. Takes, returns and
+    raises what `ece` does.
+    """
+    check_count("ace", "n_bins", n_bins)
+    data = read("ace", y_true, p, weights)
+    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
+    filled = statistics.weight > 0
+    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
 
 
 def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:

@@ -242,7 +242,7 @@ class ReviewSession:
             labels=labels,
             exported=amount(labels, "label"),
             updates=not self._saved.settings.positive_only,
-            untold=f"No reasons for this {self.what or 'class'}: {self.why_not}",
+            no_reasons=f"No reasons for this {self.what or 'class'}: {self.why_not}",
             nonce=nonce,
         )
 

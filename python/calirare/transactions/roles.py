@@ -181,7 +181,7 @@ def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
     taken |= {time, label}
     if wanted.amount is None:
         amount = finder.usual(AMOUNTS, NUMBER, taken) or finder.like(AMOUNT, NUMBER, taken)
-        finder.notes += [f"amounts are column {amount!r} (--amount; none: there are none)"] if amount else []
+        finder.notes += [f"amounts are column {amount!r} (--amount names another, or none)"] if amount else []
     if wanted.id is None:
         found = finder.usual(IDS, anything, taken | {amount}) or finder.like(ID, anything, taken | {amount})
         number = found if found and finder.different[found] > 0.9 * finder.rows else None

@@ -3,6 +3,7 @@
 from calirare_lab.leave_one_out.comparison import DEFAULT_METHODS, Comparison, agreement_of, compare
 from calirare_lab.leave_one_out.exact import Influence, Newton
 from calirare_lab.leave_one_out.hessian import HessianRange, hessian_times, safe_damping, solve, spectrum_ends
+from calirare_lab.leave_one_out.jackknife_plus import jackknife_plus
 from calirare_lab.leave_one_out.retraining import MAX_STEPS, TOLERANCE, Retrain, Steps, retrain
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "agreement_of",
     "compare",
     "hessian_times",
+    "jackknife_plus",
     "retrain",
     "safe_damping",
     "solve",

@@ -49,16 +49,20 @@ def test_numbers_that_may_be_those_of_the_rows_are_asked_for():
         Graph.from_tables(ring(NAMES), NODES.assign(account=NAMES), "label")
 
 
-@pytest.mark.parametrize(
-    ("columns", "names"),
-    [({"account": TEXT}, [*TEXT[:-1], "cash"]), ({"account": TEXT, "customer": TEXT[::-1]}, TEXT)],
-    ids=["an end without a row", "two columns"],
-)
-def test_names_that_no_column_or_several_have_are_asked_for(columns, names):
+def test_one_end_without_a_row_does_not_hide_the_names():
+    edges, nodes = ring([*TEXT[:-1], "cash"], ("payer", "payee")), NODES.assign(account=TEXT)
+    graph = Graph.from_tables(edges, nodes, "label", unknown_ends="drop")
+    assert (graph.tables.id, graph.n_edges) == ("account", 2 * (N - 2))
+    with pytest.raises(InputError, match=r"node 'cash' has none.*--unknown-ends"):
+        Graph.from_tables(edges, nodes, "label")
+
+
+def test_names_that_several_columns_have_are_asked_for():
+    nodes = NODES.assign(account=TEXT, customer=TEXT[::-1])
     with pytest.raises(
         InputError, match=r"column 'account' holds another text .*name it 'node' or 'id' \(command line: --id"
     ):
-        Graph.from_tables(ring(names), NODES.assign(**columns), "label", unknown_ends="drop")
+        Graph.from_tables(ring(TEXT), nodes, "label", unknown_ends="drop")
 
 
 def paid(names):
@@ -75,9 +79,10 @@ def test_ends_are_the_only_two_columns_of_names(tmp_path, names, ids):
     assert graph.notes[0].startswith("edges: from column 'payer' to column 'payee', the two whose cells name nodes")
 
 
-@pytest.mark.parametrize("more", [{"approver": TEXT[::-1]}, {"payee": [*TEXT[:-1], "cash"]}], ids=["three", "one"])
-def test_ends_that_may_be_others_are_asked_for(more):
+def test_ends_that_may_be_others_are_asked_for():
     with pytest.raises(
         InputError, match=r"must name two columns, source and target .*--source-column, --target-column"
     ):
-        Graph.from_tables(paid(TEXT).assign(**more), NODES.assign(account=TEXT), "label", unknown_ends="drop")
+        Graph.from_tables(
+            paid(TEXT).assign(approver=TEXT[::-1]), NODES.assign(account=TEXT), "label", unknown_ends="drop"
+        )

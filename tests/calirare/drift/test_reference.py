@@ -211,7 +211,14 @@ def test_a_column_that_p_hardly_depends_on_raises_no_alarm_while_p_is_steady():
     assert drift.light == drift.found
     assert "amount (" in drift.sentence
     assert reference.compare(used_and_unused(4, 0)[0], features, p).verdict == "caution"
-    assert reference.compare(used_and_unused(0, 4)[0], features, p**0.3).verdict == "do not trust"
+    wider = reference.compare(used_and_unused(0, 4)[0], features, p**0.3)
+    assert wider.verdict == "do not trust", "far beyond the range"
+    inside, _ = used_and_unused(0, 0)
+    inside.x[:, 1] = inside.x[:, 1].abs()
+    moved = reference.compare(inside, features, p**0.8)
+    assert (moved.steady, moved.verdict) == (False, "caution"), "P(rare) has moved, but does not depend on that column"
+    inside.x[:, 0] = inside.x[:, 0].abs()
+    assert reference.compare(inside, features, p**0.8).verdict == "do not trust"
 
 
 def sparse_graph(seed: int, words: np.ndarray) -> Graph:

@@ -11,11 +11,11 @@ from calirare.leave_one_out import (
     OwnLogits,
     choose_damping,
     class_sets,
-    jackknife_plus,
     leave_one_out,
     quality,
 )
 from calirare.models import GcnTraining, fit
+from calirare_lab.leave_one_out import jackknife_plus
 from tests.calirare.leave_one_out.cases import trained
 
 

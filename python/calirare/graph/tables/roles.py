@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, cast
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError
@@ -14,9 +14,7 @@ from calirare.graph.spelling import is_number
 from calirare.graph.tables.files import as_names, column_names, read_table
 from calirare.graph.tables.sources import Source, node_table_of, source_of
 
-if TYPE_CHECKING:
-    pass
-
+MOSTLY = 0.9  # of the ends of edges name nodes; the others have no row, which is a fault of its own
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 
@@ -55,9 +53,10 @@ def with_found_columns(
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Returns options with columns that are known by their cells, and notes on them.
 
-    They are the only two columns of the edge table whose every cell names a node (by a column of text, where nobody has
-    named that of the names), and the only column of the node table with another name in every row and every end of an
-    edge among them. Where several are so, the user must say which: a FaultsError, with the faults found before.
+    They are the only two columns of the edge table whose cells name nodes (by a column of text, where nobody has named
+    that of the names), and the only column of the node table with another name in every row and the ends of edges among
+    them; one end in ten may lack a row. Where several are so, the user must say which: a FaultsError, with the faults
+    found before.
     """
     import pandas as pd
 
@@ -74,11 +73,14 @@ def with_found_columns(
         whole = [name for name in edge_table if name not in others and edge_table[name].notna().all()]
         cells = {name: as_names(edge_table[name]) for name in whole if len(edge_table)}
         known = {name: each for name, each in names.items() if ids is not None or not is_number(each.iloc[0])}
-        naming = {name: tuple(end for end in cells if cells[end].isin(each).all()) for name, each in known.items()}
-        pairs = list({each for each in naming.values() if len(each) == 2})
+        naming = [{end: cells[end].isin(each).mean() for end in cells} for each in known.values()]
+        pairs = set[tuple[str, ...]]()
+        for least in (1.0, MOSTLY):
+            named = (tuple(end for end, share in shares.items() if share >= least) for shares in naming)
+            pairs = pairs or {each for each in named if len(each) == 2}
         if len(pairs) != 1:
             return options, ()
-        columns = (pairs[0][0], pairs[0][1])
+        columns = cast(tuple[str, str], pairs.pop())
         options = replace(options, source_column=columns[0], target_column=columns[1])
         notes.append(
             f"edges: from column {columns[0]!r} to column {columns[1]!r}, the two whose cells name nodes "
@@ -86,7 +88,9 @@ def with_found_columns(
         )
     ends = pd.concat([as_names(edge_table[column].dropna()) for column in columns]).drop_duplicates()
     rows = pd.Series(range(len(table))).astype(str)
-    found = [name for name, known in names.items() if ends.isin(known).all()]
+    fits = {name: ends.isin(known).mean() for name, known in names.items()}
+    least = 1.0 if ends.isin(rows).all() else max([MOSTLY, *fits.values()])
+    found = [name for name, share in fits.items() if share >= least]
     if ids is not None or len(found) != 1 or not len(ends):
         return options, tuple(notes)
     if ends.isin(rows).all() and not (names[found[0]] == rows).all():
