@@ -13,6 +13,7 @@ from calirare.explain.explainable_model import FEW, ExplainableModel, Kept, Shar
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, label_work, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
+from calirare.explain.removal import Rows
 from calirare.explain.words import with_words
 from calirare.graph import Graph, default_names
 from calirare.leave_one_out import Agreement, OwnLogits, choose_damping, closed_form_fits
@@ -52,7 +53,8 @@ class ExplainableNetwork(ExplainableModel):
         self.fitted, self.graph, self.columns = fitted, graph, None
         self._network, self._damping, self._folds, self._name = fitted, damping or fitted.weight_decay, folds, name
         self.label_work = label_work(fitted)
-        self._kept, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
+        self._fields = Kept[ReceptiveField]()
+        self._known = Rows(graph.n_nodes, fitted.n_classes, self._logits)
         if fitted.columns is not None:
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
             self.fitted = fitted.reading(self.columns.columns)
@@ -86,12 +88,13 @@ class ExplainableNetwork(ExplainableModel):
 
     def logits(self, nodes: Tensor) -> Tensor:
         """See `ExplainableModel.logits`."""
-        return self._kept.of(nodes, lambda some: self._logits(some).double())
+        return self._known[nodes]
 
     def _logits(self, nodes: Tensor) -> Tensor:
         """Returns the logits of nodes, of few by the field that is needed elsewhere too."""
         few = nodes.numel() <= FEW
-        return self.fitted.logits_at(self._field(nodes)) if few else self.fitted.logits_of(self.graph, nodes)
+        made = self.fitted.logits_at(self._field(nodes)) if few else self.fitted.logits_of(self.graph, nodes)
+        return made.double()
 
     def _field(self, nodes: Tensor) -> ReceptiveField:
         """Returns what the network reads at nodes."""
