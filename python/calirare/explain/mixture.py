@@ -62,9 +62,8 @@ class ExplainableMixture(ExplainableModel):
             scale = torch.where(silent, rest.scale, 1.0).double()
             base = scale * base + silent * base.new_tensor(rest.shift)
             shares = Shares(base, shares.names, scale[:, :, None] * shares.values)
-        off = (
-            total - shares.base - shares.values.sum(1)
-        )  # of silent members a constant of the node, which means nothing
+        # A constant of the node for silent members, which means nothing.
+        off = total - shares.base - shares.values.sum(1)
         return completed(Shares(shares.base + off.mean(1, keepdim=True), shares.names, shares.values), total)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:

@@ -93,8 +93,7 @@ class ExplainableNetwork(ExplainableModel):
     def _logits(self, nodes: Tensor) -> Tensor:
         """Returns the logits of nodes, of few by the field that is needed elsewhere too."""
         few = nodes.numel() <= FEW
-        made = self.fitted.logits_at(self._field(nodes)) if few else self.fitted.logits_of(self.graph, nodes)
-        return made.double()
+        return self.fitted.logits_at(self._field(nodes)) if few else self.fitted.logits_of(self.graph, nodes)
 
     def _field(self, nodes: Tensor) -> ReceptiveField:
         """Returns what the network reads at nodes."""

@@ -137,6 +137,7 @@ class ExplainablePool(ExplainableModel):
         here, near = torch.tensor([node]), self._walks(node, min(REACH, PAIRS // max(len(ends), 1)))[0]
         own = self.model.without_edges(node, ends).log_softmax(-1)
         gone = self.mean.with_none_removed(node, ends)
+        self.model.logits(near)  # all at once: each of them is needed next
         each = [self.model.without_edges(other, ends) for other in near.tolist()]
         p = torch.stack(each, 1).softmax(-1) if each else self._p.new_zeros(len(ends), 0, self._p.shape[1])
         p = torch.cat([self._p[near][None], p])  # with all edges and without each, [1 + b, u, k]
