@@ -27,7 +27,7 @@ class Rows:
     Args:
         n: number of rows.
         width: of each.
-        make: returns rows by their numbers, int64 [k] without repeats, as [k, width].
+        make: returns rows by their numbers, int64 [k] without repeats, as [k, width] of any floating-point type.
     """
 
     def __init__(self, n: int, width: int, make: Callable[[Tensor], Tensor]) -> None:
@@ -40,7 +40,7 @@ class Rows:
         new = rows[~self._made[rows]]
         if new.numel():
             new = new.unique()
-            self._kept[new] = self._make(new)
+            self._kept[new] = self._make(new).double()
             self._made[new] = True
         return self._kept[rows]
 
