@@ -166,10 +166,9 @@ def find_roles(finder: Finder, wanted: Any, *, need_label: bool) -> Roles:
         time = dates[0] if len(dates) == 1 else finder.usual(TIMES, anything, taken)
         finder.notes += [f"the time is column {time!r} (--time)"] if time else []
         if time is None:
-            finder.faults.append(
-                f"{finder.where}: no column is known to hold times; the columns are {listed(finder.kinds)}: name it "
-                "(--time COLUMN)"
-            )
+            none = f"no column is known to hold times; the columns are {listed(finder.kinds)}"
+            what = f"several columns hold dates, {listed(dates)}" if dates else none
+            finder.faults.append(f"{finder.where}: {what}: name the time of the transaction (--time COLUMN)")
     if wanted.label is None:
         label = finder.usual(LABELS, anything, taken | {time})
         finder.notes += [f"labels are column {label!r} (--label)"] if label else []

@@ -94,6 +94,8 @@ def test_all_faults_come_in_one_message():
         assert word in str(error.value)
     with pytest.raises(InputError, match=r"two or more parties.* found: none.*--entities A,B"):
         Transactions(frame[["when", "amount", "is_fraud"]]).graph()
+    with pytest.raises(InputError, match=r"several columns hold dates, .*opened.*closed.*--time COLUMN"):
+        Transactions(payments(9).rename(columns={"when": "opened"}).eval("closed = opened")).graph()
     frame = payments(3).assign(when=["2026-01-01", "soon", "2026-01-02"], amount=[1.0, np.inf, 2.0], is_fraud=[0, 1, 2])
     with pytest.raises(InputError, match=r"(?s)3 faults.*column 'when'.*column 'amount'.*column 'is_fraud' has 3"):
         Transactions(frame, "when", "is_fraud", ["card", "merchant"], "amount").graph()
