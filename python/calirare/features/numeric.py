@@ -122,22 +122,18 @@ class Ranked(Kept):
         """The `ties` of each column, made once."""
         return [ties(quantiles) for quantiles in self.quantiles.T]
 
-    @cached_property
-    def both_ways(self) -> NumpyArray:
-        """The quantiles of each column, and negated from the last to the first, float64 [2, d, q], made once."""
-        return np.stack([self.quantiles.T, -self.quantiles[::-1].T])
-
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
         """Returns normal scores; the mean of both ends of a run of equal quantiles, as scikit-learn has it."""
         from scipy.special import ndtri
 
         q, out = len(self.quantiles), np.empty_like(block)
         ranks = (np.arange(q) + 0.5) / q
-        negated = -ranks[::-1]
-        for j, (rising, falling, tied) in enumerate(zip(*self.both_ways[:, at], self.tied[at], strict=True)):
-            column = snap_to_ties(block[:, j], *tied)
-            out[:, j] = np.interp(column, rising, ranks) - np.interp(-column, falling, negated)
-        return ndtri(0.5 * out)
+        for j, (rising, tied) in enumerate(zip(self.quantiles.T[at], self.tied[at], strict=True)):
+            column, (middles, low, high) = block[:, j], tied
+            place = np.maximum(low.searchsorted(column, side="right") - 1, 0)
+            among = (column >= low[place]) & (column <= high[place])
+            out[:, j] = np.where(among, middles[place], np.interp(column, rising, ranks))
+        return ndtri(out)
 
 
 def rounding_of(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
@@ -152,7 +148,7 @@ def rounding_of(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
 
 
 def ties(quantiles: NumpyArray) -> Ties:
-    """Returns the quantiles at which a rank jumps, and from where to where a number is taken for them.
+    """Returns the middle ranks of quantiles at which a rank jumps, and from where to where a number has them.
 
     A mean of neighbours that many nodes share, such as 1/3, comes out as it or as a rounding beside it, by the order in
     which neighbours are added: as near as that, and nearer than to the next quantile, it is it.
@@ -161,13 +157,14 @@ def ties(quantiles: NumpyArray) -> Ties:
         quantiles: of a column, float64 [q], rising.
 
     Returns:
-        The quantiles that several share, and the ends, rising without repetition; the low and the high ends [t].
+        Of the quantiles that several share, and of the ends: the ranks in (0, 1), the low and the high ends, [t] each.
     """
     values, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
     gaps, rounding = np.diff(values, prepend=-np.inf, append=np.inf), rounding_of(quantiles)[first]
     low, high = (values + sign * np.minimum(rounding, 0.49 * gap) for sign, gap in ((-1, gaps[:-1]), (1, gaps[1:])))
     jumps = (counts > 1) | (values == values[0]) | (values == values[-1])
-    return values[jumps], low[jumps], high[jumps]
+    middles = (first + 0.5 * counts) / len(quantiles)
+    return middles[jumps], low[jumps], high[jumps]
 
 
 def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
@@ -184,12 +181,6 @@ def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
             out[start:stop] = 0.5 * (quantiles[start] + quantiles[stop - 1])
             start = stop
     return out
-
-
-def snap_to_ties(column: NumpyArray, values: NumpyArray, low: NumpyArray, high: NumpyArray) -> NumpyArray:
-    """Returns numbers, float64 [n], those between `low` and `high` of a tie as its value; see `ties`."""
-    place = np.maximum(low.searchsorted(column, side="right") - 1, 0)
-    return np.where((column >= low[place]) & (column <= high[place]), values[place], column)
 
 
 def signed_log(z: NumpyArray) -> NumpyArray:
