@@ -60,7 +60,7 @@ def label_values(explainer: Explainer, more: Tensor, nodes: Tensor) -> LabelValu
             after = explainer.context.probabilities(explainer.model.with_each_label(nodes, more[rows]))  # [k, c, n, k]
         moved[rows] = (after.amax(0) - after.amin(0)).amax(-1)
         own = after.diagonal(dim1=0, dim2=3)  # of each class by its own label, [c, n, k]
-        # [c, j, y]
+        # For each of the nodes, class j and label y: [c, j, y].
         weights = p[rows, None].clamp(min=torch.finfo(torch.float64).tiny) * ~torch.eye(k, dtype=torch.bool)
         weights = weights / weights.sum(2, keepdim=True)  # of label y where it is not class j
         others = torch.einsum("cjy,ycnj->cnj", weights, after)

@@ -62,7 +62,7 @@ class ExplainableMixture(ExplainableModel):
             scale = torch.where(silent, rest.scale, 1.0).double()
             base = scale * base + silent * base.new_tensor(rest.shift)
             shares = Shares(base, shares.names, scale[:, :, None] * shares.values)
-        # A constant of the node for silent members, which means nothing.
+        # Where members are silent this is a constant of the node, which means nothing.
         off = total - shares.base - shares.values.sum(1)
         return completed(Shares(shares.base + off.mean(1, keepdim=True), shares.names, shares.values), total)
 

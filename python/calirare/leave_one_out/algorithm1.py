@@ -24,7 +24,7 @@ from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.streaming import Streaming
 from calirare.leave_one_out.trust import Quality, gradient_ratio, quality_of
 from calirare.metrics import population_check
-from calirare.models import GCN, ClassWeight, Fitted, FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
+from calirare.models import ClassWeight, Fitted, FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -210,8 +210,8 @@ def jackknife(
     with evaluating(fitted if isinstance(fitted, nn.Module) else getattr(fitted, "model", None)):
         if isinstance(fitted, nn.Module):
             assert data is not None
-            graph = Graph.from_data(data) if isinstance(fitted, GCN) and graph is None else graph
-            fitted = fit_of(fitted, graph or data, **bare)
+            fitted = fit_of(fitted, data, **bare)
+            graph = Graph.from_data(data) if fitted.needs_graph and graph is None else graph
         elif given := [name for name, value in bare.items() if value is not None]:
             raise ValueError(f"jackknife: {given[0]} is of a bare network, got a fitted one, which knows its own")
         rare = _watches_rare(score, fitted.n_classes)

@@ -18,7 +18,7 @@ from calirare.leave_one_out.choice import choose_method
 from calirare.leave_one_out.held_out import validation_of
 from calirare.leave_one_out.leaving_out import leave_one_out
 from calirare.leave_one_out.method import LeaveOneOutMethod
-from calirare.models import GCN, FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
+from calirare.models import FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -87,8 +87,8 @@ def influence(
         if isinstance(model, nn.Module):
             if data is None:
                 raise ValueError("influence: data must be given with a bare network, got None")
-            graph = Graph.from_data(data) if isinstance(model, GCN) and graph is None else graph
-            fitted: FittedNetwork = fit_of(model, graph or data, train, **training)
+            fitted: FittedNetwork = fit_of(model, data, train, **training)
+            graph = Graph.from_data(data) if fitted.needs_graph and graph is None else graph
         elif train is not None or training:
             raise ValueError("influence: train is of a bare network, got a fitted one, which knows its labels")
         else:
