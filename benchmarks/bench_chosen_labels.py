@@ -18,7 +18,7 @@ import calirare
 from calirare.calibration import Exchangeable
 from calirare.calibration import exchangeable as compared
 from calirare.datasets import synthetic_rare
-from calirare.graph import Graph, share_split
+from calirare.graph import Graph, Split
 from calirare.run import label_checks
 
 HOWS = ("random", "uncertain", "alerts", "enriched")
@@ -54,7 +54,7 @@ def alarmed(model: str, m: int, how: str, seed: int) -> bool:
         return said[-1]
 
     with mock.patch.object(label_checks, "exchangeable", kept):
-        calirare.train(Graph(graph.adjacency, graph.x, y, split=share_split(y, seed)), model=model, seed=seed)
+        calirare.train(Graph(graph.adjacency, graph.x, y, split=Split.share(y, seed)), model=model, seed=seed)
     return said[0] is not None and said[0].doubtful
 
 

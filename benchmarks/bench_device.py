@@ -24,7 +24,7 @@ import torch
 
 from calirare.datasets import load_dataset, synthetic_rare
 from calirare.graph.graph import Graph
-from calirare.graph.splits import random_split
+from calirare.graph.splits import Split
 from calirare.leave_one_out import JackknifeResult, jackknife
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 
@@ -40,7 +40,7 @@ def graph_named(name: str) -> Graph:
         n_nodes, label_rate = SIMULATED[name]
         graph = synthetic_rare(n_nodes, mean_degree=16, n_features=128)
         assert graph.y is not None
-        return replace(graph, split=random_split(graph.y, label_rate=label_rate))
+        return replace(graph, split=Split.random(graph.y, label_rate=label_rate))
     return load_dataset(name, split="random" if name == "facebook" else None)
 
 

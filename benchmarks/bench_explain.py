@@ -36,7 +36,7 @@ import calirare
 from calirare.datasets import synthetic_rare
 from calirare.explain import difference, explainable
 from calirare.explain.label_propagation import ExplainablePropagation
-from calirare.graph import Graph, Split, random_split, scipy_of_csr
+from calirare.graph import Graph, Split, scipy_of_csr
 from calirare.leave_one_out import leave_one_out
 from calirare.models import (
     STEPS,
@@ -249,7 +249,7 @@ def graph_of(name: str) -> tuple[Graph, int]:
     if name == MILLION:
         whole = synthetic_rare(1_000_000, n_features=16)
         assert whole.y is not None
-        return whole.with_split(random_split(whole.y, label_rate=20, n_val=160)), 0
+        return whole.with_split(Split.random(whole.y, label_rate=20, n_val=160)), 0
     drawn = draw(SETS[name](), "scarce", 0)
     return drawn.seen, drawn.seed % 1000
 

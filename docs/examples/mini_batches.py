@@ -17,7 +17,7 @@ import calirare
 
 torch.manual_seed(0)
 graph = calirare.datasets.synthetic_rare(4000, n_features=16, share=0.1)
-graph = graph.with_split(calirare.graph.random_split(graph.y, label_rate=50, n_val=500, n_test=1000, seed=0))
+graph = graph.with_split(calirare.Split.random(graph.y, label_rate=50, n_val=500, n_test=1000, seed=0))
 x, edge_index = calirare.models.pyg_inputs(graph)
 data, labels = Data(x=x, edge_index=edge_index, y=graph.y), torch.cat([graph.split.train, graph.split.val])
 

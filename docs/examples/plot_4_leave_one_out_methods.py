@@ -9,12 +9,12 @@ trained to its minimum in double precision.
 import torch
 
 import calirare
-from calirare.graph import random_split
+from calirare.graph import Split
 from calirare.models import GcnTraining, converge
 from calirare_lab.leave_one_out import compare
 
 graph = calirare.datasets.synthetic_rare(600, seed=3, n_features=12, share=0.2)
-graph = graph.with_split(random_split(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))
+graph = graph.with_split(Split.random(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))
 fitted = calirare.fit(graph, training=GcnTraining(hidden=4, weight_decay=5e-3))
 fitted, end = converge(fitted, graph)
 print(f"gradient {end.gradient_norm:.1e} after {end.steps} steps")

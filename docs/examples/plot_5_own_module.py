@@ -25,7 +25,7 @@ class Net(torch.nn.Module):
 
 torch.manual_seed(0)
 graph = calirare.datasets.synthetic_rare(500, n_features=16, share=0.2)
-graph = graph.with_split(calirare.graph.random_split(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))
+graph = graph.with_split(calirare.Split.random(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))
 train, (x, edge_index) = graph.split.train, calirare.models.pyg_inputs(graph)
 model = Net(16, 2)
 adam = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)

@@ -14,18 +14,7 @@ from calirare._util.errors import InputError
 from calirare.datasets.by_name import NO_CATALOGUE, is_named, published_sets
 from calirare.datasets.embedded import digits
 from calirare.datasets.label_table import with_label_table
-from calirare.graph import (
-    COLUMN_OPTIONS,
-    EDGE_OPTIONS,
-    Graph,
-    Normalisation,
-    Split,
-    check_trainable,
-    known_rare,
-    random_split,
-    share_split,
-    time_split,
-)
+from calirare.graph import EdgeRules, Graph, Normalisation, Split, TableOptions, check_trainable, known_rare
 from calirare.graph.labelled import check_labelled
 from calirare.graph.spelling import words_of
 from calirare.graph.splits import FEWEST_TESTED, LABEL_RATE, TEST_SHARE
@@ -36,7 +25,8 @@ TASKS: tuple[Task, ...] = ("rare", "classes")
 
 
 RARE_DIGIT = 8
-TABLE_OPTIONS = ("nodes", "label", "weight", *COLUMN_OPTIONS)
+EDGE_OPTIONS = tuple(each.name for each in dataclasses.fields(EdgeRules))
+TABLE_OPTIONS = ("nodes", *(each.name for each in dataclasses.fields(TableOptions)))
 
 
 def load_dataset(
@@ -68,9 +58,9 @@ def load_dataset(
         labels_file: table of labels, which replace those of the data, see `with_label_table`.
         label_rate: training nodes per class before merging, of a random split (None: 20); the public split of a
             published data set is enlarged to it with random nodes.
-        split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
-            quarters of every class (`share_split`), "all" for every label, "time" for the newest
-            (`time_split`); None for "public" where there is one, else
+        split: "public" for the stored split, "random" for so many nodes per class (`Split.random`), "share" for three
+            quarters of every class (`Split.share`), "all" for every label, "time" for the newest
+            (`Split.by_time`); None for "public" where there is one, else
             for "random" of a data set by name and where a label rate is given. Of the user's own graph None stands for
             "time" where nodes have a time, else for "share", or for "all" where fewer than `FEWEST_TESTED` nodes of the
             rare class would test.
@@ -296,15 +286,15 @@ def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed:
                 f"load_dataset: split='time' needs a time of each node, graph {graph.name!r} has none: name the "
                 "column of the node table (command line: --time COLUMN), or set Graph.time"
             )
-        return graph.with_split(time_split(cast(Tensor, graph.y), graph.time))
+        return graph.with_split(Split.by_time(cast(Tensor, graph.y), graph.time))
     if split in ("share", "all") or (split is None and graph.split is None and label_rate is None and not published):
         if label_rate is not None:
             raise InputError("load_dataset: label_rate is for split='random' (command line: --split random)")
         every = split == "all" or (split is None and merged and _few_would_test(graph))
-        return graph.with_split(share_split(original, seed, test_share=0.0 if every else TEST_SHARE))
+        return graph.with_split(Split.share(original, seed, test_share=0.0 if every else TEST_SHARE))
     if split == "random" or graph.split is None:
         rate = LABEL_RATE if label_rate is None else label_rate
-        return graph.with_split(random_split(original, rate, seed=seed, class_names=names))
+        return graph.with_split(Split.random(original, rate, seed=seed, class_names=names))
     if label_rate is None:
         return graph
     if not published:

@@ -250,7 +250,7 @@ class Plan:
             found: of all members.
         """
         alone, members = self.mixture.without(LabelPropagationFit), self.mixture.members
-        named = [isinstance(member.fitted, LabelPropagationFit) for member in members]
+        named = [member.fitted is self.labels for member in members]
         silent = [torch.full_like(z, torch.nan) if each else z for each, z in zip(named, found, strict=True)]
         others = [z for each, z in zip(named, found, strict=True) if not each]
         return self.mixture.pooled(silent), self.mixture.pooled(silent) if alone is None else alone.pooled(others)

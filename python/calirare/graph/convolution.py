@@ -28,7 +28,6 @@ from calirare_ext import (
 )
 
 Order = Literal["auto", "propagated"]
-ORDERS: tuple[Order, ...] = get_args(Order)
 LARGE = 50_000  # nodes from which A_hat X is made at the rows that are asked for
 WHOLE = 0.25  # share of the nodes from which "the rows asked for" are best taken from the whole product
 BLOCK = 65_536  # rows of A_hat X made together
@@ -240,8 +239,8 @@ def propagation(graph: Graph, hops: int = 1, order: Order = "auto") -> Propagati
     """
     if hops < 0:
         raise ValueError(f"propagation: hops must be at least 0, got {hops}")
-    if order not in ORDERS:
-        raise ValueError(f"propagation: order must be one of {', '.join(ORDERS)}, got {order!r}")
+    if order not in get_args(Order):
+        raise ValueError(f"propagation: order must be one of {', '.join(get_args(Order))}, got {order!r}")
     kept = _KEPT.setdefault(graph, {})
     if (hops, order) not in kept:
         kept[hops, order] = _propagation(graph, hops, order)

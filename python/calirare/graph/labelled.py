@@ -88,7 +88,7 @@ def check_trainable(graph: Graph) -> None:
         labels = "y" if graph.original_y is None else "original_y"
         raise InputError(
             f"{where}: training needs a split, but the graph has none: draw one with "
-            f"graph.with_split(calirare.graph.share_split(graph.{labels}))"
+            f"graph.with_split(calirare.Split.share(graph.{labels}))"
         )
     train = graph.y[graph.split.train]
     if train.numel() < 2:

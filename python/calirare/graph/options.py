@@ -45,7 +45,7 @@ class EdgeRules:
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[EdgeRules, dict[str, Any]]:
         """Returns the rules among options, and the others."""
-        own = {name: options[name] for name in EDGE_OPTIONS if name in options}
+        own = {each.name: options[each.name] for each in fields(cls) if each.name in options}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
     def __post_init__(self) -> None:
@@ -147,7 +147,3 @@ class TableOptions:
     def ends(self) -> tuple[str | None, str | None]:
         """Columns of the edge table that hold the ends, None for one that is not named."""
         return self.source_column, self.target_column
-
-
-COLUMN_OPTIONS = tuple(each.name for each in fields(TableOptions) if each.name not in ("label", "weight"))
-EDGE_OPTIONS = tuple(each.name for each in fields(EdgeRules))

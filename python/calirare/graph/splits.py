@@ -116,158 +116,163 @@ class Split:
         """Returns the split with its tensors on `device`."""
         return Split(self.train.to(device), self.val.to(device), self.test.to(device), self.name)
 
+    @classmethod
+    def random(
+        cls,
+        original_y: Tensor,
+        label_rate: int = LABEL_RATE,
+        n_val: int = N_VAL,
+        n_test: int = N_TEST,
+        seed: int = 0,
+        *,
+        class_names: tuple[str, ...] = (),
+    ) -> Split:
+        """Returns a random split with the same number of training nodes from every original class that occurs.
 
-def random_split(
-    original_y: Tensor,
-    label_rate: int = LABEL_RATE,
-    n_val: int = N_VAL,
-    n_test: int = N_TEST,
-    seed: int = 0,
-    *,
-    class_names: tuple[str, ...] = (),
-) -> Split:
-    """Returns a random split with the same number of training nodes from every original class that occurs.
+        The paper, Section 5.1: `label_rate` nodes per class **before** the classes are merged into minority and rest
+        train; of the other nodes, `n_val` validate and `n_test` test. Only nodes with a label are drawn. Where fewer
+        than n_val + n_test are left, both numbers shrink in proportion and the name of the split tells it.
 
-    The paper, Section 5.1: `label_rate` nodes per class **before** the classes are merged into minority and rest
-    train; of the other nodes, `n_val` validate and `n_test` test. Only nodes with a label are drawn. Where fewer than
-    n_val + n_test are left, both numbers shrink in proportion and the name of the split tells it.
+        Args:
+            original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label; nothing is drawn of
+                a class that has no node.
+            label_rate: training nodes per class, >= 1.
+            n_val: validation nodes, >= 0.
+            n_test: test nodes, >= 0.
+            seed: of numpy's default generator, >= 0; the same seed gives the same split.
+            class_names: names of the k classes, for messages.
 
-    Args:
-        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label; nothing is drawn of
-            a class that has no node.
-        label_rate: training nodes per class, >= 1.
-        n_val: validation nodes, >= 0.
-        n_test: test nodes, >= 0.
-        seed: of numpy's default generator, >= 0; the same seed gives the same split.
-        class_names: names of the k classes, for messages.
+        Returns:
+            The split, on the CPU.
 
-    Returns:
-        The split, on the CPU.
+        Raises:
+            InputError: a class has fewer nodes than the label rate, or a number is out of range.
+        """
+        for name, value, least in (
+            ("label_rate", label_rate, 1),
+            ("n_val", n_val, 0),
+            ("n_test", n_test, 0),
+            ("seed", seed, 0),
+        ):
+            if value < least:
+                raise InputError(f"Split.random: {name} must be >= {least}, got {value}")
+        y = original_y.cpu().numpy()
+        free = y >= 0
+        rng = np.random.default_rng(seed)
+        train = draw_per_class(y, free, wanted_per_class(y, label_rate), label_rate, rng, class_names)
+        free[train] = False
+        rest = rng.permutation(np.flatnonzero(free))
+        name = f"random(label_rate={label_rate}, seed={seed})"
+        if (n_val, n_test) != (N_VAL, N_TEST):
+            name = f"random(label_rate={label_rate}, n_val={n_val}, n_test={n_test}, seed={seed})"
+        if len(rest) < n_val + n_test:
+            fewer = len(rest) * n_val // (n_val + n_test)
+            name = f"{name}, shrunk to {fewer} val and {len(rest) - fewer} test nodes of {n_val} and {n_test}"
+            n_val, n_test = fewer, len(rest) - fewer
+        val, test = rest[:n_val], rest[n_val : n_val + n_test]
+        return cls(torch.from_numpy(train), torch.from_numpy(val), torch.from_numpy(test), name)
 
-    Raises:
-        InputError: a class has fewer nodes than the label rate, or a number is out of range.
-    """
-    for name, value, least in (
-        ("label_rate", label_rate, 1),
-        ("n_val", n_val, 0),
-        ("n_test", n_test, 0),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise InputError(f"random_split: {name} must be >= {least}, got {value}")
-    y = original_y.cpu().numpy()
-    free = y >= 0
-    rng = np.random.default_rng(seed)
-    train = draw_per_class(y, free, wanted_per_class(y, label_rate), label_rate, rng, class_names)
-    free[train] = False
-    rest = rng.permutation(np.flatnonzero(free))
-    name = f"random(label_rate={label_rate}, seed={seed})"
-    if (n_val, n_test) != (N_VAL, N_TEST):
-        name = f"random(label_rate={label_rate}, n_val={n_val}, n_test={n_test}, seed={seed})"
-    if len(rest) < n_val + n_test:
-        fewer = len(rest) * n_val // (n_val + n_test)
-        name = f"{name}, shrunk to {fewer} val and {len(rest) - fewer} test nodes of {n_val} and {n_test}"
-        n_val, n_test = fewer, len(rest) - fewer
-    val, test = rest[:n_val], rest[n_val : n_val + n_test]
-    return Split(torch.from_numpy(train), torch.from_numpy(val), torch.from_numpy(test), name)
+    @classmethod
+    def share(
+        cls, original_y: Tensor, seed: int = 0, *, test_share: float = TEST_SHARE, n_train: int = N_TRAIN
+    ) -> Split:
+        """Returns a random split of all labels: of every class the same share tests, the others train.
 
+        What suits labels that somebody has paid for: none lies idle, and the labels that train look like the population
+        that they were drawn from, so that all of them calibrate too; leave-one-out needs no validation nodes.
 
-def share_split(original_y: Tensor, seed: int = 0, *, test_share: float = TEST_SHARE, n_train: int = N_TRAIN) -> Split:
-    """Returns a random split of all labels: of every class the same share tests, the others train.
+        Args:
+            original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
+            seed: of numpy's default generator, >= 0; the same seed gives the same split.
+            test_share: share of each class that tests, rounded down, in [0, 1).
+            n_train: the most that train, of every class in proportion but one at least; the others test.
 
-    What suits labels that somebody has paid for: none lies idle, and the labels that train look like the population
-    that they were drawn from, so that all of them calibrate too; leave-one-out needs no validation nodes.
+        Returns:
+            The split, on the CPU, without validation nodes.
 
-    Args:
-        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
-        seed: of numpy's default generator, >= 0; the same seed gives the same split.
-        test_share: share of each class that tests, rounded down, in [0, 1).
-        n_train: the most that train, of every class in proportion but one at least; the others test.
+        Raises:
+            InputError: a number is out of range.
+        """
+        if not 0 <= test_share < 1:
+            raise InputError(f"Split.share: test_share must lie in [0, 1), got {test_share}")
+        for name, value, least in (("n_train", n_train, 1), ("seed", seed, 0)):
+            if value < least:
+                raise InputError(f"Split.share: {name} must be >= {least}, got {value}")
+        y = original_y.cpu().numpy()
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(np.flatnonzero(y >= 0))
+        most = min(1.0, n_train / max(len(order) * (1 - test_share), 1))
+        train = np.zeros(len(y), dtype=bool)
+        for k in np.unique(y[order]):
+            members = order[y[order] == k]
+            kept = len(members) - int(len(members) * test_share)
+            train[members[: max(1, int(kept * most))]] = True
+        name = f"share(test={test_share:g}, seed={seed})"
+        if most < 1:
+            name = f"share(test={test_share:g}, n_train={n_train}, seed={seed})"
+        chosen, left = (torch.from_numpy(np.flatnonzero(part)) for part in (train, (y >= 0) & ~train))
+        return cls(chosen, chosen.new_empty(0), left, name)
 
-    Returns:
-        The split, on the CPU, without validation nodes.
+    @classmethod
+    def by_time(
+        cls,
+        y: Tensor,
+        time: Tensor,
+        *,
+        n_train: int = N_TRAIN,
+        test_share: float = TEST_SHARE,
+        test_from: float | None = None,
+    ) -> Split:
+        """Returns a split by time: the newest labels test, the newest of the others calibrate, the older ones train.
 
-    Raises:
-        InputError: a number is out of range.
-    """
-    if not 0 <= test_share < 1:
-        raise InputError(f"share_split: test_share must lie in [0, 1), got {test_share}")
-    for name, value, least in (("n_train", n_train, 1), ("seed", seed, 0)):
-        if value < least:
-            raise InputError(f"share_split: {name} must be >= {least}, got {value}")
-    y = original_y.cpu().numpy()
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(np.flatnonzero(y >= 0))
-    most = min(1.0, n_train / max(len(order) * (1 - test_share), 1))
-    train = np.zeros(len(y), dtype=bool)
-    for k in np.unique(y[order]):
-        members = order[y[order] == k]
-        kept = len(members) - int(len(members) * test_share)
-        train[members[: max(1, int(kept * most))]] = True
-    name = f"share(test={test_share:g}, seed={seed})"
-    if most < 1:
-        name = f"share(test={test_share:g}, n_train={n_train}, seed={seed})"
-    chosen, left = (torch.from_numpy(np.flatnonzero(part)) for part in (train, (y >= 0) & ~train))
-    return Split(chosen, chosen.new_empty(0), left, name)
+        What labels of the past show of scores of the future: models are compared, calibrated and tested on what is
+        later than what they learned from. A quarter tests where that holds `FEWEST_TESTED` nodes of both classes (of
+        more, in the mean), else none does. A fifth of the others calibrates, or more, up to a half, until these hold
+        as many.
+
+        Args:
+            y: int64 [n], classes of the task, -1 for a node without a label.
+            time: of each node, float64 [n].
+            n_train: the most labels that train and calibrate; the newest are taken.
+            test_share: proportion of the labels that tests, in [0, 1).
+            test_from: labels from this time on test, instead of a proportion.
+
+        Returns:
+            The split, on the CPU.
+
+        Raises:
+            InputError: no label is older than `test_from`.
+        """
+        labels = y.cpu().numpy()
+        known = np.flatnonzero(labels >= 0)
+        order = known[newest_first(time.cpu()[known]).numpy()[::-1]]
+
+        def fewest(nodes: np.ndarray) -> int:
+            counts = np.bincount(labels[nodes], minlength=2)
+            return int(counts.min() if len(counts) == 2 else counts.mean())
+
+        n_test = int(len(order) * test_share)
+        n_test = n_test if fewest(order[len(order) - n_test :]) >= FEWEST_TESTED else 0
+        name = f"time(test={test_share if n_test else 0:g})"
+        if test_from is not None:
+            n_test = int((time.cpu().numpy()[order] >= test_from).sum())
+            name = f"time(test from {test_from:g})"
+            if n_test == len(order):
+                raise InputError(
+                    f"split: no label is older than {test_from:g}, from where on labels test: take a later time"
+                )
+        rest, test = order[: len(order) - n_test][-n_train:], order[len(order) - n_test :]
+        cut = len(rest) - len(rest) // 5
+        while cut > len(rest) // 2 and fewest(rest[cut:]) < FEWEST_TESTED:
+            cut -= 1
+        train, val, last = (torch.from_numpy(part) for part in (rest[:cut], rest[cut:], test))
+        return cls(train, val, last, name)
 
 
 def newest_first(time: Tensor) -> Tensor:
     """Returns the order of times [m] from the newest to the oldest, equal ones at random, int64 [m], on the CPU."""
     ties = np.random.default_rng(0).random(len(time))
     return torch.from_numpy(np.lexsort((ties, -time.cpu().numpy())))
-
-
-def time_split(
-    y: Tensor,
-    time: Tensor,
-    *,
-    n_train: int = N_TRAIN,
-    test_share: float = TEST_SHARE,
-    test_from: float | None = None,
-) -> Split:
-    """Returns a split by time: the newest labels test, the newest of the others calibrate, the older ones train.
-
-    What labels of the past show of scores of the future: models are compared, calibrated and tested on what is later
-    than what they learned from. A quarter tests where that holds `FEWEST_TESTED` nodes of both classes (of more, in
-    the mean), else none does. A fifth of the others calibrates, or more, up to a half, until these hold as many.
-
-    Args:
-        y: int64 [n], classes of the task, -1 for a node without a label.
-        time: of each node, float64 [n].
-        n_train: the most labels that train and calibrate; the newest are taken.
-        test_share: proportion of the labels that tests, in [0, 1).
-        test_from: labels from this time on test, instead of a proportion.
-
-    Returns:
-        The split, on the CPU.
-
-    Raises:
-        InputError: no label is older than `test_from`.
-    """
-    labels = y.cpu().numpy()
-    known = np.flatnonzero(labels >= 0)
-    order = known[newest_first(time.cpu()[known]).numpy()[::-1]]
-
-    def fewest(nodes: np.ndarray) -> int:
-        counts = np.bincount(labels[nodes], minlength=2)
-        return int(counts.min() if len(counts) == 2 else counts.mean())
-
-    n_test = int(len(order) * test_share)
-    n_test = n_test if fewest(order[len(order) - n_test :]) >= FEWEST_TESTED else 0
-    name = f"time(test={test_share if n_test else 0:g})"
-    if test_from is not None:
-        n_test = int((time.cpu().numpy()[order] >= test_from).sum())
-        name = f"time(test from {test_from:g})"
-        if n_test == len(order):
-            raise InputError(
-                f"split: no label is older than {test_from:g}, from where on labels test: take a later time"
-            )
-    rest, test = order[: len(order) - n_test][-n_train:], order[len(order) - n_test :]
-    cut = len(rest) - len(rest) // 5
-    while cut > len(rest) // 2 and fewest(rest[cut:]) < FEWEST_TESTED:
-        cut -= 1
-    train, val, last = (torch.from_numpy(part) for part in (rest[:cut], rest[cut:], test))
-    return Split(train, val, last, name)
 
 
 def split_note(split: Split, n_rare: int) -> str:

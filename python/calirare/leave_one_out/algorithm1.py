@@ -217,7 +217,7 @@ def jackknife(
         rare = _watches_rare(score, fitted.n_classes)
         _check_labels(fitted, calibration_nodes)
         choice, validation = None, None
-        labels_known = isinstance(fitted, ModuleFit) or not bare_network
+        labels_known = fitted.needs_check or not bare_network
         if isinstance(fitted, ModuleFit) and result is None:
             validation = validation_of(fitted, data)
             options: dict[str, Any] = {"validation": validation, "retrain": retrain, "folds": folds, "seed": seed}
@@ -281,16 +281,16 @@ def _check_request(
     nodes: Tensor | None,
 ) -> None:
     """Refuses what needs no derivative to be refused."""
-    if data is not None:
-        node_labels("jackknife", data)
-        if not isinstance(fitted, nn.Module | ModuleFit):
-            check_graph("jackknife", data)
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
     if isinstance(nodes, Tensor) and nodes.numel() == 0:
         raise ValueError("jackknife: nodes must name at least one node, got none")
     if not isinstance(fitted, Fitted | nn.Module):
         raise TypeError(f"jackknife: fitted must be a fitted network or a torch module, got {type(fitted).__name__}")
+    if data is not None:
+        node_labels("jackknife", data)
+        if isinstance(fitted, Fitted) and fitted.needs_graph:
+            check_graph("jackknife", data)
     if data is None and (isinstance(fitted, nn.Module) or fitted.needs_graph):
         raise ValueError("jackknife: data must be given, got None: only a ModuleFit knows its inputs without")
     if method is not None and not isinstance(method, LeaveOneOutMethod):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from calirare._util.torch_state import plain_torch, threads_for
-from calirare.graph import ORDERS, Graph, Order, check_graph
+from calirare.graph import Graph, Order, check_graph
 from calirare.models.convergence import Adam, Convergence
 from calirare.models.crossfit import cross_entropy
 from calirare.models.gcn import GCN, Dropout, ManyGcns
@@ -62,8 +62,8 @@ class GcnTraining:
             raise ValueError(f"GcnTraining: learning_rate must be positive, got {self.learning_rate}")
         if not self.weight_decay > 0:
             raise ValueError(f"GcnTraining: weight_decay must be positive, got {self.weight_decay}")
-        if self.order not in ORDERS:
-            raise ValueError(f"GcnTraining: order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if self.order not in get_args(Order):
+            raise ValueError(f"GcnTraining: order must be one of {', '.join(get_args(Order))}, got {self.order!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"GcnTraining: dropout must be in [0, 1), got {self.dropout}")
 

@@ -20,7 +20,7 @@ from calirare.datasets import TABLE_OPTIONS, Task, is_named, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import PARTS, Graph, check_trainable, find_name, names_in_words, time_split
+from calirare.graph import PARTS, Graph, Split, check_trainable, find_name, names_in_words
 from calirare.graph.labelled import NO_PART, relabelled
 from calirare.graph.spelling import as_option, words_of
 from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits
@@ -265,7 +265,7 @@ class Data:
         assert graph.y is not None
         assert graph.time is not None
         start = None if self.test_from is None else time_of(self.test_from)
-        split = time_split(graph.y, graph.time, test_share=TEST_SHARE, test_from=start)
+        split = Split.by_time(graph.y, graph.time, test_share=TEST_SHARE, test_from=start)
         graph = graph.rare(graph.class_names[1]).with_split(split)
         check_trainable(graph)
         path = str(given.source) if isinstance(given.source, str | Path) else None

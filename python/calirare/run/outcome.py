@@ -21,7 +21,7 @@ from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.explain import Explainer, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.graph import PARTS, Graph, random_split, share_split
+from calirare.graph import PARTS, Graph, Split
 from calirare.graph.splits import LABEL_RATE, TEST_SHARE
 from calirare.plots import (
     Panel,
@@ -241,9 +241,9 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
     labels = labels.cpu()
     if kind == "share":
         kind = "all" if graph.split.name.startswith("share(test=0,") else kind
-        drawn = share_split(labels, settings.seed, test_share=0.0 if kind == "all" else TEST_SHARE)
+        drawn = Split.share(labels, settings.seed, test_share=0.0 if kind == "all" else TEST_SHARE)
     else:
-        drawn = random_split(labels, settings.data.label_rate or LABEL_RATE, seed=settings.seed)
+        drawn = Split.random(labels, settings.data.label_rate or LABEL_RATE, seed=settings.seed)
     same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)
     return kind if same else "public"
 

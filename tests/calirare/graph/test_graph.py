@@ -180,8 +180,8 @@ def trainable(train, y, n_classes=2):
     [
         (lambda: small_graph(y=None, split=None), "training needs labels"),
         (lambda: small_graph(y=torch.full((5,), -1), split=None), "training needs labels"),
-        (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*share_split\(graph\.y\)\)$"),
-        (lambda: small_graph(split=None).rare(1), r"calirare\.graph\.share_split\(graph\.original_y\)\)$"),
+        (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*Split.share\(graph\.y\)\)$"),
+        (lambda: small_graph(split=None).rare(1), r"calirare\.Split\.share\(graph\.original_y\)\)$"),
         (lambda: trainable([0, 1], [0, 0, 0, 0, 0], 1), "needs two classes, but every labelled node is '0'"),
         (lambda: trainable([0, 1], [1, 1, 1, 1, 1]), r"every labelled node is '1' .*Label .* positive_only=True"),
         (

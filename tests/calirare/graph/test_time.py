@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.graph import Graph, time_split
+from calirare.graph import Graph, Split
 from calirare.models.crossfit import time_folds
 
 N = 200
@@ -25,7 +25,7 @@ def timed(n=N, seed=0):
 
 def test_the_newest_labels_test_and_the_newest_of_the_others_calibrate():
     graph = timed()
-    split = time_split(graph.y, graph.time)
+    split = Split.by_time(graph.y, graph.time)
     train, val, test = (graph.time[part] for part in (split.train, split.val, split.test))
     assert train.max() < val.min() <= val.max() < test.min()
     assert (len(train), len(val), len(test)) == (120, 30, 50)
@@ -34,7 +34,7 @@ def test_the_newest_labels_test_and_the_newest_of_the_others_calibrate():
 def test_too_few_rare_labels_test_nothing_and_more_calibrate():
     y = torch.zeros(N, dtype=torch.int64)
     y[::20] = 1
-    split = time_split(y, torch.arange(N).double())
+    split = Split.by_time(y, torch.arange(N).double())
     assert (len(split.train), len(split.val), len(split.test)) == (100, 100, 0)
     assert int(y[split.val].sum()) == 5  # half of the labels at most
 
@@ -57,7 +57,7 @@ def test_folds_are_spans_of_time_and_the_first_one_is_the_newest():
 
 def test_nodes_of_the_same_time_are_in_no_order():
     y = (torch.arange(N) >= N // 2).long()
-    split = time_split(y, torch.zeros(N, dtype=torch.float64))
+    split = Split.by_time(y, torch.zeros(N, dtype=torch.float64))
     assert all(0.3 < y[part].double().mean() < 0.7 for part in (split.train, split.val, split.test))
 
 

@@ -298,7 +298,7 @@ def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_
 
     def trained(x):
         graph = Graph.from_edges(edges, x, y, symmetrize=True, duplicates="drop").rare(1)
-        graph = graph.with_split(calirare.graph.share_split(graph.y, 0, test_share=0.0))
+        graph = graph.with_split(calirare.Split.share(graph.y, 0, test_share=0.0))
         with rough_runs(), few_candidates():
             return calirare.train(graph)
 

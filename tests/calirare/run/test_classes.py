@@ -18,7 +18,7 @@ import torch
 
 import calirare
 from calirare import InputError, Outcome
-from calirare.graph import random_split, share_split
+from calirare.graph import Split
 from calirare.metrics import class_ace, nll
 from calirare.models import passes
 from calirare.page import ReviewSession, Verdicts, html_of
@@ -49,7 +49,7 @@ def graph() -> calirare.Graph:
     x = torch.randn(240, 5, generator=generator) + torch.eye(5)[y]
     made = random_graph(240, 3, seed=1, x=x)
     named = calirare.Graph(made.adjacency, made.x, y, class_names=NAMES, name="many")
-    return named.with_split(random_split(y, 8, 60, 100, seed=0))
+    return named.with_split(Split.random(y, 8, 60, 100, seed=0))
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_the_queue_begins_with_the_least_sure(outcome: Outcome, graph: calirare.
     assert queue.node.tolist() == order[:100]
     unknown = graph.y.clone()
     unknown[torch.arange(0, 240, 7)] = -1
-    split = random_split(unknown, 8, 60, 60, seed=0)
+    split = Split.random(unknown, 8, 60, 60, seed=0)
     found = calirare.train(
         dataclasses.replace(graph, y=unknown, split=split), task="classes", model="gcn", epochs=5, folds=0
     )
@@ -256,7 +256,7 @@ def apart() -> tuple[calirare.Graph, torch.Tensor]:
     given = torch.where(torch.rand(400, generator=generator) < 0.1, (y + 1) % 3, y)
     names = np.array([f"n{i}" for i in range(400)])
     graph = calirare.Graph(made.adjacency, made.x, given, class_names=HOSTILE, name="<i>apart</i>", node_names=names)
-    return dataclasses.replace(graph.with_split(share_split(given, 0)), original_y=None), given != y
+    return dataclasses.replace(graph.with_split(Split.share(given, 0)), original_y=None), given != y
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +324,7 @@ def half_labelled(apart, tmp_path_factory) -> tuple[calirare.Graph, Path]:
     """The task with its first 200 labels hidden, and a folder with it and a run of trees on it."""
     hidden = apart[0].y.clone()
     hidden[:200] = -1
-    few = dataclasses.replace(apart[0], y=hidden, split=None).with_split(share_split(hidden, 0))
+    few = dataclasses.replace(apart[0], y=hidden, split=None).with_split(Split.share(hidden, 0))
     folder = tmp_path_factory.mktemp("half")
     few.to_npz(folder / "few.npz")
     train = ("--task", "classes", "--model", "trees", "--folds", "2", "--out", folder / "run")
@@ -440,7 +440,7 @@ def test_names_of_classes_that_look_like_something_else_stay_names(graph, names,
     y[torch.arange(0, 240, 9)] = -1
     nodes = np.array([f"{i:04d}" for i in range(240)])
     given = dataclasses.replace(graph, y=y, class_names=names, node_names=nodes, split=None)
-    given = given.with_split(share_split(y, 0))
+    given = given.with_split(Split.share(y, 0))
     outcome = calirare.train(given, task="classes", model="gcn", epochs=20, folds=0)
     outcome.save(tmp_path / "run")
     saved, frame = calirare.load(tmp_path / "run"), outcome.to_frame()
@@ -462,7 +462,7 @@ def test_a_tiny_class_does_not_make_the_others_no_sample(apart, tmp_path) -> Non
     y = graph.y.clone()
     y[:200] = -1
     y[(y == 2).nonzero().flatten()[1:]] = -1  # one label is left of the last class
-    given = dataclasses.replace(graph, y=y, split=None).with_split(share_split(y, 0))
+    given = dataclasses.replace(graph, y=y, split=None).with_split(Split.share(y, 0))
     outcome = calirare.train(given, task="classes", model="trees", folds=2)
     outcome.save(tmp_path / "run")
     saved = calirare.load(tmp_path / "run")

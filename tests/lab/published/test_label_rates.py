@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph import random_split
+from calirare.graph import Split
 from calirare_lab.published import raise_label_rate
 
 Y = torch.cat([torch.zeros(1500), torch.ones(440), torch.full((60,), 2)]).long()
 
 
 def test_training_nodes_are_added_and_val_and_test_stay():
-    split = random_split(Y, 20, 100, 200)
+    split = Split.random(Y, 20, 100, 200)
     more = raise_label_rate(split, Y, 30, seed=5)
     assert torch.bincount(Y[more.train]).tolist() == [30, 30, 30]
     assert torch.isin(split.train, more.train).all()
@@ -24,7 +24,7 @@ def test_training_nodes_are_added_and_val_and_test_stay():
 
 
 def test_the_label_rate_cannot_fall_or_outrun_a_class():
-    split = random_split(Y, 20)
+    split = Split.random(Y, 20)
     with pytest.raises(InputError, match="got 10, but class 0 has 20: take split='random'"):
         raise_label_rate(split, Y, 10)
     with pytest.raises(InputError, match="class 2 has"):
