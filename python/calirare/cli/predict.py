@@ -107,7 +107,7 @@ def run(
         report: whether a page of the scoring is written.
         log: file to which a line of JSON is added.
         engine: "duckdb" or "spark", which scores the tables `nodes` (of the settings) and `edges` where they are.
-        edges: its table of edges, see `calirare.engines.opened`.
+        edges: its table of edges, see `cli.engine_tables.opened`.
         into: its table of scores, likewise.
 
     Raises:
@@ -189,7 +189,8 @@ def _in_engine(
     saved: SavedRun, settings: dict[str, Any], engine: str, edges: str, into: str, overwrite: bool, how: dict[str, Any]
 ) -> Scored:
     """Scores tables in an engine; arguments as of `run`, `how` as of `calirare.engines.scored`."""
-    from calirare.engines import opened, scored  # which needs ibis
+    import calirare.engines  # which needs ibis, and says where it is missing
+    from calirare.cli.engine_tables import opened
 
     more = {name: value for name, value in settings.items() if name != "nodes" and value not in (None, False)}
     odd = [name for name in more if name not in OF_TABLES]
@@ -198,7 +199,7 @@ def _in_engine(
     data = dataclasses.replace(saved.settings.data, **more)
     with Reporter() as reporter, opened(engine, settings["nodes"], edges, into, overwrite=overwrite) as there:
         say = partial(_note, reporter)
-        table, found = scored(saved, there[0], there[1], data=data, say=say, **how)
+        table, found = calirare.engines.scored(saved, there[0], there[1], data=data, say=say, **how)
         there[2](table)
     assert found is not None
     return found

@@ -3,7 +3,6 @@
 from calirare._util.errors import InputError
 
 try:
-    from calirare.engines.opening import opened
     from calirare.engines.scoring import columns, score, scored
 except ModuleNotFoundError as error:
     if str(error.name).startswith("calirare"):
