@@ -24,7 +24,7 @@ from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.streaming import Streaming
 from calirare.leave_one_out.trust import Quality, gradient_ratio, quality_of
 from calirare.metrics import population_check
-from calirare.models import ClassWeight, Fitted, FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
+from calirare.models import ClassWeight, Fitted, FittedNetwork, ModuleFit, evaluating, fitted_of, node_labels
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -173,8 +173,7 @@ def jackknife(
             "rare" with two classes, as in the authors' code, else "predicted".
         uncertainty: uncer(v): "map": the probability, under a Platt map for the population fitted on the labelled
             nodes' leave-one-out logits, that the predicted class is right (the best of the definitions judged where
-            P(y | v) is known, docs/jackknife.md); "midpoint": the paper's; "auto": "map", with the conventions "paper"
-            and "official" "midpoint".
+            P(y | v) is known, docs/jackknife.md); "midpoint": the paper's.
         calibration_nodes: labelled nodes the map is fitted on, those that represent the population, bool [m]; None:
             all.
         evaluator: what evaluates all nodes in blocks where the fused evaluation fits ; None: for a large
@@ -198,22 +197,11 @@ def jackknife(
         ValueError: the coverage or the damping is out of range, a word is unknown, or the score does not fit.
     """
     started = time.perf_counter()
-    bare: dict[str, Any] = {
-        "labels": labels,
-        "class_weight": class_weight,
-        "weight_decay": weight_decay,
-        "optimizer": optimizer,
-    }
     _check_request(fitted, data, method, coverage, nodes if known is None else known.nodes)
-    graph = data if data is None or isinstance(data, Graph) else None
     bare_network = isinstance(fitted, nn.Module)
     with evaluating(fitted if isinstance(fitted, nn.Module) else getattr(fitted, "model", None)):
-        if isinstance(fitted, nn.Module):
-            assert data is not None
-            fitted = fit_of(fitted, data, **bare)
-            graph = Graph.from_data(data) if fitted.needs_graph and graph is None else graph
-        elif given := [name for name, value in bare.items() if value is not None]:
-            raise ValueError(f"jackknife: {given[0]} is of a bare network, got a fitted one, which knows its own")
+        own = {"class_weight": class_weight, "weight_decay": weight_decay, "optimizer": optimizer}
+        fitted, graph = fitted_of("jackknife", fitted, data, labels=labels, **own)
         rare = _watches_rare(score, fitted.n_classes)
         _check_labels(fitted, calibration_nodes)
         choice, validation = None, None

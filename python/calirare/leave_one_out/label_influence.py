@@ -18,7 +18,7 @@ from calirare.leave_one_out.choice import choose_method
 from calirare.leave_one_out.held_out import validation_of
 from calirare.leave_one_out.leaving_out import leave_one_out
 from calirare.leave_one_out.method import LeaveOneOutMethod
-from calirare.models import FittedNetwork, ModuleFit, evaluating, fit_of, node_labels
+from calirare.models import FittedNetwork, ModuleFit, evaluating, fitted_of, node_labels
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -82,17 +82,8 @@ def influence(
 
     Cost: a kernel of the labels once; for each test node k - 1 backward passes on its surroundings.
     """
-    graph = data if isinstance(data, Graph) else None
     with evaluating(model if isinstance(model, nn.Module) else getattr(model, "model", None)):
-        if isinstance(model, nn.Module):
-            if data is None:
-                raise ValueError("influence: data must be given with a bare network, got None")
-            fitted: FittedNetwork = fit_of(model, data, train, **training)
-            graph = Graph.from_data(data) if fitted.needs_graph and graph is None else graph
-        elif train is not None or training:
-            raise ValueError("influence: train is of a bare network, got a fitted one, which knows its labels")
-        else:
-            fitted = model
+        fitted, graph = fitted_of("influence", model, data, labels=train, **training)
         reason = "as requested"
         if method is None or (isinstance(method, ALO) and method.damping == "auto"):
             method, reason = ALO(), "ALO with the weight decay as damping"

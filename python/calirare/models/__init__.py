@@ -47,7 +47,16 @@ from calirare.models.mixture import (
     stacking_weights,
 )
 from calirare.models.mlp import MlpFit, MlpTraining, perceptron
-from calirare.models.module_fit import ClassWeight, ModuleFit, NodeLabels, adam_moments, fit_of, node_labels, pyg_inputs
+from calirare.models.module_fit import (
+    ClassWeight,
+    ModuleFit,
+    NodeLabels,
+    adam_moments,
+    fit_of,
+    fitted_of,
+    node_labels,
+    pyg_inputs,
+)
 from calirare.models.neighbours import (
     NeighbourPool,
     aggregate_neighbours,

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_nodes, normalize_features, split_of_masks
 from calirare.graph.labelled import check_training_labels
 from calirare.models.crossfit import class_weights
-from calirare.models.fitted import FittedNetwork, flat
+from calirare.models.fitted import Fitted, FittedNetwork, flat
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare_ext import Csr
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 ClassWeight = Literal["balanced"] | Tensor | Sequence[float] | None
+FittedKind = TypeVar("FittedKind", bound=Fitted)
 WEIGHT_DECAY = 5e-4  # Kipf & Welling 2017, and most examples since
 ERROR = 120  # characters of a module's own error
 
@@ -373,3 +374,28 @@ def _moments_by_name(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
             "of all of them: leave it out, they are then estimated"
         )
     return found
+
+
+def fitted_of(
+    where: str, model: FittedKind | nn.Module, data: Graph | Data | None, **training: Any
+) -> tuple[FittedKind | GcnFit | ModuleFit, Graph | None]:
+    """Returns a fitted network, of a bare one by `fit_of`, and its graph where there is one or it needs one.
+
+    Args:
+        where: put in front of a message.
+        model: a fitted network, or a bare one.
+        data: its graph; None is enough for what knows its inputs.
+        **training: of `fit_of`, which a bare network alone may have; None: not given.
+
+    Raises:
+        ValueError: a bare network has no data, or a fitted one is given what it knows.
+    """
+    graph = data if isinstance(data, Graph) else None
+    if isinstance(model, nn.Module):
+        if data is None:
+            raise ValueError(f"{where}: data must be given with a bare network, got None")
+        fitted = fit_of(model, data, **training)
+        return fitted, Graph.from_data(data) if fitted.needs_graph and graph is None else graph
+    if given := [name for name, value in training.items() if value is not None]:
+        raise ValueError(f"{where}: {given[0]} is of a bare network, got a fitted one, which knows its own")
+    return model, graph
