@@ -134,7 +134,7 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     assert "tables and pictures of" in said.out
     facts = told(folder)
     assert (facts["own_graph"], facts["labels"]) == (True, 230)
-    succeed("report", "--run", folder, "--against", run)
+    succeed("report", "--run", folder)
     page = " ".join((folder / "report.html").read_text().split())
     assert "The run was recalibrated on fresh labels." in page
     assert "Parts of fewer than" in page, "slices are there"

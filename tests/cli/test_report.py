@@ -8,7 +8,6 @@ import re
 import shutil
 from html.parser import HTMLParser
 
-import pandas as pd
 import pytest
 import torch
 
@@ -123,21 +122,3 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
         seal(copy)
         assert "metrics.json is damaged" in assert_refused(call("report", "--run", copy))
     assert not (copy / "report.html").exists()
-
-
-def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
-    """The other run differs in a setting and, with another threshold, in its alerts."""
-    run, other = hostile_run / "run", tmp_path / "<b>other"
-    options = ("--decide", "cost", "--cost-fp", 1e12, "--seed", 3)
-    succeed("train", "--config", run / "config.yaml", *options, "--out", other)
-    succeed("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
-    page = read(tmp_path / "two.html")
-    here, there = (pd.read_csv(folder / "predictions.csv").set_index("node")["alert"] for folder in (run, other))
-    differ = int((here != there).sum())
-    assert f"{differ} of {len(here)} nodes of both runs" in page.text
-    assert differ > 0, "or there is nothing to see"
-    for words in ("Settings that differ", "decision.decide", "Compared with another run: <b>other", "AUPRC"):
-        assert words in page.text
-    assert "loo.damping" not in page.text.partition("How to make it again")[0], "a setting that is the same"
-    assert "b" not in page.tags
-    assert "there is no such folder" in assert_refused(call("report", "--run", run, "--against", tmp_path / "no"))

@@ -19,7 +19,7 @@ READABLE = 4.5  # contrast of text, WCAG 2.1 AA
 def page(hostile_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     run_folder = hostile_run / "run"
-    succeed("report", "--run", run_folder, "--against", run_folder, "--out", path)
+    succeed("report", "--run", run_folder, "--out", path)
     return path
 
 

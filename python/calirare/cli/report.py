@@ -17,7 +17,6 @@ def run(
     folder: Path,
     graph: str | None = None,
     out: Path | None = None,
-    against: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes the page.
@@ -26,25 +25,23 @@ def run(
         folder: the run's folder.
         graph: where the run's graph is now; None: where it was. Where it is gone the page has no slices, and says so.
         out: HTML file to write; None: `report.html` in the run's folder, in place of an unchanged one.
-        against: folder of another run, to be shown beside it.
         overwrite: replace a file that is there.
 
     Raises:
-        InputError: the folder is not a run, the graph that was named is another one, the other run is of another task
-            or other classes, or the file cannot be written.
+        InputError: the folder is not a run, the graph that was named is another one, or the file cannot be written.
     """
     path = out or folder / "report.html"
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
     as_written = out is None and changed_file(folder, [path.name]) is None
     check_free([path], "report", overwrite=overwrite or as_written)
-    saved, other = load(folder), None if against is None else load(against)
+    saved = load(folder)
     own, why_not = saved.graph_if_there(graph)
     if own is None:
         absent = "slices and labels' audit" if saved.settings.many else "slices, reasons and labels' audit"
         print(f"calirare: report: without {absent}: {one_line(why_not)}", file=sys.stderr)
     with Reporter():
-        page = html_of(saved, own, why_not, other)
+        page = html_of(saved, own, why_not)
     write_page(page, path)
     print(path)
 

@@ -42,6 +42,10 @@ class DuckDb:
         """Returns a table that is worked out once."""
         return self.con.create_table(self._name("TABLE"), expression, temp=True)
 
+    def grouped(self, expression: Any, by: str) -> Any:
+        """Returns a table that is worked out once, rows of one value together: sums by it then need little space."""
+        return self.kept(expression.order_by(by))
+
     def mapped(self, expression: Any, step: Step) -> Any:
         """Returns the table that a function makes of batches of rows, worked out once."""
         from pyarrow import parquet
@@ -96,6 +100,11 @@ class Spark:
     def kept(self, expression: Any) -> Any:
         """See `DuckDb.kept`."""
         return self._table(self._frame(expression))
+
+    def grouped(self, expression: Any, by: str) -> Any:
+        """See `DuckDb.grouped`; Spark brings rows of one value together by itself."""
+        del by
+        return self.kept(expression)
 
     def mapped(self, expression: Any, step: Step) -> Any:
         """See `DuckDb.mapped`."""

@@ -226,7 +226,8 @@ def _reader_of(scorer: Scorer, tables: Tables) -> tuple[RowReader, tuple[str, ..
 
 def _graph(engine: Engine, tables: Tables, columns: tuple[str, ...]) -> tuple[Any, Any]:
     """Returns nodes with the features in some columns, feature0 and on, and degrees; and pairs of neighbours."""
-    pairs = both_ways(engine.kept(tables.links(strange=tables.check(engine.fetched))))
+    links = tables.links(strange=tables.check(engine.fetched))
+    pairs = engine.grouped(links if "weight" in links.columns else both_ways(engine.kept(links)), "begin")
     places = {f"feature{i}": name for i, name in enumerate(columns)}
     here = {place: tables.nodes[name] for place, name in places.items() if name in tables.nodes.columns}
     nodes = with_degrees(tables.nodes.select("node", **here), pairs)

@@ -134,7 +134,7 @@ class Tables:
                 begin=ibis.least(ends.begin, ends.end), end=ibis.greatest(ends.begin, ends.end)
             ).distinct()
         one_way = ends.group_by("begin", "end").agg(weight=ends.weight.sum())
-        both = _both(one_way).group_by("begin", "end")
+        both = both_ways(one_way).group_by("begin", "end")
         return both.agg(weight=ibis._.weight.mean().cast("float32").cast("float64"))
 
 
@@ -160,11 +160,7 @@ def _ends_of(edges: Any, data: Data, found: TableColumns, faults: list[str]) -> 
 
 
 def both_ways(links: Any) -> Any:
-    """Returns edges and their opposite directions; with weights both are there already."""
-    return links if "weight" in links.columns else _both(links)
-
-
-def _both(links: Any) -> Any:
+    """Returns edges and their opposite directions."""
     return links.union(links.rename(begin="end", end="begin").select(links.columns))
 
 

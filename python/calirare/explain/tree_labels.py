@@ -18,7 +18,7 @@ from calirare.explain.tree_leaves import Leaves
 
 BLOCK = 2_000_000  # numbers of left-out sets times labels worked on together
 REFITS = 600_000_000  # labels left out times labels times trees that are refitted when a run is loaded: some seconds
-LATER = 100_000_000  # the same of the strongest labels only, where that would be more
+LATER = 50_000_000  # the same of the strongest labels only, where that would be more
 
 
 class TreeLabels(abc.ABC):

@@ -17,6 +17,7 @@ from calirare.graph import Graph, check_nodes
 
 Progress = Callable[[int, int], None]  # done, of how many
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, facts as JSON holds them
+LAST, REMEMBERED = "_last_logits", 20_000_000  # of a detector with folds: what it evaluated last, up to so many numbers
 
 
 class Fitted(abc.ABC):
@@ -225,8 +226,16 @@ class FoldFitted(Fitted):
         return self
 
     def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the logits of some nodes, or of all, [n, k], and those by each fold's model, [K, n, k]."""
+        """Returns the logits of some nodes, or of all, [n, k], and those by each fold's model, [K, n, k].
+
+        Those of the last nodes are remembered until they have been asked for again, unless they are very many.
+        """
+        asked, found = vars(self).pop(LAST, ((None, None), None))
+        if found is not None and asked[0] is graph and asked[1] is nodes:
+            return found
         own, without = self.evaluate(graph, nodes, folds=True)
+        if without.numel() <= REMEMBERED:
+            vars(self)[LAST] = (graph, nodes), (own, without)
         return own, without
 
 

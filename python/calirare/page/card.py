@@ -127,9 +127,10 @@ class Cards:
         return graph.x[graph.scored_nodes].cpu().numpy()
 
     @cached_property
-    def _telling(self) -> list[int]:
-        """Places of the columns that are not the same of every scored node."""
-        return [i for i in range(len(self.columns)) if np.unique(self._everyone[:, i]).size > 1]
+    def _telling(self) -> dict[int, Usual]:
+        """What is usual in the columns that are not the same of every scored node, by their places."""
+        found = {i: Usual.of(self._everyone[:, i]) for i in range(len(self.columns))}
+        return {i: each for i, each in found.items() if len(each.kinds) + (each.missing > 0) > 1}
 
     def _fields(self, why: Explanation) -> list[Field]:
         """Returns every column of a node, and first its time where it has one."""
@@ -139,8 +140,8 @@ class Cards:
         if not self.columns:
             return time
         assert isinstance(graph.x, Tensor)
-        row, every = graph.x[why.node].tolist(), self._everyone
-        return [*time, *(_field(self.columns[i], row[i], every[:, i]) for i in self._telling)]
+        row = graph.x[why.node].tolist()
+        return [*time, *(_field(self.columns[i], row[i], usual) for i, usual in self._telling.items())]
 
     def _chosen(self, fields: list[Field], why: Explanation) -> list[Field]:
         """Returns at most `FIELDS` fields in their order: those that are unusual, then those that move P most."""
@@ -245,29 +246,51 @@ def _columns(graph: Graph) -> tuple[Column, ...]:
     return graph.columns or tuple(Column(name) for name in names)
 
 
-def _field(column: Column, value: float, every: NumpyArray) -> Field:
-    """Returns a field by its value and that of all scored nodes, [n]."""
-    seen = every[np.isfinite(every)]
+@dataclass(frozen=True, eq=False)
+class Usual:
+    """The values of a column among all scored nodes.
+
+    Attributes:
+        kinds: the different ones, ascending.
+        counts: how often each occurs.
+        missing: proportion of nodes without one.
+        ends: `ENDS` of the values.
+    """
+
+    kinds: NumpyArray
+    counts: NumpyArray
+    missing: float
+    ends: tuple[float, ...]
+
+    @classmethod
+    def of(cls, every: NumpyArray) -> Usual:
+        """Returns what is usual of the values of nodes, [n], NaN where missing."""
+        seen = every[np.isfinite(every)]
+        kinds, counts = np.unique(seen, return_counts=True)
+        ends = tuple(np.quantile(seen, ENDS).tolist()) if seen.size else ()
+        return cls(kinds, counts, 1 - len(seen) / max(len(every), 1), ends)
+
+
+def _field(column: Column, value: float, among: Usual) -> Field:
+    """Returns a field by its value and what is usual."""
     if not np.isfinite(value):
-        return Field(column.name, "missing", f"missing in {1 - len(seen) / max(len(every), 1):.0%}", "", unusual=False)
+        return Field(column.name, "missing", f"missing in {among.missing:.0%}", "", unusual=False)
 
     def shown(number: float) -> str:
         if column.categories:
             return column.categories[int(number)]
         return time_in_words(number) if column.kind == "date" else short_number(number)
 
-    kinds, counts = np.unique(seen, return_counts=True)
-    if column.categories or len(kinds) <= FEW:
-        alike = float((seen == value).mean())
-        first = int(counts.argmax())
-        usual = f"{shown(float(kinds[first]))} ({counts[first] / len(seen):.0%})"
+    shares = among.counts / max(among.counts.sum(), 1)
+    below, alike = float(shares[among.kinds < value].sum()), float(shares[among.kinds == value].sum())
+    if column.categories or len(among.kinds) <= FEW:
+        first = int(shares.argmax())
+        usual = f"{shown(float(among.kinds[first]))} ({shares[first]:.0%})"
         return Field(column.name, shown(value), f"shared by {alike:.0%}", usual, unusual=alike < SELDOM)
-    above = float((seen < value).mean() + (seen == value).mean() / 2)
-    low, high = np.quantile(seen, ENDS)
+    above, (low, high) = below + alike / 2, among.ends
     more, less = ("later", "earlier") if column.kind == "date" else ("higher", "lower")
-    among = f"{more} than {above:.0%}" if above >= 0.5 else f"{less} than {1 - above:.0%}"
-    usual = f"{shown(float(low))} to {shown(float(high))}"
-    return Field(column.name, shown(value), among, usual, unusual=not low <= value <= high)
+    place = f"{more} than {above:.0%}" if above >= 0.5 else f"{less} than {1 - above:.0%}"
+    return Field(column.name, shown(value), place, f"{shown(low)} to {shown(high)}", unusual=not low <= value <= high)
 
 
 def time_in_words(time: float) -> str:

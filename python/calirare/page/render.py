@@ -16,7 +16,6 @@ from calirare.explain import Explanations
 from calirare.explain.audit import Audit
 from calirare.graph import Graph
 from calirare.page import content
-from calirare.page.against import against
 from calirare.page.card import Card, Cards
 from calirare.page.drift import told_of
 from calirare.page.slices import FEWEST, slices_of
@@ -31,7 +30,6 @@ def html_of(
     saved: SavedRun,
     graph: Graph | None,
     why_not: str = "",
-    other: SavedRun | None = None,
 ) -> str:
     """Returns the page of a run.
 
@@ -39,10 +37,9 @@ def html_of(
         saved: the run.
         graph: the run's own graph with the run's split, for the slices; None: there are none.
         why_not: why there is no graph, a sentence.
-        other: a run to compare with; None: none.
 
     Raises:
-        InputError: a file of a run is missing or damaged, or the other run has other classes.
+        InputError: a file of it is missing or damaged.
     """
     if saved.scoring is not None:
         return _scoring_html(saved, saved.scoring, graph, why_not)
@@ -58,7 +55,6 @@ def html_of(
     if graph is not None:
         audit, doubt = _audited(saved, graph)
         sliced = _sliced(graph, predictions, many=many)
-    first_picture = content.pictures(metrics, many)[0][0]
     return template_of("calirare.page", TEMPLATE).render(
         **values,
         **sliced,
@@ -66,8 +62,6 @@ def html_of(
         **_explained(saved, graph, why_not),
         config=read_text(saved.folder / "config.yaml"),
         versions=_versions_of(saved),
-        against=None if other is None else against(saved, metrics, predictions, other),
-        other_picture=None if other is None else content.picture_of(other.folder / first_picture, ""),
         flagged=[each for each in sliced["slices"] if each.flag],
         most=MANY,
         fewest=FEWEST,

@@ -76,6 +76,7 @@ def _finite(value: Any) -> Any:
 
 
 LAST = "_last_explainer"  # of a run: the graph that was explained last, and what explains it
+LAST_MAPPED = "_last_mapped"  # likewise, the graph that was mapped last
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,10 +239,12 @@ class SavedRun(ScoresGraphs):
     @plain_torch()
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
-        settings = self.settings
-        return self.scorer.features.own(
-            with_sampled_negatives(graph, settings.seed) if settings.positive_only else graph
-        )
+        last, made = vars(self).get(LAST_MAPPED, (None, None))
+        if last is not graph or made is None:
+            known = with_sampled_negatives(graph, self.settings.seed) if self.settings.positive_only else graph
+            made = self.scorer.features.own(known)
+        vars(self)[LAST_MAPPED] = graph, made
+        return made
 
     def _data(self, now: str | Path | None) -> Data:
         """Returns the graph's settings for where it is now; a node table that has gone lies next to the edge table."""
