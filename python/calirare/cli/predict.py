@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import sys
+import textwrap
 import time
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files, fresh_folder, locked_files
 from calirare._util.run_files import seal
 from calirare.cli.parser import DECISION
+from calirare.cli.train import next_commands
 from calirare.datasets import is_named
 from calirare.explain import text_of
 from calirare.graph import GraphOnDisk
@@ -260,9 +262,13 @@ def _absolute(reading: dict[str, Any]) -> dict[str, Any]:
 
 def _done(scored: Scored, out: Path, written: list[Path], fail_on_drift: bool, log: Path | None, begun: float) -> int:
     """Says what was found, adds the line of the log and returns the exit code."""
-    print(scored.summary(), end="")
-    for file in written:
-        print(file)
+    for line in scored.summary().splitlines():
+        print(textwrap.fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    if out.is_dir() and (out / "review.csv").exists():
+        print("\n".join(["", f"Saved to {out}. Next:", *next_commands(out, report=(out / "report.html").exists())]))
+    else:
+        for file in written:
+            print(file)
     code = DRIFTED if fail_on_drift and scored.drifted else 0
     if log is not None:
         said = scored.to_mapping()

@@ -65,7 +65,7 @@ def run(
             print(f"features: {line}")
         for path in sorted(out.iterdir()):
             print(path)
-    print("\n".join(["", f"Saved to {out}. Next:", *_next_commands(out, report=report)]))
+    print("\n".join(["", f"Saved to {out}. Next:", *next_commands(out, report=report)]))
 
 
 def _settings_of(config: Path) -> Settings:
@@ -77,7 +77,7 @@ def _settings_of(config: Path) -> Settings:
     return dataclasses.replace(base, data=dataclasses.replace(base.data, relabel=str(beside.resolve())))
 
 
-def _next_commands(out: Path, *, report: bool) -> list[str]:
+def next_commands(out: Path, *, report: bool) -> list[str]:
     """Returns two commands that go on from a run, each with what it is for where a line has room."""
     folder = shlex.quote(str(out))
     page = f"open {shlex.quote(str(out / 'report.html'))}" if report else f"calirare report {folder}"

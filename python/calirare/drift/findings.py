@@ -185,7 +185,11 @@ class Drift:
             )
         some = [finding for finding in self.found if finding not in self.light]
         worst = [finding for finding in some if finding.verdict == _worst(some)]
-        why = "is distributed as in the run's graph" if self.steady else "depends little on these columns"
+        why = (
+            "is distributed as in the run's graph"
+            if self.steady
+            else f"depends little on {'it' if len(worst) == 1 else 'them'}"
+        )
         but = f"; but P(rare) {why}" if self.columns_only else ""
         return f"{self.verdict}: {', '.join(filter(None, [self.cause, _listed(worst)]))}{but}"
 

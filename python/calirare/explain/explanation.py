@@ -193,7 +193,8 @@ class Explanation:
         if not self.labels:
             return ""
         if all(abs(each.effect) < LITTLE for each in self.labels):
-            return "No single label moves it by 0.1 points." + self._of_needed()
+            enough = self.needed is not None and self.needed.enough
+            return "No single label moves it by 0.1 points." + (self._of_needed() if enough else "")
         parts = list[str]()
         for sign, words in ((1, "raises it most"), (-1, "lowers it most")):
             found = next((each for each in self.labels if sign * each.effect >= LITTLE), None)

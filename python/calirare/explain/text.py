@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from calirare._util.amounts import listed
 from calirare._util.errors import printable, without_middle
-from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, LabelEffect, written
+from calirare.explain.explanation import LITTLE, EdgeEffect, Explanation, Explanations, LabelEffect, written
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
 LABELS, EDGES, FEATURES = 5, 5, 8  # rows of each table
+MOVED = 0.1  # log-odds from which a label has a row though it moves P by less than 0.1 points
 READING = "log-odds: +0.7 doubles the odds P / (1 - P), -0.7 halves them; points: change of P in percentage points"
 Row = Sequence[str]
 
@@ -37,7 +38,7 @@ def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row,
     found: list[tuple[Row, list[Row]]] = [
         (
             ("label of", "class", "points", "without", "log-odds"),
-            [_label(e) for e in explanation.labels[:labels]],
+            [_label(e) for e in explanation.labels[:labels] if abs(e.effect) >= LITTLE or abs(e.log_odds) >= MOVED],
         ),
         (("edge to", what, "points", "without", "log-odds"), [row for e in edges for row in _edge(e)]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,6 +25,7 @@ from calirare.explain import (
     written,
 )
 from calirare.graph import Column, Graph
+from calirare.run.parties import amounts_of
 
 FIELDS, PARTIES, REASONS, EVENTS = 12, 8, 3, 3  # rows of a card, reasons, and known cases of a neighbour
 SIMILAR, ALIKE = 5, 20  # similar known cases that are named, and that are counted
@@ -106,7 +110,7 @@ class Cards:
             more=more,
             rare=class_words(why.of),
             fields=tuple(self._chosen(fields, why)),
-            parties=tuple(self._party(edge, why.node) for edge in shown),
+            parties=tuple(self._party(edge, why.node) for edge in shown) or tuple(self._past(why.node)),
             others=f"{left:,} other{'s' * (left > 1)}" if left else "",
             reasons=tuple(self._reasons(why, {field.name: field for field in fields})),
             alike=alike,
@@ -133,9 +137,15 @@ class Cards:
         return {i: each for i, each in found.items() if len(each.kinds) + (each.missing > 0) > 1}
 
     def _fields(self, why: Explanation) -> list[Field]:
-        """Returns every column of a node, and first its time where it has one."""
+        """Returns every column of a node, and first its time where it has one; of a transaction its parties too."""
         graph, time = self.context.graph, list[Field]()
-        if graph.time is not None and not bool(graph.time[why.node].isnan()):
+        if graph.keys:
+            time = [
+                Field(name, cell_in_words(values, why.node), "", "", unusual=False)
+                for name, values in graph.keys.items()
+                if name not in {column.name for column in self.columns}
+            ]
+        elif graph.time is not None and not bool(graph.time[why.node].isnan()):
             time = [Field("time", time_in_words(float(graph.time[why.node])), "", "", unusual=False)]
         if not self.columns:
             return time
@@ -149,7 +159,10 @@ class Cards:
         for each in why.features:
             name = each.name.partition("=")[0]
             moved[name] = moved.get(name, 0.0) + abs(each.share)
-        order = sorted(fields, key=lambda field: (field.name != "time", not field.unusual, -moved.get(field.name, 0.0)))
+        first = {"time", *(self.context.graph.keys or ())}
+        order = sorted(
+            fields, key=lambda field: (field.name not in first, not field.unusual, -moved.get(field.name, 0.0))
+        )
         kept = {id(field) for field in order[:FIELDS]}
         return [field for field in fields if id(field) in kept]
 
@@ -171,6 +184,29 @@ class Cards:
             events = tuple((time_in_words(time), name) for time, name in each)
         types = f" ({listed(edge.types)})" if edge.types else ""
         return Party(edge.name + types, own + (known or "none"), events)
+
+    def _past(self, node: int) -> Iterator[Party]:
+        """Yields each party of a transaction with its earlier ones, in the run's table and in this one."""
+        context, graphs = self.context, [self.context.trained_on, self.context.graph]
+        keys = context.graph.keys or {}
+        for name, values in keys.items():
+            if not isinstance(values, pd.Categorical) or values.codes[node] < 0:
+                continue
+            counts, events = dict.fromkeys((*reversed(context.class_names), ""), 0), list[tuple[str, str]]()
+            for graph in graphs[graphs[0] is graphs[1] :]:
+                there = graph.keys or {}
+                if name not in there or values[node] not in there[name].categories:
+                    continue
+                times, amounts = next(iter(there.values())), amounts_of(there)
+                at = np.flatnonzero(there[name].codes == there[name].categories.get_loc(values[node]))
+                at = at[np.asarray(times[at] < next(iter(keys.values()))[node])]
+                for i in at[np.argsort(times[at], kind="stable")]:
+                    label = "" if graph.y is None or graph.y[i] < 0 else context.class_names[int(graph.y[i])]
+                    paid = "" if amounts is None else f", {cell_in_words(amounts, i)}"
+                    events.append((cell_in_words(times, i) + paid, class_words(label)))
+                    counts[label] += 1
+            told = ", ".join(f"{n:,} {class_words(label) or 'not known'}" for label, n in counts.items() if n)
+            yield Party(f"{name} {values[node]}", told or "no earlier transaction", tuple(events[: -EVENTS - 1 : -1]))
 
     def _reasons(self, why: Explanation, fields: dict[str, Field]) -> list[str]:
         """Returns the strongest reasons in words."""
@@ -207,7 +243,7 @@ class Cards:
             places = places[context.targets.cpu() == 1]
         assert isinstance(own.x, Tensor)
         rows = own.x[context.labelled[places]][:, self._shared[1]].double().cpu().numpy()
-        spread = np.nanstd(rows, 0) if len(rows) > 1 else np.ones(rows.shape[1])
+        spread = pd.DataFrame(rows).std(ddof=0).to_numpy() if len(rows) > 1 else np.ones(rows.shape[1])
         return places, rows, np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
 
     def _row(self, node: int) -> NumpyArray:
@@ -271,6 +307,16 @@ class Usual:
         return cls(kinds, counts, 1 - len(seen) / max(len(every), 1), ends)
 
 
+def cell_in_words(values: Any, at: int) -> str:
+    """Returns the time, party or amount of a transaction as its column has it."""
+    value = values[at]
+    if pd.isna(value):
+        return "missing"
+    if isinstance(value, np.datetime64 | pd.Timestamp):
+        return f"{pd.Timestamp(value):%Y-%m-%d %H:%M:%S}{'' if pd.Timestamp(value).tz is None else ' UTC'}"
+    return f"{value:,.2f}" if isinstance(value, float | np.floating) else str(value)
+
+
 def _field(column: Column, value: float, among: Usual) -> Field:
     """Returns a field by its value and what is usual."""
     if not np.isfinite(value):
@@ -289,7 +335,8 @@ def _field(column: Column, value: float, among: Usual) -> Field:
         return Field(column.name, shown(value), f"shared by {alike:.0%}", usual, unusual=alike < SELDOM)
     above, (low, high) = below + alike / 2, among.ends
     more, less = ("later", "earlier") if column.kind == "date" else ("higher", "lower")
-    place = f"{more} than {above:.0%}" if above >= 0.5 else f"{less} than {1 - above:.0%}"
+    share = min(max(above, 1 - above), 0.99)
+    place = f"{more if above >= 0.5 else less} than {share:.0%}"
     return Field(column.name, shown(value), place, f"{shown(low)} to {shown(high)}", unusual=not low <= value <= high)
 
 

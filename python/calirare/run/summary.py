@@ -38,6 +38,7 @@ SERIOUS = (
     "so out-of-fold predictions",
     "leak",
     "gives the labels away",
+    "a label counts as known",
 )
 SHOWN_CLASSES = 5
 VERDICTS = {"trust": "OK", "caution": "CAUTION", "do not trust": "DO NOT TRUST"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from calirare import Transactions
 from calirare.explain import EdgeEffect, ExplanationContext
 from calirare.explain.explanation import Explanation, FeatureShare, LabelEffect
 from calirare.graph import Column, Graph
@@ -89,3 +92,36 @@ def test_similar_cases_are_the_nearest_known_ones_but_the_case_itself(node, firs
     assert card.similar[0][0] == first
     assert f"n{node}" not in dict(card.similar)
     assert card.alike.startswith("1 of the 9" if node == 4 else "2 of the 10")
+
+
+def test_a_transaction_names_its_parties_with_their_earlier_transactions_in_both_tables():
+    """The next batch's card paid twice in the run's table, once as fraud, and once before in its own."""
+    day = pd.Timestamp("2026-01-01 10:00:00")
+    run = {"card": ["c1", "c1", "c2", "c2"], "shop": ["s1", "s2", "s1", "s2"], "amount": [5.0, 1234.5, 7.0, 8.0]}
+    new = {"card": ["c1", "c9", "c1"], "shop": ["s2", None, "s1"], "amount": [1.0, 2.0, 3.0]}
+    first = pd.DataFrame(run | {"when": day + pd.to_timedelta(range(4), unit="D"), "fraud": [0, 1, 0, 1]})
+    later = pd.DataFrame(new | {"when": day + pd.to_timedelta([9, 10, 11], unit="D")})
+    how = {"time": "when", "entities": ["card", "shop"], "amount": "amount"}
+    trained = Transactions(first, label="fraud", **how).graph()
+    graph = Transactions(later, **how).graph(need_label=False)
+    labelled, names = torch.arange(4), ("0", "1")
+    known = ExplanationContext(
+        graph, labelled, trained.y, names, None, 0.5, own=trained, own_places=-torch.ones(3).long()
+    )
+    why = Explanation(2, "2", 0.7, 0.5, 0.85, None, (), None, (), (), 0.0, "1")
+    card = Cards(known).of(why)
+    fields = {field.name: field.value for field in card.fields}
+    assert fields["when"] == "2026-01-12 10:00:00"
+    assert (fields["card"], fields["shop"]) == ("c1", "s1")
+    assert [(party.name, party.known) for party in card.parties] == [
+        ("card c1", "1 class 1, 1 class 0, 1 not known"),
+        ("shop s1", "2 class 0"),
+    ]
+    assert card.parties[0].events == (
+        ("2026-01-10 10:00:00, 1.00", ""),
+        ("2026-01-02 10:00:00, 1,234.50", "class 1"),
+        ("2026-01-01 10:00:00, 5.00", "class 0"),
+    )
+    alone = Cards(known).of(dataclasses.replace(why, node=1))
+    assert {field.name: field.value for field in alone.fields}["shop"] == "missing"
+    assert [(party.name, party.known) for party in alone.parties] == [("card c9", "no earlier transaction")]
