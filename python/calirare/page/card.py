@@ -25,7 +25,7 @@ from calirare.explain import (
     written,
 )
 from calirare.graph import Column, Graph
-from calirare.run.parties import amounts_of
+from calirare.run import amounts_of
 
 FIELDS, PARTIES, REASONS, EVENTS = 12, 8, 3, 3  # rows of a card, reasons, and known cases of a neighbour
 SIMILAR, ALIKE = 5, 20  # similar known cases that are named, and that are counted

@@ -13,7 +13,7 @@ from calirare.run.judging import TOGETHER
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NextLabels
 from calirare.run.outcome import Outcome
-from calirare.run.parties import parties_of
+from calirare.run.parties import amounts_of, parties_of
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, p_rare
 from calirare.run.recalibration import recalibrated
 from calirare.run.result import RareView

@@ -17,4 +17,4 @@ def test_an_example_runs(example):
 
 
 def test_there_are_examples():
-    assert any("with_split(Split.share(" in example for example in EXAMPLES)
+    assert any("with_split(calirare.Split.share(" in example for example in EXAMPLES)

@@ -113,7 +113,7 @@ def test_a_saved_run_has_its_report_its_queue_and_its_audit(crossed, graph, logi
     assert_identical(saved.fit.own_logits[known], run.fit.own_logits[known], "own logits")
     assert_identical(saved.fit.logits, logits, "logits")
     assert saved.to_frame()["p_rare"].tolist() == pytest.approx(run.to_frame()["p_rare"].tolist())
-    page = html_of(saved, *saved.graph_if_there(None), None)
+    page = html_of(saved, *saved.graph_if_there(None))
     assert f"{150 if crossed else 40} labels trained the model" in page
     with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
         session = ReviewSession(saved, verdicts, lambda: saved.explainer(graph))
