@@ -23,7 +23,7 @@ $(VENV)/.dependencies: pyproject.toml $(LOCK)
 	touch $@
 
 # The extension: again only when a source changes.
-$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt $(wildcard python/*/pyproject.toml) $(SOURCES)
+$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt calirare_ext/_version.py $(wildcard python/*/pyproject.toml) $(SOURCES)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation --no-deps -e .
 	$(BIN)/python -m pip install -q --no-build-isolation --no-deps -e python/calirare_multilabel -e python/calirare_lab
 	touch $@

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-RELEASE = "0.2.0"
+RELEASE = "1.0.0"
 
 
 def commit_of(checkout: Path) -> str | None:

@@ -106,7 +106,7 @@ def class_rows(rows: list[Values]) -> list[list[str]]:
 
 
 def budgets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the budgets of a `metrics.detection_report` that are worth a row: a node at least, and half of all at most."""
+    """Returns the budgets of a `metrics.detection_report` that are worth a row: one node to half of all."""
     return [at for at in found["budgets"] if at["nodes"] >= 1 and at["share"] <= 0.5]
 
 
