@@ -1,8 +1,9 @@
-"""Numbers with the word for what they count."""
+"""Names and numbers in messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 LONGEST_NAME = 80  # characters of a name that are shown
 
@@ -59,3 +60,9 @@ def amount(n: int, one: str, many: str = "") -> str:
         many: the word for others; empty: an s more.
     """
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def meant(wanted: str, names: Iterable[str]) -> str:
+    """Returns what to do about a column that is not there: the name that is most like it, or another."""
+    close = get_close_matches(wanted, list(names), 1)
+    return f"did you mean {close[0]!r}?" if close else "name another"

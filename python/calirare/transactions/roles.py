@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from calirare._util.amounts import listed
+from calirare._util.amounts import listed, meant
 from calirare.graph.tables.sources import LABELS
 from calirare.transactions.opening import AMOUNT, quoted
 
@@ -87,7 +87,8 @@ class Finder:
         if name is None or name == NONE or name in self.kinds:
             return None if name == NONE else name
         self.faults.append(
-            f"{self.where}: there is no column {name!r}; the columns are {listed(self.kinds)}: name another ({option})"
+            f"{self.where}: there is no column {name!r}; the columns are {listed(self.kinds)}: "
+            f"{meant(name, self.kinds)} ({option})"
         )
         return None
 

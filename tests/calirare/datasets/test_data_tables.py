@@ -320,3 +320,13 @@ def test_directions_of_different_weights_take_their_mean():
     edges = pd.DataFrame(rows, columns=["source", "target", "weight"])
     graph = Graph.from_tables(edges, nodes, "label")
     assert graph.adjacency.values.tolist() == [2, 2, 2, 2, 5, 5]
+
+
+def test_swapped_tables_and_misspelt_columns_are_recognised(tmp_path):
+    edges, nodes = tmp_path / "links.csv", tmp_path / "accounts.csv"
+    edges.write_text("payer,payee\na,b\nb,c\n")
+    nodes.write_text("account,age,mule\na,3,yes\nb,4,no\nc,5,no\n")
+    with pytest.raises(InputError, match=r"accounts.csv: column 'mule' is here: swap both tables"):
+        load_dataset(nodes, nodes=edges, label="mule")
+    with pytest.raises(InputError, match=r"there is no column 'mull'; .*: did you mean 'mule'\?"):
+        load_dataset(edges, nodes=nodes, label="mull", source_column="payer", target_column="payee", id="account")

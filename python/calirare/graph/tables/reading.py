@@ -95,6 +95,8 @@ def read_tables(
         parts = _read_both(edges, of_nodes, rules, replace(options, unknown_ends="add"), faults)
     if faults:
         hint = rows_with_labels(edges, column_names(edges))
+        if options.label in column_names(edges) and options.label not in column_names(of_nodes):
+            hint = f"column {options.label!r} is here: swap both tables if its rows are nodes"
         raise FaultsError([*faults, f"{edges}: {hint}"] if hint else faults)
     if not set(parts["feature_names"]) - {LISTED}:
         parts = with_neighbours(parts)

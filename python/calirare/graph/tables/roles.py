@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from calirare._util.amounts import listed
+from calirare._util.amounts import listed, meant
 from calirare._util.errors import FaultsError
 from calirare.graph.options import WEIGHT, TableOptions
 from calirare.graph.spelling import is_number
@@ -148,7 +148,7 @@ def column_with_role(
 ) -> str | None:
     """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
     if wanted is not None and wanted not in names:
-        other = "name another, or none (--unweighted)" if what == "weights" else "name another"
+        other = "name another, or none (--unweighted)" if what == "weights" else meant(wanted, names)
         faults.append(f"{path}: there is no column {wanted!r}; the columns are {listed(names)}: {other}")
         return None
     found = [name for name in names if name == wanted or str(name).lower() in usual]
