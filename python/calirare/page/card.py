@@ -200,11 +200,13 @@ class Cards:
                 times, amounts = next(iter(there.values())), amounts_of(there)
                 at = np.flatnonzero(there[name].codes == there[name].categories.get_loc(values[node]))
                 at = at[np.asarray(times[at] < next(iter(keys.values()))[node])]
-                for i in at[np.argsort(times[at], kind="stable")]:
-                    label = "" if graph.y is None or graph.y[i] < 0 else context.class_names[int(graph.y[i])]
-                    paid = "" if amounts is None else f", {cell_in_words(amounts, i)}"
-                    events.append((cell_in_words(times, i) + paid, class_words(label)))
-                    counts[label] += 1
+                known = np.full(at.size, -1) if graph.y is None else graph.y.numpy()[at]
+                for label, k in zip(counts, (*reversed(range(len(context.class_names))), -1), strict=True):
+                    counts[label] += int((known == k).sum())
+                for i in np.argsort(times[at], kind="stable")[-EVENTS:]:
+                    label = "" if known[i] < 0 else context.class_names[known[i]]
+                    paid = "" if amounts is None else f", {cell_in_words(amounts, at[i])}"
+                    events.append((cell_in_words(times, at[i]) + paid, class_words(label)))
             told = ", ".join(f"{n:,} {class_words(label) or 'not known'}" for label, n in counts.items() if n)
             yield Party(f"{name} {values[node]}", told or "no earlier transaction", tuple(events[: -EVENTS - 1 : -1]))
 
