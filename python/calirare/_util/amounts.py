@@ -63,6 +63,6 @@ def amount(n: int, one: str, many: str = "") -> str:
 
 
 def meant(wanted: str, names: Iterable[str]) -> str:
-    """Returns what to do about a column that is not there: the name that is most like it, or another."""
-    close = get_close_matches(wanted, list(names), 1)
+    """Returns how to fix the name of a missing column: the most similar of `names`, if one is similar."""
+    close = get_close_matches(str(wanted), [str(name) for name in names], 1)
     return f"did you mean {close[0]!r}?" if close else "name another"

@@ -43,7 +43,7 @@ class DuckDb:
         return self.con.create_table(self._name("TABLE"), expression, temp=True)
 
     def grouped(self, expression: Any, by: str) -> Any:
-        """Returns a table that is worked out once, rows of one value together: sums by it then need little space."""
+        """Returns a table that is computed once, ordered by a column: sums by this column then need little memory."""
         return self.kept(expression.order_by(by))
 
     def mapped(self, expression: Any, step: Step) -> Any:
@@ -102,7 +102,7 @@ class Spark:
         return self._table(self._frame(expression))
 
     def grouped(self, expression: Any, by: str) -> Any:
-        """See `DuckDb.grouped`; Spark brings rows of one value together by itself."""
+        """See `DuckDb.grouped`; Spark orders rows itself when it sums."""
         del by
         return self.kept(expression)
 

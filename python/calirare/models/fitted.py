@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, Self, cast, get_type_hints
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from calirare.graph import Graph, check_nodes
 
 Progress = Callable[[int, int], None]  # done, of how many
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, facts as JSON holds them
-LAST, REMEMBERED = "_last_logits", 20_000_000  # of a detector with folds: what it evaluated last, up to so many numbers
+REMEMBERED = 20_000_000  # numbers of the last evaluation of a detector with folds that are kept, at most
 
 
 class Fitted(abc.ABC):
@@ -228,15 +229,19 @@ class FoldFitted(Fitted):
     def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns the logits of some nodes, or of all, [n, k], and those by each fold's model, [K, n, k].
 
-        Those of the last nodes are remembered until they have been asked for again, unless they are very many.
+        The last logits are kept for one more call with the same nodes (intervals and ranges need the same ones).
         """
-        asked, found = vars(self).pop(LAST, ((None, None), None))
-        if found is not None and asked[0] is graph and asked[1] is nodes:
-            return found
+        last = _LAST.pop(self, None)
+        if last is not None and last[0] is graph and last[1] is nodes:
+            return last[2]
         own, without = self.evaluate(graph, nodes, folds=True)
         if without.numel() <= REMEMBERED:
-            vars(self)[LAST] = (graph, nodes), (own, without)
+            _LAST[self] = graph, nodes, (own, without)
         return own, without
+
+
+# Outside of the detectors, so that no copy and no pickle of one holds a graph.
+_LAST: WeakKeyDictionary[FoldFitted, tuple[Graph | None, Tensor | None, tuple[Tensor, Tensor]]] = WeakKeyDictionary()
 
 
 class Wrapper(FoldFitted):

@@ -379,7 +379,7 @@ def _moments_by_name(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
 def fitted_of(
     where: str, model: FittedKind | nn.Module, data: Graph | Data | None, **training: Any
 ) -> tuple[FittedKind | GcnFit | ModuleFit, Graph | None]:
-    """Returns a fitted network, of a bare one by `fit_of`, and its graph where there is one or it needs one.
+    """Returns a fitted network and its graph, if it has or needs one; a bare network goes through `fit_of`.
 
     Args:
         where: put in front of a message.
@@ -388,7 +388,7 @@ def fitted_of(
         **training: of `fit_of`, which a bare network alone may have; None: not given.
 
     Raises:
-        ValueError: a bare network has no data, or a fitted one is given what it knows.
+        ValueError: a bare network has no data, or labels or training options are given for a fitted one.
     """
     graph = data if isinstance(data, Graph) else None
     if isinstance(model, nn.Module):
@@ -396,6 +396,6 @@ def fitted_of(
             raise ValueError(f"{where}: data must be given with a bare network, got None")
         fitted = fit_of(model, data, **training)
         return fitted, Graph.from_data(data) if fitted.needs_graph and graph is None else graph
-    if given := [name for name, value in training.items() if value is not None]:
-        raise ValueError(f"{where}: {given[0]} is of a bare network, got a fitted one, which knows its own")
+    if any(value is not None for value in training.values()):
+        raise ValueError(f"{where}: labels, class weights and optimiser are for a bare network: a fitted one has them")
     return model, graph

@@ -197,18 +197,21 @@ class Cards:
                 there = graph.keys or {}
                 if name not in there or values[node] not in there[name].categories:
                     continue
-                times, amounts = next(iter(there.values())), amounts_of(there)
+                assert graph.time is not None
+                assert context.graph.time is not None
+                times, amounts, when = next(iter(there.values())), amounts_of(there), graph.time.numpy()
                 at = np.flatnonzero(there[name].codes == there[name].categories.get_loc(values[node]))
-                at = at[np.asarray(times[at] < next(iter(keys.values()))[node])]
+                at = at[when[at] < float(context.graph.time[node])]
                 known = np.full(at.size, -1) if graph.y is None else graph.y.numpy()[at]
+                known = np.where(known == 0, -1, known) if context.positive_only else known
                 for label, k in zip(counts, (*reversed(range(len(context.class_names))), -1), strict=True):
                     counts[label] += int((known == k).sum())
-                for i in np.argsort(times[at], kind="stable")[-EVENTS:]:
+                for i in np.argsort(when[at], kind="stable")[-EVENTS:]:
                     label = "" if known[i] < 0 else context.class_names[known[i]]
                     paid = "" if amounts is None else f", {cell_in_words(amounts, at[i])}"
                     events.append((cell_in_words(times, at[i]) + paid, class_words(label)))
-            told = ", ".join(f"{n:,} {class_words(label) or 'not known'}" for label, n in counts.items() if n)
-            yield Party(f"{name} {values[node]}", told or "no earlier transaction", tuple(events[: -EVENTS - 1 : -1]))
+            cases = ", ".join(f"{n:,} {class_words(label) or 'not known'}" for label, n in counts.items() if n)
+            yield Party(f"{name} {values[node]}", cases or "no earlier transaction", tuple(events[: -EVENTS - 1 : -1]))
 
     def _reasons(self, why: Explanation, fields: dict[str, Field]) -> list[str]:
         """Returns the strongest reasons in words."""

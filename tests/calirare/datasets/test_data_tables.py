@@ -326,7 +326,10 @@ def test_swapped_tables_and_misspelt_columns_are_recognised(tmp_path):
     edges, nodes = tmp_path / "links.csv", tmp_path / "accounts.csv"
     edges.write_text("payer,payee\na,b\nb,c\n")
     nodes.write_text("account,age,mule\na,3,yes\nb,4,no\nc,5,no\n")
-    with pytest.raises(InputError, match=r"accounts.csv: column 'mule' is here: swap both tables"):
+    with pytest.raises(InputError, match=r"accounts.csv: column 'mule' is here: swap the two tables"):
         load_dataset(nodes, nodes=edges, label="mule")
+    frame = pd.DataFrame({0: ["a", "b"], 1: [1.0, 2.0]})  # names that are no text
+    with pytest.raises(InputError, match=r"there is no column 'mule'"):
+        Graph.from_tables(pd.DataFrame({"source": ["a"], "target": ["b"]}), frame, "mule")
     with pytest.raises(InputError, match=r"there is no column 'mull'; .*: did you mean 'mule'\?"):
         load_dataset(edges, nodes=nodes, label="mull", source_column="payer", target_column="payee", id="account")

@@ -137,3 +137,13 @@ def test_intervals_are_quantiles_over_the_models_without_each_label_s_fold(mixtu
     assert np.abs(got.lower.numpy() - low).max() < 1e-7
     assert np.abs(got.upper.numpy() - high).max() < 1e-7
     assert got.method == "cross-fitting"
+
+
+def test_logits_are_kept_for_one_more_call_and_not_in_the_detector(mixture, graph, monkeypatch):
+    calls, made = list[int](), type(mixture).evaluate
+    monkeypatch.setattr(type(mixture), "evaluate", lambda *args, **how: (calls.append(1), made(*args, **how))[1])
+    some = graph.split.test
+    found = [mixture.all_logits_of(graph, nodes) for nodes in (some, some, some, some.clone())]
+    assert len(calls) == 3, "the second call is answered, and then forgotten"
+    assert all(torch.equal(each[1], found[0][1]) for each in found)
+    assert all(each is not graph for each in vars(mixture).values())

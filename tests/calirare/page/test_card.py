@@ -122,6 +122,8 @@ def test_a_transaction_names_its_parties_with_their_earlier_transactions_in_both
         ("2026-01-02 10:00:00, 1,234.50", "class 1"),
         ("2026-01-01 10:00:00, 5.00", "class 0"),
     )
+    positive = Cards(dataclasses.replace(known, positive_only=True)).of(why)
+    assert positive.parties[0].known == "1 class 1, 2 not known", "what is no known fraud has no label"
     alone = Cards(known).of(dataclasses.replace(why, node=1))
     assert {field.name: field.value for field in alone.fields}["shop"] == "missing"
     assert [(party.name, party.known) for party in alone.parties] == [("card c9", "no earlier transaction")]

@@ -96,7 +96,8 @@ def read_tables(
     if faults:
         hint = rows_with_labels(edges, column_names(edges))
         if options.label in column_names(edges) and options.label not in column_names(of_nodes):
-            hint = f"column {options.label!r} is here: swap both tables if its rows are nodes"
+            swap = f"column {options.label!r} is here: swap the two tables if the rows of this one are nodes"
+            hint = f"{swap}; {hint}" if hint else swap
         raise FaultsError([*faults, f"{edges}: {hint}"] if hint else faults)
     if not set(parts["feature_names"]) - {LISTED}:
         parts = with_neighbours(parts)
