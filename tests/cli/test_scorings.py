@@ -109,7 +109,7 @@ def test_a_scoring_of_many_classes_is_explained_and_reviewed_too(place, tmp_path
     files = ("--dataset", place / "edges_1.csv", "--nodes", place / "nodes_1.csv", "--label", "region")
     succeed("train", *files, "--drop-columns", "label", "--task", "classes", *HOPS, "--out", tmp_path / "run")
     files = ("--graph", place / "edges_2.csv", "--nodes", place / "nodes_2.csv")
-    succeed("predict", tmp_path / "run", *files, "--out", tmp_path / "next")
+    succeed("predict", tmp_path / "run", *files, "--report", "--out", tmp_path / "next")
     run, table = calirare.load(tmp_path / "next"), pd.read_csv(tmp_path / "next" / "predictions.csv")
     first = run.review()["node"].iloc[0]
     why = run.explain([first])[0]
@@ -118,6 +118,10 @@ def test_a_scoring_of_many_classes_is_explained_and_reviewed_too(place, tmp_path
     assert why.p == pytest.approx(row["confidence"], abs=1e-5)
     session = ReviewSession(run, Verdicts(tmp_path / "a.sqlite", run.fingerprint, run.class_names), run.explainer)
     assert f"P({row['prediction']})" in session.page(session.cases[0], "n")
+    page, counts = (tmp_path / "next" / "report.html").read_text(), table["prediction"].value_counts()
+    assert all(f'"text">{name}</td><td>{n}</td>' in page for name, n in counts.items())
+    assert f'"text">{first}</td>' in page
+    assert "alert" not in page.lower().replace("role=alert", "")
 
 
 def test_labels_of_a_scoring_recalibrate_its_run(place, tmp_path):

@@ -102,6 +102,7 @@ def count_draws(
     *,
     n_draws: int = DRAWS,
     seed: int = 0,
+    weights: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the number of nodes of class 1 to expect in each group of nodes, [g], and draws of it, [n_draws, g].
 
@@ -118,9 +119,12 @@ def count_draws(
         n_groups: number of groups; one may be empty.
         n_draws: number of draws.
         seed: of numpy's default generator.
+        weights: what each node counts, >= 0, [n]; None: 1. Their unit should be the mean over the nodes of class 1,
+            each weighted by its weight: a sum of numbers of that size varies as a number of nodes does.
     """
     assert fitted.covariance_ is not None
-    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups)
+    each = torch.ones(len(logits)) if weights is None else torch.from_numpy(weights)
+    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups, each.to(logits.device))
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
     certain = spread < CERTAIN  # of an empty group too: its mean is 0
@@ -135,7 +139,7 @@ def count_draws(
     else:
         drawn = 1 / (1 + np.exp(-(np.log(inner) - np.log1p(-inner) + noise)))
     shares = np.where(certain, mean, drawn)
-    trials = np.where(squares > 0, np.minimum(np.ceil(total**2 / np.maximum(squares, 1e-300)), size), 0)
+    trials = np.where(squares > 0, np.minimum(np.ceil(total**2 / np.maximum(squares, 1e-300)), np.ceil(size)), 0)
     trials = np.maximum(trials, np.where(trials > 0, np.ceil(shares * size), 0))  # where more are likely, all of them
     p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
     return total, rng.binomial(trials.astype(np.int64), p).astype(np.float64)
@@ -167,15 +171,18 @@ def expected_count(
     return ExpectedCount.of(expected[0], draws[:, 0], coverage)
 
 
-def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int) -> tuple[np.ndarray, ...]:
-    """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q + r]."""
+def _moments(
+    fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, weights: Tensor
+) -> tuple[np.ndarray, ...]:
+    """Returns of each group sums of w, w p and (w p)^2, each [g], and the gradient of sum w p, [g, q + r]."""
     assert fitted.covariance_ is not None
     q = len(fitted.covariance_)
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
-    for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):
+    for block, group, w in zip(*(each.split(BLOCK) for each in (logits, groups, weights)), strict=True):
         odds, gradient = likeliest_log_odds(fitted, block)
         p = torch.sigmoid(odds)
-        rows = torch.cat([torch.stack([torch.ones_like(p), p, p**2], 1), (p * (1 - p))[:, None] * gradient], 1)
+        sums = torch.stack([w.to(p), w * p, (w * p) ** 2], 1)
+        rows = torch.cat([sums, (w * p * (1 - p))[:, None] * gradient], 1)
         out.index_add_(0, group, rows)
     size, total, squares = out[:, :3].cpu().numpy().T
     return size, total, squares, out[:, 3:].cpu().numpy()

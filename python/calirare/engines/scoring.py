@@ -117,6 +117,9 @@ def scored(
     tables = Tables.of(nodes, edges, data or scorer.settings.data, scorer.tables)
     read, columns = _reader_of(scorer, tables)
     scorer.note_on(say)
+    decision = deciding or scorer.settings.decision
+    if decision.by_amount:
+        raise InputError(f"engines: cost_fn amount needs transactions, which no engine scores: {INSTEAD}")
     note_weights(scorer.wants_weights, "weight" in tables.ends.columns, say)
     with engine_of(nodes) as engine:
         rows, pairs = _graph(engine, tables, columns)
@@ -127,16 +130,16 @@ def scored(
             table = _through(engine, table, pairs, means, None, partial(pooling, pool=pool))
         table = table if tables.scored is None else table.semi_join(tables.scored, "node")
         found, cut = None, scorer.threshold
-        counts = scorer.settings.decision.decide == "budget" or scorer.settings.decision.max_alerts is not None
+        counts = decision.decide == "budget" or decision.max_alerts is not None
         if summary or counts or deciding is not None or prevalence is not None:
             every = engine.fetched(table.select("node", "logits"))
             logits = from_bytes(every, "logits")
             drift = _drift(engine, scorer, read, rows, every, logits) if summary else None
-            scorer, used, (cut, tied) = with_threshold(scorer, logits, prevalence, deciding)
+            scorer, used, (cut, tied, rule) = with_threshold(scorer, logits, decision.rule, prevalence, deciding)
             totals = Totals(k)
             for block in logits.split(BLOCK):
                 totals.add(scorer.said(block, cut))
-            found = scorer.scored("tables", logits, totals, drift, used, (cut, tied)) if summary else None
+            found = scorer.scored("tables", logits, totals, drift, used, (cut, tied, rule)) if summary else None
         said = partial(replace(scorer, fit=cast(Any, None)).said, threshold=cut)  # without trees, for other processes
         result = engine.mapped(table, scoring(said, k, scorer.classes))
         return engine.result(result), found

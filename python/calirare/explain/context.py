@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class ExplanationContext:
         targets: their classes, int64 [m].
         class_names: names of both classes, or of all.
         mapping: of P(rare) for the population, or of P of every class; None: there is no map.
-        threshold: P(rare) from which a node is an alert; None: many classes, without alerts.
+        threshold: P(rare) from which a node is an alert, or of each node [n]; None: many classes, without alerts.
         columns: names of the features as the detector reads them; None: as the graph has them.
         positive_only: rare nodes alone have labels; the others of the labelled nodes were drawn to stand for the rest.
         own: the graph that the detector was trained on, where it is another one; None: it is `graph`.
@@ -38,7 +39,7 @@ class ExplanationContext:
     targets: Tensor
     class_names: tuple[str, ...]
     mapping: Calibrator | None
-    threshold: float | None
+    threshold: float | Tensor | None
     columns: tuple[str, ...] | None = None
     positive_only: bool = False
     own: Graph | None = None
@@ -62,9 +63,14 @@ class ExplanationContext:
         """Returns calibrated probabilities of logits, float64 [.., k]."""
         return probabilities(logits, self.mapping)
 
-    def chosen(self, p: Tensor, of: int) -> Tensor:
-        """Returns of which probabilities [.., k] a class is chosen: rare for an alert, or else the likeliest."""
-        return p.argmax(-1) == of if self.threshold is None else p[..., of] >= self.threshold
+    def threshold_of(self, nodes: Tensor | int) -> Any:
+        """Returns the P(rare) from which nodes are alerts; infinite with many classes."""
+        threshold = torch.inf if self.threshold is None else self.threshold
+        return threshold[nodes] if isinstance(threshold, Tensor) else threshold
+
+    def chosen(self, p: Tensor, of: int, nodes: Tensor) -> Tensor:
+        """Returns of which nodes with P [.., k] a class is chosen: rare for an alert, or else the likeliest."""
+        return p.argmax(-1) == of if self.threshold is None else p[..., of] >= self.threshold_of(nodes)
 
     @cached_property
     def _places(self) -> dict[int, int]:

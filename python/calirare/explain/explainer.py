@@ -135,7 +135,7 @@ class Explainer:
         effects, needed = None, dict[int, Needed | None]()
         if shown:
             effects = self.labels.effects(nodes, of, p)
-            chosen = context.chosen(every, of).nonzero().flatten()
+            chosen = context.chosen(every, of, nodes).nonzero().flatten()
             needed = dict(zip(chosen.tolist(), self.labels.needed(nodes[chosen], of, effects[chosen]), strict=True))
         shares, p_around = self.feature_shares(nodes, of), self._around(nodes, of)
         for i, node in enumerate(nodes.tolist()):
@@ -143,7 +143,7 @@ class Explainer:
                 node=node,
                 name=context.graph.node_name(node),
                 p=float(p[i]),
-                threshold=torch.inf if context.threshold is None else context.threshold,
+                threshold=float(context.threshold_of(node)),
                 log_odds=log_odds[i],
                 label=context.label_of(node),
                 labels=() if effects is None else self.labels.strongest(node, float(p[i]), effects[i], shown),

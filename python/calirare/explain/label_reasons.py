@@ -67,15 +67,15 @@ class LabelReasons:
                 continue
             after, first = self.context.probabilities(self.model.without_labels(nodes[part], sets)), 0
             for i, (order, sizes) in enumerate(some):
-                out.append(self._first_enough(order, sizes, of, after[first : first + len(sizes), i]))
+                out.append(self._first_enough(nodes[part][i], order, sizes, of, after[first : first + len(sizes), i]))
                 first += len(sizes)
         return out
 
-    def _first_enough(self, order: Tensor, sizes: list[int], of: int, after: Tensor) -> Needed | None:
+    def _first_enough(self, node: Tensor, order: Tensor, sizes: list[int], of: int, after: Tensor) -> Needed | None:
         """Returns the first of some numbers of labels, by P `after` [s, k], that are enough, else the last."""
         if not sizes:
             return None
-        context, enough = self.context, ~self.context.chosen(after, of)
+        context, enough = self.context, ~self.context.chosen(after, of, node)
         row = int(enough.int().argmax()) if bool(enough.any()) else len(sizes) - 1
         names = tuple(context.name_at(int(place)) for place in order[: sizes[row]])
         instead = context.class_names[int(after[row].argmax())] if context.many else None

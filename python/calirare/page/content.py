@@ -86,7 +86,7 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
         "periods": periods(metrics["periods"]),
         "decision": sentence(metrics["decision"]["sentence"]),
         "decision_rows": decision_rows(metrics),
-        "first": alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
+        "first": alerts(predictions, saved.class_names),
     }
 
 
@@ -183,7 +183,7 @@ def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, Any]]:
+def alerts(predictions: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Returns the alerts with the highest P(rare) of the nodes that the decision is on, as `nodes_to_decide` says."""
     open_ = predictions[predictions["y"] == -1]
     if open_.empty:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calirare._util.amounts import class_words
+from calirare._util.amounts import amount, class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
@@ -26,11 +26,7 @@ TEMPLATE = "run.html"
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 
 
-def html_of(
-    saved: SavedRun,
-    graph: Graph | None,
-    why_not: str = "",
-) -> str:
+def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
     """Returns the page of a run.
 
     Args:
@@ -111,11 +107,11 @@ def _cards(saved: SavedRun, graph: Graph, found: Explanations) -> list[Card]:
 
 def _scoring_html(saved: SavedRun, facts: dict[str, Any], graph: Graph | None, why_not: str) -> str:
     """Returns the page of another graph that a run scored."""
-    saved.settings.check_rare("report: a page of a scoring")
-    rare = class_words(saved.class_names[1])
-    values = {"title": f"{facts['graph']}: {rare}", "rare": rare, "there": told_of(facts), "run": facts["run"]["name"]}
-    first = content.alerts(saved.to_frame(), (saved.class_names[0], saved.class_names[1]))
-    why = _explained(saved, graph, why_not) if facts["alerts"] else {"reasons": [], "reason": ""}
+    names, rare = saved.class_names, "" if saved.settings.many else class_words(saved.class_names[1])
+    title = f"{facts['graph']}: {rare or amount(len(names), 'class', 'classes')}"
+    values = {"title": title, "rare": rare, "there": told_of(facts), "run": facts.get("run", {}).get("name")}
+    first = content.alerts(saved.to_frame(), names) if rare else content.least_sure(saved.review(), names)
+    why = _explained(saved, graph, why_not) if facts.get("alerts", 1) else {"reasons": [], "reason": ""}
     more = {"first": first, "cards": why["reasons"], "reason": why["reason"]}
     return template_of("calirare.page", "scoring.html").render(**values, **more)
 

@@ -17,14 +17,7 @@ from calirare._util.amounts import amount, class_words, shortened
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
 from calirare._util.run_files import RECALIBRATION
-from calirare.explain import (
-    Explainer,
-    Explanation,
-    draw,
-    log_odds_of,
-    two_columns,
-    written,
-)
+from calirare.explain import Explainer, Explanation, draw, log_odds_of, two_columns, written
 from calirare.page.card import Cards
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Answer, Verdicts
 from calirare.run import SavedRun
@@ -76,13 +69,15 @@ def queue_of(saved: SavedRun) -> tuple[Case, ...]:
 
 def _each_rare(saved: SavedRun, table: pd.DataFrame) -> Iterator[Facts]:
     """Yields P(rare) of each node, its label, what the probability is of, and whether it is an alert."""
-    names, threshold = [class_words(name) for name in saved.scorer.class_names], saved.scorer.threshold
+    names, deciding = [class_words(name) for name in saved.scorer.class_names], saved.settings.decision
+    rule = deciding.rule_of(table[saved.settings.data.amount].to_numpy()) if deciding.by_amount else deciding.rule
+    thresholds = np.broadcast_to(saved.scorer.threshold / rule.weights, len(table))
     p_rare = table["p_rare"].to_numpy(dtype=np.float64)
     if (saved.folder / RECALIBRATION).is_file():  # the table is of the calibrator before
         raw = log_odds_of(torch.from_numpy(table["p_raw"].to_numpy(dtype=np.float64, copy=True)))
         mapping = saved.scorer.calibrators.get("population")
         p_rare = (raw.sigmoid() if mapping is None else mapping.transform(two_columns(raw))[:, 1]).numpy()
-    for p, y in zip(p_rare, table["y"].astype(int), strict=True):
+    for p, y, threshold in zip(p_rare, table["y"].astype(int), thresholds, strict=True):
         alert = f"{'an alert' if p >= threshold else 'no alert'} at {threshold:.3g}"
         yield float(p), names[y] if y in (0, 1) else None, f"P({names[1]})", alert
 
@@ -107,11 +102,7 @@ class ReviewSession:
     """
 
     def __init__(
-        self,
-        saved: SavedRun,
-        verdicts: Verdicts,
-        explainer: Callable[[], Explainer] | None,
-        why_not: str = "",
+        self, saved: SavedRun, verdicts: Verdicts, explainer: Callable[[], Explainer] | None, why_not: str = ""
     ) -> None:
         many = saved.settings.many
         self.cases = queue_of(saved)
@@ -153,10 +144,7 @@ class ReviewSession:
         counts = self.counts(answers)
         done = counts.total() - counts[SKIP]
         told = [answer for answer in self.keys if answer in self.words and (self.what or counts[answer])]
-        parts = [
-            *(f"{counts[answer]} {self.words[answer]}" for answer in told),
-            f"{counts[UNSURE]} {UNSURE}",
-        ]
+        parts = [*(f"{counts[answer]} {self.words[answer]}" for answer in told), f"{counts[UNSURE]} {UNSURE}"]
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} answered: {', '.join(parts)}{skipped}"
 
@@ -213,14 +201,7 @@ class ReviewSession:
         return self._rendered(answers, nonce, {"every": every})
 
     def _rendered(self, answers: dict[str, Answer], nonce: str, given: Values) -> str:
-        values: Values = {
-            "every": None,
-            "case": None,
-            "card": None,
-            "said": None,
-            "not_saved": "",
-            "up": "./",
-        } | given
+        values: Values = {"every": None, "case": None, "card": None, "said": None, "not_saved": "", "up": "./"} | given
         last = next(reversed(answers.values()), None)
         counts = self.counts(answers)
         keys = enumerate(self.keys.items(), 1)  # of few answers each has its number too

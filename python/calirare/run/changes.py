@@ -46,15 +46,15 @@ class Side:
     trained: Tensor
 
     @classmethod
-    def of(cls, found: Probabilities, graph: Graph, trained: Tensor, *, many: bool) -> Self:
+    def of(cls, found: Probabilities, threshold: float, graph: Graph, trained: Tensor, *, many: bool) -> Self:
         """Returns a side from probabilities of every node."""
         if many:
             p = found.chosen.cpu().double()
-            return cls(p, p.argmax(1), found.threshold, graph, trained.cpu())
+            return cls(p, p.argmax(1), threshold, graph, trained.cpu())
         rare, scored = found.rare.cpu(), torch.zeros(graph.n_nodes, dtype=torch.bool)
         scored[graph.scored_nodes.cpu()] = True
         decided = (found.alert.cpu() & scored).long()
-        return cls(torch.stack([1 - rare, rare], 1), decided, found.threshold, graph, trained.cpu())
+        return cls(torch.stack([1 - rare, rare], 1), decided, threshold, graph, trained.cpu())
 
 
 @dataclass(frozen=True, eq=False)

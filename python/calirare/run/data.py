@@ -136,6 +136,7 @@ def prepare(graph: Graph, settings: Settings) -> TrainingData:
     if not settings.positive_only:
         check_prevalence(graph, settings.calibration.prevalence)
     _check_provable(settings.decision, int((targets == 1).sum()))
+    settings.decision.rule_on(graph)
     if settings.decision.sort_by == "amount":
         amounts_at_risk(graph)
     features = FeatureMap.fit(

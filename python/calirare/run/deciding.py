@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import COVERAGE, Calibrator, PriorPlattCalibrator, Target, with_prevalence
 from calirare.calibration.decisions import NONE, Capped, Decision, Labelled, Rule, decide, make_rule
-from calirare.graph import Graph, nodes_not_to_review
+from calirare.graph import Graph, GraphOnDisk, nodes_not_to_review
 from calirare.leave_one_out import JackknifeResult
 from calirare.run.parties import amounts_of
 from calirare.run.periods import are_later
@@ -69,10 +70,11 @@ class Deciding:
         decide: what chooses the threshold: "cost" (of a miss and of a false alarm; if equal, nodes more likely rare
             than not are alerts), "balanced" (both classes count equally), "budget" (a number of alerts), "precision"
             or "recall" (a minimum of it).
-        cost_fn: with decide cost: what a missed rare node costs.
+        cost_fn: with decide cost: what a missed rare node costs; "amount": of transactions the amount of each.
         cost_fp: with decide cost: what a false alarm costs.
         budget: with decide budget: how many alerts can be looked at, or a proportion of the nodes in (0, 1).
-        max_alerts: with a rule other than budget: at most this many alerts, the likeliest; none: no limit.
+        max_alerts: with a rule other than budget: at most this many alerts, the likeliest, or with cost_fn amount those
+            with the highest expected gain; none: no limit.
         min_precision: with decide precision: proportion of the alerts that are rare.
         min_recall: with decide recall: proportion of the rare nodes that are alerts.
         guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
@@ -84,7 +86,7 @@ class Deciding:
     """
 
     decide: Decide = "cost"
-    cost_fn: float = 1.0
+    cost_fn: float | Literal["amount"] = 1.0
     cost_fp: float = 1.0
     budget: int | float = 100
     max_alerts: int | None = None
@@ -107,9 +109,33 @@ class Deciding:
 
     @property
     def rule(self) -> Rule:
-        """The rule that is asked for."""
-        rule = make_rule(self.decide, **self._options()[self.decide])
+        """The rule that is asked for, of amounts for no nodes."""
+        return self.rule_of()
+
+    def rule_of(self, amounts: Any = ()) -> Rule:
+        """Returns the rule for nodes with some amounts, float64 [n], which count with cost_fn amount alone."""
+        rule = make_rule(self.decide, **self._options(amounts)[self.decide])
         return rule if self.max_alerts is None else Capped(of=rule, most=self.max_alerts)
+
+    def rule_on(self, graph: Graph | GraphOnDisk, nodes: Tensor | None = None) -> Rule:
+        """Returns the rule for nodes of a graph, int64; None: all of them.
+
+        Raises:
+            InputError: amounts are asked for, and the graph has none, or negative ones.
+        """
+        if not self.by_amount:
+            return self.rule
+        amounts = amounts_at_risk(graph, "cost_fn amount", "give a number (--cost-fn 100)").numpy()
+        return self.rule_of(amounts if nodes is None else amounts[nodes.cpu().numpy()])
+
+    def thresholds(self, threshold: float, graph: Graph) -> float | Tensor:
+        """Returns the P(rare) from which each node of a graph is an alert, float64 [n]; a number where all have one."""
+        return torch.from_numpy(threshold / self.rule_on(graph).weights) if self.by_amount else threshold
+
+    @property
+    def by_amount(self) -> bool:
+        """Whether a missed node costs its amount, and nodes differ in the P(rare) from which they are alerts."""
+        return self.decide == "cost" and self.cost_fn == "amount"
 
     @property
     def idle(self) -> list[str]:
@@ -119,10 +145,10 @@ class Deciding:
         names = ("cost_fn", "cost_fp", "budget", "min_precision", "min_recall", "guarantee")
         return [name for name in names if name not in own and getattr(self, name) != getattr(plain, name)]
 
-    def _options(self) -> dict[str, dict[str, Any]]:
+    def _options(self, amounts: Any = ()) -> dict[str, dict[str, Any]]:
         return {
             "balanced": {},
-            "cost": {"miss": self.cost_fn, "alarm": self.cost_fp},
+            "cost": {"miss": np.asarray(amounts) if self.cost_fn == "amount" else self.cost_fn, "alarm": self.cost_fp},
             "budget": {"alerts": self.budget},
             "precision": {"at_least": self.min_precision, "confidence": self.guarantee},
             "recall": {"at_least": self.min_recall, "confidence": self.guarantee},
@@ -135,7 +161,7 @@ class Decided:
 
     Attributes:
         rule: its name.
-        threshold: nodes with P(rare) at least this are alerts; above 1: none.
+        threshold: nodes with P(rare) at least this are alerts, see `Deciding.thresholds`; above 1: none.
         alerts: number of alerts among the nodes.
         nodes: number of nodes decided on.
         on: which these are: "unlabelled"; "held-out", where every node has a label; "all", where each trained.
@@ -222,7 +248,7 @@ def decided(
         InputError: labels cannot prove what is asked for.
     """
     nodes, on = nodes_to_decide(graph)
-    z, fitted, rule = logits[nodes], maps.get("population"), deciding.rule
+    z, fitted, rule = logits[nodes], maps.get("population"), deciding.rule_on(graph, nodes)
     if not isinstance(fitted, PriorPlattCalibrator) or logits.shape[1] != 2:
         alerts = int((p_rare(z, maps) >= LIKELIER).sum())
         return Decided(rule.name, LIKELIER, alerts, len(z), on)
@@ -242,7 +268,7 @@ def counting_coverage(fitted: PriorPlattCalibrator) -> float:
     return COVERAGE if fitted.form_sd is not None else WIDE
 
 
-def threshold_on(deciding: Deciding, kept: float | None, p: Tensor) -> tuple[float, str]:
+def threshold_on(deciding: Deciding, kept: float | None, p: Tensor, rule: Rule) -> tuple[float, str]:
     """Returns the threshold for another graph, and what to note of nodes at the cut that share a P(rare), or nothing.
 
     It is the run's, but one that depends on the number of alerts is chosen again, for as many there. Nodes with a label
@@ -252,11 +278,12 @@ def threshold_on(deciding: Deciding, kept: float | None, p: Tensor) -> tuple[flo
         deciding: of the run, or another one.
         kept: the run's threshold; None: there is none for this decision.
         p: P(rare) of the scored nodes, [m].
+        rule: for these.
     """
     counts = deciding.decide == "budget" or deciding.max_alerts is not None
     if not len(p) or (kept is not None and not counts):
         return NONE if kept is None else kept, ""
-    there, rule = p.cpu().numpy(), deciding.rule
+    there = p.cpu().numpy()
     threshold = rule.threshold(there, None)
     tied = rule.tie(there, threshold)
     return threshold, "" if tied is None else tied.sentence
@@ -315,34 +342,41 @@ def review_worth(deciding: Deciding, graph: Graph, said: Probabilities) -> Tenso
         return said.rare * amounts_at_risk(graph).to(said.rare.device)
     if deciding.sort_by != "expected-loss":
         return said.rare
-    miss, alarm = deciding.rule.costs()
-    return torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)
+    return expected_costs(deciding.rule_on(graph), said.rare, said.alert)
 
 
-def amounts_at_risk(graph: Graph) -> Tensor:
+def expected_costs(rule: Rule, p: Tensor, alert: Tensor) -> Tensor:
+    """Returns what each of some nodes is expected to cost, [n], by P(rare) and which are alerts, both [n]."""
+    miss, alarm = rule.costs()
+    return torch.where(alert, (1 - p) * alarm, p * torch.as_tensor(miss, dtype=p.dtype, device=p.device))
+
+
+def amounts_at_risk(graph: Graph | GraphOnDisk, setting: str = "sort_by amount", instead: str = "sort by p") -> Tensor:
     """Returns the amounts of transactions, float64 [n].
 
     Raises:
         InputError: there are none.
     """
-    amounts = amounts_of(graph.keys or {})
+    amounts = amounts_of(getattr(graph, "keys", None) or {})
     if amounts is None:
         raise InputError(
-            f"setting sort_by amount needs transactions with amounts, and graph {graph.name!r} has none: name their "
-            "column (--amount), or sort by p"
+            f"setting {setting} needs transactions with amounts, and graph {graph.name!r} has none: name their "
+            f"column (--amount), or {instead}"
         )
     return torch.from_numpy(amounts)
 
 
-def realised(p: Tensor, labels: Tensor, threshold: float) -> dict[str, Any]:
+def realised(p: Tensor, labels: Tensor, threshold: float, rule: Rule) -> dict[str, Any]:
     """Returns what a threshold does among labelled nodes; precision is None without alerts, recall without rare nodes.
 
     Args:
         p: P(rare) made without their labels, [m].
         labels: classes, int64 [m].
         threshold: of the decision.
+        rule: for these nodes; cost is in the unit of its costs.
     """
-    alert, rare = (p >= threshold).cpu(), (labels == 1).cpu()
+    alert = torch.from_numpy(p.detach().cpu().numpy() >= threshold / rule.weights)
+    rare = (labels == 1).cpu()
     alerts, hits, n_rare = int(alert.sum()), int((alert & rare).sum()), int(rare.sum())
     return {
         "nodes": len(labels),
@@ -351,4 +385,5 @@ def realised(p: Tensor, labels: Tensor, threshold: float) -> dict[str, Any]:
         "misses": n_rare - hits,
         "precision": hits / alerts if alerts else None,
         "recall": hits / n_rare if n_rare else None,
+        "cost": float(expected_costs(rule, rare.double(), alert).sum()),
     }

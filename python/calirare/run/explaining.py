@@ -77,7 +77,8 @@ def explainer_of(
     """
     fitted, many, positive_only = scorer.fit, scorer.settings.many, scorer.settings.positive_only
     mapping = scorer.calibrator if many else scorer.calibrators.get("population")
-    names, columns, threshold = scorer.class_names, mapped.feature_names or None, None if many else scorer.threshold
+    names, columns = scorer.class_names, mapped.feature_names or None
+    threshold = None if many else scorer.settings.decision.thresholds(scorer.threshold, graph)
     if not many and len(names) != 2:
         raise InputError(
             f"explain: the run must have two classes, the rare one and all others, got {len(names)}: train on "
@@ -99,11 +100,7 @@ def explainer_of(
 
 @plain_torch()
 def explained(
-    explainer: Explainer,
-    nodes: Nodes | None,
-    class_name: str | None,
-    top: int | None,
-    labels: int | None,
+    explainer: Explainer, nodes: Nodes | None, class_name: str | None, top: int | None, labels: int | None
 ) -> Explanations:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare), or with many classes P(class).
 
@@ -179,7 +176,7 @@ def top_nodes(explainer: Explainer, of: int | None, top: int) -> Tensor:
     if not context.many:
         of = 1
         none = f"none of {those} is an alert: P(rare) is at most {float(p[:, 1].max()):.3g}, below the threshold"
-        none += f" {context.threshold:.3g}"
+        none += "" if isinstance(context.threshold, Tensor) else f" {context.threshold:.3g}"
     elif of is None:
         raise InputError(
             f"explain: --top needs a class: name one (--class) of {names_in_words(context.class_names, 10)}"
@@ -188,7 +185,7 @@ def top_nodes(explainer: Explainer, of: int | None, top: int) -> Tensor:
         none = f"{context.class_names[of]!r} is the likeliest class of none of {those}, its P is at most "
         none += f"{float(p[:, of].max()):.3g}"
     order = torch.argsort(p[:, of], descending=True, stable=True)
-    chosen = nodes[order[context.chosen(p[order], of)][:top]]
+    chosen = nodes[order[context.chosen(p[order], of, nodes[order])][:top]]
     if not chosen.numel():
         raise InputError(f"explain: {none}. Name nodes (--node)")
     return chosen

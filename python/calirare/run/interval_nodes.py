@@ -27,7 +27,7 @@ def known_logits(
     graph: Graph,
     logits: Tensor,
     maps: dict[Target, Calibrator],
-    threshold: float,
+    threshold: float | Tensor,
     judged: Tensor | None = None,
     wanted: IntervalNodes = "auto",
 ) -> Known | None:
@@ -43,7 +43,7 @@ def known_logits(
         graph: the graph.
         logits: of its nodes, [n, k].
         maps: the fitted map of each target.
-        threshold: from which P(rare) a node is an alert.
+        threshold: from which P(rare) a node is an alert, likewise of each node [n].
         judged: nodes that get one in any case, int64; None: none.
         wanted: which nodes; "auto": as the settings have it.
     """
@@ -54,7 +54,7 @@ def known_logits(
         return None
     said = Probabilities.of(logits, maps, settings.calibration.calibrate_for, threshold)
     order = torch.argsort(said.rare, descending=True, stable=True)
-    alerts = order[: 0 if settings.many else min(int((said.rare >= threshold).sum()), MOST)]
+    alerts = order[said.alert[order]][: 0 if settings.many else MOST]
     chosen = [alerts, review_order(settings.decision, graph, said, None)[:REVIEWED]]
     nodes = torch.unique(torch.cat(chosen if judged is None else [*chosen, judged]))
     return Known(logits, nodes)

@@ -15,7 +15,6 @@ from calirare._util.array_files import write_tensors
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
 from calirare.calibration import KINDS, Target
-from calirare.calibration.decisions import NONE
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Split, TableColumns, fingerprint
@@ -142,9 +141,9 @@ def check_model(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         raise ValueError(f"class_names must be the names of two classes at least, got {names}")
     if len(set(names)) < len(names):
         raise ValueError(f"class_names must be there once each, got {names}")
-    for name, most in (("damping", math.inf), ("threshold", NONE)):
+    for name in ("damping", "threshold"):
         value = facts[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise ValueError(f"{name} must be a finite number from 0 on, got {value!r}")
     if not _finite(facts["calibrators"]):
         raise ValueError("the calibrators must hold finite numbers")

@@ -39,14 +39,7 @@ from calirare.run.model_file import save_model
 from calirare.run.next_labels import NextLabels, next_labels
 from calirare.run.parties import parties_of
 from calirare.run.probabilities import p_rare
-from calirare.run.report import (
-    evaluated_logits,
-    evaluated_nodes,
-    judge_of,
-    judged_labels,
-    judging_maps,
-    report,
-)
+from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, judged_labels, judging_maps, report
 from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer, ScoresGraphs
 from calirare.run.settings import Settings
@@ -291,7 +284,8 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     if data.on == "test":  # in double precision as the decision is made: a node may lie at its threshold
         chosen = chosen._replace(p=p_rare(outcome.logits[data.nodes], outcome.calibrators).detach().cpu())
     title = f"{outcome.graph.name}: finding {rare} {where}"
-    decided = outcome.decision.threshold <= 1 and data.on != KNOWN_OR_DRAWN  # by P(rare): of P(known) it is no place
+    one = outcome.decision.threshold <= 1 and not outcome.settings.decision.by_amount
+    decided = one and data.on != KNOWN_OR_DRAWN  # by P(rare): of P(known) it is no place
     operating = outcome.decision.threshold if decided else None
     precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, title=title)
 

@@ -38,29 +38,25 @@ class Probabilities:
         balanced: the same for classes equally common.
         chosen: for the run's target, [n, k]: what `prediction` and `confidence` are about. With every class taken as
             it is these count, and `rare` and `balanced` are of class 1.
-        threshold: nodes with `rare` at least this are alerts.
+        threshold: nodes with `rare` at least this are alerts; where costs of a miss differ one number per node, [n].
     """
 
     raw: Tensor
     rare: Tensor
     balanced: Tensor
     chosen: Tensor
-    threshold: float = LIKELIER
+    threshold: float | Tensor = LIKELIER
 
     __repr__ = brief
 
     @property
     def alert(self) -> Tensor:
         """Which nodes are alerts, bool [n]."""
-        return self.rare >= self.threshold
+        return self.rare >= (self.threshold.to(self.rare) if isinstance(self.threshold, Tensor) else self.threshold)
 
     @classmethod
     def of(
-        cls,
-        logits: Tensor,
-        maps: dict[Target, Calibrator],
-        target: Target,
-        threshold: float = LIKELIER,
+        cls, logits: Tensor, maps: dict[Target, Calibrator], target: Target, threshold: float | Tensor = LIKELIER
     ) -> Probabilities:
         """Returns them from logits [n, k] and the fitted map of each target; none without calibration."""
         raw = torch.softmax(logits, 1)
@@ -70,7 +66,7 @@ class Probabilities:
     def at(self, rows: slice | Tensor) -> Probabilities:
         """Returns those of some nodes."""
         p = (self.raw[rows], self.rare[rows], self.balanced[rows], self.chosen[rows])
-        return Probabilities(*p, self.threshold)
+        return Probabilities(*p, self.threshold[rows] if isinstance(self.threshold, Tensor) else self.threshold)
 
 
 def p_rare(logits: Tensor, maps: dict[Target, Calibrator], target: Target = "population") -> Tensor:

@@ -137,7 +137,8 @@ class Recalibrated:
 
     def _rare_lines(self, rare: RareRecalibrated) -> list[str]:
         (was, now), (old, new) = self.losses, rare.thresholds
-        kept = f"{old:.3g}, as before" if old == new else f"{new:.3g}, before {old:.3g}"
+        old_cut, cut = map(self.run.settings.decision.rule.cut, (old, new))
+        kept = f"{cut}, as before" if old == new else f"{cut}, before {old_cut}"
         return [
             f"{self._labels}, {int(self.y.sum()):,} of them rare",
             f"before: {rare.before.sentence}; log loss {was:.4f}",

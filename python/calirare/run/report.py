@@ -12,12 +12,7 @@ from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
 from calirare.graph import PARTS
 from calirare.leave_one_out import Quality, quality_of
-from calirare.metrics import (
-    calibration_report,
-    coverage,
-    detection_report,
-    rare_report,
-)
+from calirare.metrics import calibration_report, coverage, detection_report, rare_report
 from calirare.run.calibrators import Calibrated
 from calirare.run.deciding import nodes_to_decide, realised
 from calirare.run.interval_nodes import interval_notes
@@ -179,16 +174,18 @@ def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, An
     """Returns the decision, what to expect of it, and under "test" what it does among labelled test nodes."""
     deciding, y = outcome.settings.decision, outcome.graph.y
     values = outcome.decision.to_mapping() | {"review": deciding.sort_by, "rule_sentence": deciding.rule.sentence}
+    values |= {"by_amount": deciding.by_amount, "cut": deciding.rule.cut(outcome.decision.threshold)}
     amounts, decided = amounts_of(outcome.graph.keys or {}), nodes_to_decide(outcome.graph)[0]
     if amounts is not None:
-        rare = p_rare(outcome.logits[decided], outcome.calibrators).cpu().numpy()
-        risk, alert = rare * amounts[decided.cpu().numpy()], rare >= outcome.decision.threshold
-        values["amount_at_risk"] = {"all": float(risk.sum()), "alerts": float(risk[alert].sum())}
+        said = outcome.for_tables()
+        risk = (said.rare.cpu() * torch.from_numpy(amounts))[decided]
+        values["amount_at_risk"] = {"all": float(risk.sum()), "alerts": float(risk[said.alert[decided]].sum())}
     if judged_on != "test":
         return values | {"test": None}
     assert y is not None
     p = p_rare(outcome.logits[nodes], outcome.calibrators)
-    return values | {"test": realised(p, y[nodes], outcome.decision.threshold)}
+    rule = deciding.rule_on(outcome.graph, nodes)
+    return values | {"test": realised(p, y[nodes], outcome.decision.threshold, rule)}
 
 
 def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:

@@ -145,7 +145,7 @@ class RunResult:
 
     @property
     def threshold(self) -> float:
-        """From which P(rare) a node is an alert; of many classes, which have no alerts, that of equal costs."""
+        """From which P(rare) nodes are alerts, see `Deciding.thresholds`; of many classes that of equal costs."""
         return LIKELIER if self.rare is None else self.rare.decision.threshold
 
     @property
@@ -182,7 +182,8 @@ class RunResult:
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
         logits = self.logits.double() if self.settings.many else self.logits
-        return Probabilities.of(logits, self.calibrators, self.settings.calibration.calibrate_for, self.threshold)
+        threshold = self.settings.decision.thresholds(self.threshold, self.graph)
+        return Probabilities.of(logits, self.calibrators, self.settings.calibration.calibrate_for, threshold)
 
     def review(self) -> Tensor:
         """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""

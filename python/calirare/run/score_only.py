@@ -15,6 +15,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
 from calirare.calibration import Prevalence
+from calirare.calibration.decisions import Rule
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import OnDisk, logits_on_disk, read_ahead
@@ -115,16 +116,20 @@ def write_scores(
     write, scorer = parquet_writer(), source.scorer
     if prevalence is not None:
         scorer.settings.check_rare("predict: a prevalence")
-    logits, scored = source.logits(report), source.graph.scored
-    drift = source.drift(logits)
+    scored = source.graph.scored
     nodes = None if scored is None else scored.nonzero().flatten()
+    rule = scorer.settings.decision.rule_on(source.graph, nodes)
+    logits = source.logits(report)
+    drift = source.drift(logits)
     logits = logits if nodes is None else logits[nodes]
-    scorer, used, cut = with_threshold(scorer, logits, prevalence)
+    scorer, used, cut = with_threshold(scorer, logits, rule, prevalence)
+    each = np.broadcast_to(cut[0] / rule.weights, len(logits))
     totals, classes = Totals(logits.shape[1]), scorer.classes
     starts = range(0, max(len(logits), 1), ROWS)
 
     def probabilities(first: int) -> Probabilities:
-        return scorer.said(logits[first : first + ROWS], cut[0])
+        some = slice(first, first + ROWS)
+        return scorer.said(logits[some], torch.from_numpy(each[some].copy()))
 
     def tables() -> Iterator[dict[str, Any]]:
         """Yields columns by name, some rows at a time; one table without rows where there is no node."""
@@ -140,13 +145,14 @@ def write_scores(
 
 
 def with_threshold(
-    scorer: Scorer, logits: Tensor, prevalence: PrevalenceRequest = None, deciding: Deciding | None = None
-) -> tuple[Scorer, Prevalence | None, tuple[float, str]]:
+    scorer: Scorer, logits: Tensor, rule: Rule, prevalence: PrevalenceRequest = None, deciding: Deciding | None = None
+) -> tuple[Scorer, Prevalence | None, tuple[float, str, Rule]]:
     """Returns a scorer as it scores nodes with logits [m, k], the prevalence it is corrected to, and the threshold.
 
     Args:
         scorer: of the run.
         logits: of the scored nodes.
+        rule: of the decision for these nodes.
         prevalence: see `Scorer.score`.
         deciding: likewise.
     """
@@ -154,7 +160,8 @@ def with_threshold(
     p = torch.cat([p_rare(block, maps) for block in logits.split(ROWS)])
     kept, decision = (scorer.threshold, scorer.settings.decision) if deciding is None else (None, deciding)
     settings = dataclasses.replace(scorer.settings, decision=decision)
-    return dataclasses.replace(scorer, calibrators=maps, settings=settings), used, threshold_on(decision, kept, p)
+    cut = (*threshold_on(decision, kept, p, rule), rule)
+    return dataclasses.replace(scorer, calibrators=maps, settings=settings), used, cut
 
 
 def _names(source: Source, nodes: Tensor | None, first: int, last: int) -> NumpyArray:

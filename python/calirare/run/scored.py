@@ -57,6 +57,8 @@ class Scored:
         expected: number of rare nodes to expect, with an interval; None where the run's calibrator knows none.
         alerts: number of alerts.
         threshold: of the run's decision.
+        cut: the same in words; with cost_fn amount, where each node has its own, as 5 / (amount + 5).
+        cost: with cost_fn amount: expected sum of the amounts missed and of the false alarms' costs; else None.
         rule: name of the decision's rule.
         prevalence: what P(rare) was corrected by; None where it was not.
         of_run: the verdict of the run.
@@ -77,6 +79,8 @@ class Scored:
     expected: ExpectedCount | None = None
     alerts: int = 0
     threshold: float = 0.0
+    cut: str = ""
+    cost: float | None = None
     rule: str = ""
     prevalence: Prevalence | None = None
     of_run: RunVerdict = UNJUDGED
@@ -145,8 +149,9 @@ class Scored:
         if self.prevalence is not None:
             lines.append(f"prevalence: {_in_words(self.prevalence)}: P(rare) is corrected to it")
         right = "" if self.hits is None else f", {self.hits} of them rare"
-        lines.append(f"alerts: {self.alerts:,}{right}; P(rare) >= {self.threshold:.3g}, decided by {self.rule}")
+        lines.append(f"alerts: {self.alerts:,}{right}; P(rare) >= {self.cut}, decided by {self.rule}")
         lines += [] if self.at_risk is None else [f"amount at risk: {at_risk_words(*self.at_risk)}"]
+        lines += [] if self.cost is None else [f"expected cost: {self.cost:,.0f} (amounts missed and false alarms)"]
         return [*lines, *self._warnings()]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -154,7 +159,7 @@ class Scored:
         drift = None if self.drift is None else self.drift.to_mapping()
         facts: dict[str, Any] = {"graph": self.name, "nodes": self.nodes, "verdict": self.verdict, "drift": drift}
         if self.shares:
-            return facts | {"estimated_shares": self.shares, "predicted": self.predicted}
+            return facts | {"estimated_shares": self.shares, "predicted": self.predicted, "run": {"name": self.run}}
         count, prevalence = self.expected, self.prevalence
         return facts | {
             "mean_p_rare": self.mean,
@@ -165,6 +170,8 @@ class Scored:
             "alerts": self.alerts,
             "alerts_rare": None if self.hits is None else dataclasses.asdict(self.hits),
             "threshold": self.threshold,
+            "cut": self.cut,
+            "expected_cost": self.cost,
             "amount_at_risk": None if self.at_risk is None else dict(zip(("all", "alerts"), self.at_risk, strict=True)),
             "decision": self.rule,
             "prevalence": None if prevalence is None else {name: getattr(prevalence, name) for name in PREVALENCE},

@@ -13,13 +13,8 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.torch_state import plain_torch
-from calirare.calibration import (
-    Calibrator,
-    Prevalence,
-    PriorPlattCalibrator,
-    Target,
-    expected_count,
-)
+from calirare.calibration import Calibrator, Prevalence, PriorPlattCalibrator, Target, expected_count
+from calirare.calibration.decisions import Rule
 from calirare.drift import Drift, Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns, check_graph, find_name
@@ -28,14 +23,9 @@ from calirare.leave_one_out import JackknifeResult, Known, leave_one_out
 from calirare.models import Fitted, match_nodes
 from calirare.run.columns import predictions
 from calirare.run.data import Report
-from calirare.run.deciding import Deciding, counting_coverage, review_order, threshold_on
+from calirare.run.deciding import Deciding, counting_coverage, expected_costs, review_order, threshold_on
 from calirare.run.interval_nodes import interval_nodes_for_score, interval_notes, intervals_of, known_logits
-from calirare.run.probabilities import (
-    PrevalenceRequest,
-    Probabilities,
-    correct_prevalence,
-    p_rare,
-)
+from calirare.run.probabilities import PrevalenceRequest, Probabilities, correct_prevalence, p_rare
 from calirare.run.ranges import ranges_of
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored, Totals
@@ -173,19 +163,21 @@ class Scorer:
         if prevalence is not None:
             self.settings.check_rare("predict: a prevalence")
         settings, graph = self.settings, graph.to("cpu")
+        kept, decision = (self.threshold, settings.decision) if deciding is None else (None, deciding)
+        decision.rule_on(graph)  # what has no amounts is refused before the work
         wanted = interval_nodes_for_score(settings, graph.n_nodes, interval_nodes)
         self.note_on(say)
         prepared, fit, logits = self.evaluated(graph, say, report)
         drift = self.drift(graph, logits)
         nodes = prepared.scored_nodes
         prevalence_used, corrected = correct_prevalence(prevalence, self.calibrators, logits[nodes])
-        kept, decision = (self.threshold, settings.decision) if deciding is None else (None, deciding)
         own = dataclasses.replace(settings, decision=decision)
         scorer = dataclasses.replace(self, fit=fit, calibrators=corrected, settings=own)
-        threshold, tied = threshold_on(decision, kept, p_rare(logits[nodes], corrected))
-        said, result = scorer.said(logits, threshold), None
+        rule = decision.rule_on(graph, nodes)
+        threshold, tied = threshold_on(decision, kept, p_rare(logits[nodes], corrected), rule)
+        said, result = scorer.said(logits, decision.thresholds(threshold, graph)), None
         if not settings.many or interval_nodes is not None:
-            some = scorer._known(prepared, logits, threshold, wanted)
+            some = scorer._known(prepared, logits, said.threshold, wanted)
             if some is None and interval_nodes == "alerts" and graph.n_nodes:
                 say(f"every node gets an interval: method {settings.loo.name} makes the models of all nodes at once")
             result = scorer.intervals(prepared, report=report, known=some)
@@ -202,7 +194,7 @@ class Scorer:
         totals = Totals(len(self.class_names))
         totals.add(said.at(nodes))
         table = predictions(prepared, said, result, None, classes=self.classes, ranges=ranges)
-        found = scorer.scored(graph.name, logits[nodes], totals, drift, prevalence_used, (threshold, tied), table)
+        found = scorer.scored(graph.name, logits[nodes], totals, drift, prevalence_used, (threshold, tied, rule), table)
         return dataclasses.replace(found, queue=order, calibrators=corrected)
 
     def evaluated(self, graph: Graph, say: Say, report: Report | None = None) -> tuple[Graph, Fitted, Tensor]:
@@ -228,7 +220,7 @@ class Scorer:
         totals: Totals,
         drift: Drift | None,
         prevalence: Prevalence | None,
-        cut: tuple[float, str],
+        cut: tuple[float, str, Rule],
         table: pd.DataFrame | None = None,
     ) -> Scored:
         """Returns what is to be expected of scored nodes.
@@ -239,7 +231,7 @@ class Scorer:
             totals: of the nodes.
             drift: of the graph.
             prevalence: what `calibrators` are corrected to.
-            cut: the threshold, and what to note of ties at it.
+            cut: the threshold, what to note of ties at it, and the rule for these nodes.
             table: one row per node; None: it was written already.
         """
         p, names = torch.cat(totals.rare), self.class_names
@@ -248,8 +240,8 @@ class Scorer:
             means, counts = (totals.classes[0] / max(n, 1)).tolist(), totals.classes[1].int().tolist()
             shares, predicted = (dict(zip(names, values, strict=True)) for values in (means, counts))
             return Scored(table, name, n, drift, shares, predicted)
-        threshold, tied = cut
-        alert, expected, hits = p >= threshold, None, None
+        threshold, tied, rule = cut
+        alert, expected, hits = torch.from_numpy(p.numpy() >= threshold / rule.weights), None, None
         if n and isinstance(fitted, PriorPlattCalibrator):
             expected = expected_count(fitted, logits, counting_coverage(fitted))
             hits = expected_count(fitted, logits[alert], counting_coverage(fitted)) if bool(alert.any()) else None
@@ -263,7 +255,9 @@ class Scorer:
             alerts=int(alert.sum()),
             hits=hits,
             threshold=threshold,
-            rule=deciding.rule.name,
+            cut=rule.cut(threshold),
+            cost=float(expected_costs(rule, p, alert).sum()) if deciding.by_amount else None,
+            rule=rule.name,
             prevalence=prevalence,
             of_run=self.verdict if prevalence is None else self.verdict.with_prevalence(),
             tied=tied,
@@ -277,25 +271,20 @@ class Scorer:
     @plain_torch()
     def probabilities(self, graph: Graph) -> Probabilities:
         """Returns what the run's maps say of a prepared graph; alerts by the run's threshold as it is."""
-        return self.said(self.fit.logits_of(graph), self.threshold)
+        return self.said(self.fit.logits_of(graph), self.settings.decision.thresholds(self.threshold, graph))
 
-    def said(self, logits: Tensor, threshold: float) -> Probabilities:
+    def said(self, logits: Tensor, threshold: float | Tensor) -> Probabilities:
         """Returns the probabilities of logits [n, k], and the alerts of a threshold."""
         logits = logits.double() if self.settings.many else logits
         return Probabilities.of(logits, self.calibrators, self.settings.calibration.calibrate_for, threshold)
 
-    def _known(self, graph: Graph, logits: Tensor, threshold: float, wanted: IntervalNodes) -> Known | None:
+    def _known(self, graph: Graph, logits: Tensor, threshold: float | Tensor, wanted: IntervalNodes) -> Known | None:
         """Returns the nodes that get an interval; None where all do."""
         if self.fit.closed_form is not None and not self.settings.plain_alo:
             return None
         return known_logits(self.settings, self.fit, graph, logits, self.calibrators, threshold, wanted=wanted)
 
-    def intervals(
-        self,
-        graph: Graph,
-        report: Report | None = None,
-        known: Known | None = None,
-    ) -> JackknifeResult:
+    def intervals(self, graph: Graph, report: Report | None = None, known: Known | None = None) -> JackknifeResult:
         """Returns Algorithm 1 for the nodes of a prepared graph, leaving out the run's labels.
 
         Args:

@@ -112,7 +112,10 @@ def train(
         proportion = None if left is None else left.share
         of, maps = settings.decision, calibrated.calibrators
         by_time = labels_by_time(data.user_graph, data.nodes, out_of_fold.logits, trained.logits, maps)
-        earlier = None if by_time is None else Labelled(by_time.p.cpu().numpy(), by_time.rare.cpu().numpy())
+        earlier = None
+        if by_time is not None:
+            rule = of.rule_on(data.user_graph, by_time.nodes)
+            earlier = Labelled(by_time.p.cpu().numpy(), by_time.rare.cpu().numpy(), rule.weights)
         known = calibrated.labelled, n_rare, proportion, earlier
         work = partial(decided, of, data.user_graph, trained.logits, maps, *known)
         decision = clock.time("decide", work)
@@ -243,7 +246,8 @@ def _intervals(
     known = None
     if out_of_fold.result is None:
         judged = torch.cat([fitted.nodes, graph.split.test])
-        known = known_logits(settings, fitted, graph, trained.logits, maps, decision.threshold, judged)
+        thresholds = settings.decision.thresholds(decision.threshold, graph)
+        known = known_logits(settings, fitted, graph, trained.logits, maps, thresholds, judged)
     return intervals_of(
         settings,
         fitted,

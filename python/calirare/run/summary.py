@@ -166,13 +166,14 @@ def _detection(judged: _Judged) -> list[str]:
 def _alerts(decision: dict[str, Any]) -> list[str]:
     """Returns which nodes are alerts, how good they were among test nodes, and what to expect of the others."""
     threshold, test = decision["threshold"], decision["test"]
-    rule = f"P(rare) >= {threshold:.3g}" if threshold <= 1 else "no node is one"
+    cut = decision.get("cut", f"{threshold:.3g}")
+    rule = f"P(rare) >= {cut}" if threshold <= 1 or decision["alerts"] else "no node is one"
     lines = _wrapped(f"{'ALERTS':<14}{rule}; {decision['rule_sentence']}")
     if test is not None:
         false = test["alerts"] - test["hits"]
         lines += _wrapped(
             f"  Test nodes: {amount(test['alerts'], 'alert')}, {test['hits']:,} correct, {false:,} false, "
-            f"{amount(test['misses'], 'rare node')} missed"
+            f"{amount(test['misses'], 'rare node')} missed{_cost(decision, test.get('cost'))}"
         )
     text = f"  {decision['on'].capitalize()} nodes: {amount(decision['alerts'], 'alert')}"
     if decision["caveat"] and decision["hits"] is None:
@@ -181,7 +182,7 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
         hits, covered = decision["hits"], decision["coverage"]
         text += (
             f", expected {hits['expected']:,.0f} correct ({covered:.0%} CI {_ends(hits['low'], hits['high'], 0)}), "
-            f"{decision['misses']['expected']:,.0f} missed"
+            f"{decision['misses']['expected']:,.0f} missed{_cost(decision, decision['cost']['expected'])}"
         )
     lines += _wrapped(text, "    ")
     if (risk := decision.get("amount_at_risk")) is not None:
@@ -189,6 +190,11 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
     if decision.get("tied") is not None:
         lines.append(f"  {decision['tied']['nodes']:,} nodes tie at the end of the budget; none of them is an alert")
     return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
+
+
+def _cost(decision: dict[str, Any], cost: float | None) -> str:
+    """Returns what misses and false alarms cost, where a miss costs its amount."""
+    return f"; misses and false alarms cost {cost:,.0f}" if decision.get("by_amount") else ""
 
 
 def _graph(choice: dict[str, Any]) -> list[str]:

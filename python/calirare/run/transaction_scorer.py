@@ -49,5 +49,6 @@ class TransactionScorer:
         Raises:
             InputError: a cell is missing or cannot be read, or the transaction is too early.
         """
-        logits = self.scorer.evaluated(self.earlier.graph(row), lambda note: None)[2]
-        return self.scorer.said(logits, self.scorer.threshold)
+        graph, scorer = self.earlier.graph(row), self.scorer
+        logits = scorer.evaluated(graph, lambda note: None)[2]
+        return scorer.said(logits, scorer.settings.decision.thresholds(scorer.threshold, graph))

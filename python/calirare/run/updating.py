@@ -46,8 +46,8 @@ def update(
     changed = changes_of(graph, fresh)
     outcome, labels = _trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
     many, was = saved.settings.many, saved.scorer.probabilities(saved.mapped(graph))
-    before = Side.of(was, graph, saved.fit.nodes, many=many)
-    after = Side.of(outcome.for_tables(), outcome.graph, outcome.fit.nodes, many=many)
+    before = Side.of(was, saved.scorer.threshold, graph, saved.fit.nodes, many=many)
+    after = Side.of(outcome.for_tables(), outcome.threshold, outcome.graph, outcome.fit.nodes, many=many)
     return Updated(outcome, labels, changed, before, after)
 
 
@@ -86,12 +86,7 @@ def update_calibrators(
 
 
 def _trained_again(
-    settings: Settings,
-    graph: Graph,
-    changed: Labels,
-    *,
-    chosen: bool = True,
-    report: Report | None = None,
+    settings: Settings, graph: Graph, changed: Labels, *, chosen: bool = True, report: Report | None = None
 ) -> tuple[Outcome, Labels]:
     """Returns a run trained from scratch with other labels, and those that changed with their parts of the split."""
     asked = settings.but("update", **settings.training.requested)

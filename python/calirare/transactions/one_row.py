@@ -265,8 +265,9 @@ class OneRow:
         x = np.concatenate([np.array(raw, dtype=np.float32), self.history.row(new)])
         columns += [*self.raw[len(columns) - len(texts) :], *self.names]
         nothing = Csr(torch.zeros(2, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), 1)
-        name = reading.table.name
-        return Graph(nothing, torch.from_numpy(x[None]), columns=tuple(columns), name=name, trusted=True)
+        keys = {layout.amount: np.array([new["amount"]])} if layout.amount else None
+        more: Any = {"columns": tuple(columns), "name": reading.table.name, "keys": keys, "trusted": True}
+        return Graph(nothing, torch.from_numpy(x[None]), **more)
 
     def _event(self, row: Mapping[str, Any]) -> dict[str, float]:
         """Returns what the table of events would have of a transaction; nothing is known by names it has not met."""

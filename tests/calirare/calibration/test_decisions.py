@@ -16,6 +16,7 @@ from calirare.calibration.decisions import (
     RULES,
     Balanced,
     Budget,
+    Capped,
     Cost,
     Labelled,
     Precision,
@@ -189,19 +190,44 @@ def simulated(runs: int) -> list[tuple[PriorPlattCalibrator, torch.Tensor, np.nd
     return made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "rule", [Cost(miss=15.0, alarm=1.0), Budget(alerts=150), Precision(at_least=0.6), Recall(at_least=0.7)]
+AMOUNTS = np.random.default_rng(1).lognormal(3, 1.5, 2000)
+
+
+@pytest.mark.parametrize("alarm", [1.0, 20.0])
+def test_of_costs_that_differ_the_alerts_cost_least(alarm):
+    p = np.random.default_rng(0).beta(0.3, 3, 2000)
+    gain, rule = p * AMOUNTS - alarm * (1 - p), Cost(miss=AMOUNTS, alarm=alarm)
+    assert ((p >= rule.threshold(p, None) / rule.weights) == (gain > 0)).all()
+    few = Capped(of=rule, most=40)
+    alerts = np.flatnonzero(p >= few.threshold(p, None) / few.weights)
+    assert set(alerts) == set(np.argsort(-gain)[:40]) != set(np.argsort(-p)[:40])
+    tied = Capped(of=Cost(miss=np.full(6, 900.0)), most=2)
+    assert (tied.tie(P, tied.threshold(P, None)).p, tied.cut(5.0)) == (0.8, "5 / (amount + 1)")
+    with pytest.raises(InputError, match="amounts of 2 of 3 rows are negative or missing: leave these rows out"):
+        Cost(miss=np.array([-1.0, np.nan, 0.0]))
+
+
+KEPT = (
+    Cost(miss=15.0),
+    Cost(miss=AMOUNTS, alarm=20.0),
+    Budget(alerts=150),
+    Precision(at_least=0.6),
+    Recall(at_least=0.7),
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", KEPT)
 def test_promises_are_kept(rule):
     """Posteriors are known: what happens lies inside the promised interval."""
     kept, runs = np.zeros(4), 40
     for fitted, scored, truth in simulated(runs):
         found = decide(rule, fitted, scored, coverage=0.95)
-        alert = fitted.transform(scored)[:, 1].numpy() >= found.threshold
-        hits, misses = truth[alert].sum(), truth[~alert].sum()
+        alert = fitted.transform(scored)[:, 1].numpy() >= found.threshold / rule.weights
+        hits = truth[alert].sum()
         miss, alarm = rule.costs()
-        happened = (hits, miss * misses + alarm * (alert & (truth == 0)).sum(), hits / alert.sum(), hits / truth.sum())
+        cost = (miss * truth)[~alert].sum() + alarm * (alert & (truth == 0)).sum()
+        happened = (hits, cost, hits / alert.sum(), hits / truth.sum())
         promised = (found.hits, found.cost, found.precision, found.recall)
         kept += [c.low <= h <= c.high for c, h in zip(promised, happened, strict=True)]
     assert kept.min() >= 0.9 * runs

@@ -12,6 +12,7 @@ import torch
 
 import calirare
 from calirare import InputError, Settings
+from calirare.calibration.decisions import Cost
 from calirare.graph import nodes_not_to_review
 from calirare.run import ignored_settings
 from calirare.run.deciding import CAVEAT, HELD, realised, review_order
@@ -159,6 +160,8 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
     assert Settings.of(preset="paper").decision.sort_by == "uncertainty"
     with pytest.raises(InputError, match="sort_by amount needs transactions with amounts"):
         calirare.train(rare_task(), **QUICK, sort_by="amount")
+    with pytest.raises(InputError, match="cost_fn amount needs transactions with amounts"):
+        first.score(rare_task(), deciding=first.settings.but(cost_fn="amount").decision)
     first.write(tmp_path)
     assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
     assert Settings.of(method="ts", sort_by="uncertainty").decision.sort_by == "uncertainty", "an order needs no map"
@@ -166,15 +169,16 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
 
 def test_realised_by_hand():
     p, y = torch.tensor([0.9, 0.5, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])
-    assert realised(p, y, 0.5) == {
+    assert realised(p, y, 0.5, Cost(miss=9.0)) == {
         "nodes": 4,
         "alerts": 2,
         "hits": 1,
         "misses": 1,
         "precision": 0.5,
         "recall": 0.5,
+        "cost": 10.0,
     }
-    assert realised(p, y, 1.1)["precision"] is None
+    assert realised(p, y, 1.1, Cost())["precision"] is None
 
 
 @pytest.mark.slow
@@ -203,9 +207,7 @@ def test_a_tie_at_the_cut_of_a_budget_is_named_by_the_run_and_by_a_score_of_its_
     rng, y = np.random.default_rng(3), rare_task(300).y.numpy()
     kind = np.where(rng.random(300) < 0.6, y, rng.integers(0, 3, 300))  # three kinds of nodes, without an edge
     graph = rare_task(
-        300,
-        x=torch.from_numpy(np.eye(3, dtype=np.float32)[kind]),
-        adjacency=Csr.from_dense(torch.zeros(300, 300)),
+        300, x=torch.from_numpy(np.eye(3, dtype=np.float32)[kind]), adjacency=Csr.from_dense(torch.zeros(300, 300))
     )
     run = calirare.train(graph, model="trees", folds=2, decide="budget", budget=5)
     decision = run.decision.to_mapping()

@@ -12,6 +12,7 @@ import torch
 import calirare
 from calirare import InputError, Transactions
 from calirare.datasets import synthetic_transactions
+from calirare.page import ReviewSession, Verdicts
 from tests.helpers.command import assert_refused, call, rough_runs, succeed
 
 pytestmark = pytest.mark.slow
@@ -65,12 +66,7 @@ def test_one_row_has_the_columns_that_a_table_gives_it(frames, shared):
             columns=["device", "town"]
         )
     place, entities = 1400, ("card", "merchant") if shared else ("card", "merchant", "device")
-    how = {
-        "known_at": "transaction",
-        "label_delay": "3d",
-        "windows": ("1d", "7d", "30d"),
-        "entities": entities,
-    }
+    how = {"known_at": "transaction", "label_delay": "3d", "windows": ("1d", "7d", "30d"), "entities": entities}
     found = Transactions(frame[:place], shared=("card", "merchant") if shared else ("none",), **how).resolved()
     earlier, changed = found.one_row(), {"card": "x", "merchant": "x", "town": "y", "share": None}
     for cells in ({}, changed, {"amount": 0.0, "merchant": "x"}):
@@ -137,6 +133,36 @@ def test_alerts_have_their_reasons_in_the_table(run, tmp_path):
     strongest = max(first["features"], key=lambda feature: feature["share"])
     assert table.reasons.iloc[0].startswith(f"{strongest['name']}: {strongest['value']}")
     assert np.isclose(calirare.load(tmp_path / "june").scorer.threshold, table.threshold.iloc[0])
+
+
+def test_a_missed_transaction_costs_its_amount(run, frames, tmp_path):
+    own, new, cost = run.folder.parent, run.folder.parent / "new.csv", ("--cost-fn", "amount", "--cost-fp", 5)
+    how = ("--label-delay", "3d", "--known-at", "transaction", "--model", "trees", *cost)
+    told = succeed("train", "--transactions", own / "old.csv", *how, "--out", tmp_path / "run").out
+    saved = calirare.load(tmp_path / "run")
+    table, said = saved.to_frame(), json.loads((tmp_path / "run/metrics.json").read_text())["decision"]
+    assert (table.alert == (table.p_rare * table.amount > 5 * (1 - table.p_rare))).all()
+    assert 0 < table.alert.sum() != (table.p_rare > 0.5).sum()
+    tested = table[table.split == "test"]
+    lost = np.where(tested.alert, 5 * (tested.y == 0), tested.amount * (tested.y == 1)).sum()
+    assert said["test"]["cost"] == pytest.approx(lost, rel=1e-5)
+    assert "P(rare) >= 5 / (amount + 5); a missed rare node costs its amount" in " ".join(told.split())
+    one = frames[1].nlargest(1, "amount").drop(columns="is_fraud")
+    alone, live = saved.predict(saved.next_transactions(one), say=lambda note: None), calirare.Scorer(saved)
+    assert live.score(one.iloc[0].to_dict()).threshold.item() == pytest.approx(alone.threshold[0])
+    succeed("predict", tmp_path / "run", "--transactions", new, "--max-alerts", 3, *cost, "--out", tmp_path / "june")
+    june = pd.read_csv(tmp_path / "june/transactions.csv")
+    gain = june.p_rare * june.amount - 5 * (1 - june.p_rare)
+    assert set(gain.nlargest(3).index) == set(june.index[june.alert == 1])
+    session = ReviewSession(calirare.load(tmp_path / "june"), Verdicts(tmp_path / "a.sqlite", "", ("0", "1")), None)
+    alerts = {case.node for case in session.cases if case.more.startswith("an alert")}
+    assert alerts == set(june.node[june.alert == 1])
+    only = ("--scores-only", "--out", tmp_path / "scores.parquet")
+    succeed("predict", tmp_path / "run", "--transactions", new, *only)
+    assert pd.read_parquet(tmp_path / "scores.parquet").alert.sum() == (gain > 0).sum() > 3, "the run has no cap"
+    refunds = frames[1].assign(amount=[-1.0, -2.0, *frames[1].amount[2:]])
+    with pytest.raises(InputError, match=r"amounts of 2 of \d+ rows are negative or missing"):
+        saved.predict(saved.next_transactions(refunds))
 
 
 def test_labels_that_arrive_later_recalibrate(run, frames, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,11 +31,11 @@ class Decision:
     """A threshold on P(rare), and what to expect of it.
 
     Attributes:
-        threshold: nodes with P(rare) at least this are alerts; above 1: none.
+        threshold: nodes with P(rare) at least this over `Rule.weights` are alerts; above all of them: none.
         alerts: number of alerts among the scored nodes.
         hits: rare nodes among the alerts.
         misses: rare nodes among the others.
-        cost: of misses and false alarms; each 1 where the rule names none.
+        cost: of misses and false alarms, in the unit of the rule's costs; each 1 where the rule names none.
         precision: share of the alerts that are rare; nan without alerts.
         recall: share of the rare nodes that are alerts.
         hits_by_p: sum of the alerts' P(rare): where labels speak against the form of its map not the hits to expect.
@@ -97,56 +97,50 @@ def decide(
         raise InputError("decide: there must be nodes to decide on, got none")
     p = fitted.predict_proba(logits.double())[:, 1].cpu().numpy()
     threshold = rule.threshold(p, labelled)
-    alert = p >= threshold
+    alert = p >= threshold / rule.weights
     groups = torch.from_numpy(alert.astype(np.int64)).to(logits.device)
-    both = np.vstack(count_draws(counting or fitted, logits, groups, 2, seed=seed))
-    if earlier is not None:
-        _add_drift(both, earlier, threshold, seed)
-        both = np.minimum(both, np.bincount(alert, minlength=2))
+
+    def drawn(weights: np.ndarray | None = None) -> np.ndarray:
+        both = np.vstack(count_draws(counting or fitted, logits, groups, 2, seed=seed, weights=weights))
+        if earlier is not None:
+            _add_drift(both, earlier, threshold, seed)
+            both = np.minimum(both, np.bincount(alert, weights, minlength=2))
+        return both
+
+    def counted(values: np.ndarray) -> ExpectedCount:
+        return ExpectedCount.of(values[0], values[1:], coverage)
+
+    both, lost, (unit, alarm), alerts = drawn(), None, rule.costs(), int(alert.sum())
+    if isinstance(unit, np.ndarray):  # a sum of costs is spread as a number of nodes is that cost a unit each
+        each, risk = unit, np.where(alert, 0.0, p * unit)
+        unit = float((risk * each).sum() / max(risk.sum(), 1e-300)) or 1.0
+        lost = drawn(np.where(alert, 1.0, each / unit))[:, 0]
+    hits, misses = both[:, 1], both[:, 0]
+    cost = unit * (misses if lost is None else lost) + alarm * (alerts - hits)
+    precision = counted(hits / alerts if alerts else np.full_like(hits, np.nan))
+    rare = hits + misses
+    recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
+    found, missed, tied = counted(hits), counted(misses), rule.tie(p, threshold)
+    makes = f"P(rare) of at least {rule.cut(threshold)} makes {amount(alerts, 'alert')}"
+    what = makes if alerts or threshold <= 1 else "no node is an alert"
+    sentence = f"{rule.sentence}: {what}; expect {found} rare nodes found and {missed} missed"
     sums = float(p[alert].sum()), float(p[~alert].sum())
-    why = LATER if earlier is not None else APART if counting is None else LEFT
-    found = _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage, why)
-    tied = rule.tie(p, threshold)
-    return found if tied is None else replace(found, sentence=f"{found.sentence}; {tied.sentence}", tied=tied)
+    pairs = zip(sums, (found, missed), strict=True)
+    if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
+        why = LATER if earlier is not None else APART if counting is None else LEFT
+        sentence += f" (sums of P(rare) are {count_of(sums[0])} and {count_of(sums[1])}: {why})"
+    sentence += "" if tied is None else f"; {tied.sentence}"
+    many = found, missed, counted(cost), precision, recall, sums[0]
+    return Decision(threshold, alerts, *many, coverage, sentence, tied)
 
 
 def _add_drift(both: np.ndarray, earlier: Labelled, threshold: float, seed: int) -> None:
     """Multiplies numbers and their draws, of misses and hits, [1 + draws, 2], by the drift to the next period."""
     noise = np.random.default_rng(seed + 1).standard_normal(both.shape)
     noise[0] = 0
-    alert, spans = earlier.p >= threshold, period_spans(len(earlier.p))
+    alert, spans = earlier.p >= threshold / earlier.weights, period_spans(len(earlier.p))
     for group in (0, 1):
         own = alert == group
         expected, observed = (np.array([(x * own)[span].sum() for span in spans]) for x in (earlier.p, earlier.rare))
         mean, sd = next_period(expected, observed)
         both[:, group] *= np.exp(mean + sd * noise[:, group])
-
-
-def _decision(
-    rule: Rule,
-    threshold: float,
-    alerts: int,
-    hits: np.ndarray,
-    misses: np.ndarray,
-    sums: tuple[float, float],
-    coverage: float,
-    why: str,
-) -> Decision:
-    """Returns the decision from expected numbers and their draws, [1 + draws], and sums of P(rare)."""
-
-    def counted(values: np.ndarray) -> ExpectedCount:
-        return ExpectedCount.of(values[0], values[1:], coverage)
-
-    miss, alarm = rule.costs()
-    found, cost = counted(hits), counted(miss * misses + alarm * (alerts - hits))
-    precision = counted(hits / alerts if alerts else np.full_like(hits, np.nan))
-    rare = hits + misses
-    recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
-    missed = counted(misses)
-    makes = f"P(rare) of at least {threshold:.3g} makes {amount(alerts, 'alert')}"
-    what = f"{makes if threshold <= 1 else 'no node is an alert'}; expect {found} rare nodes found and {missed} missed"
-    pairs = zip(sums, (found, missed), strict=True)
-    if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
-        what += f" (sums of P(rare) are {count_of(sums[0])} and {count_of(sums[1])}: {why})"
-    sentence = f"{rule.sentence}: {what}"
-    return Decision(threshold, alerts, found, missed, cost, precision, recall, sums[0], coverage, sentence)

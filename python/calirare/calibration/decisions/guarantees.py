@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Labelled:
     Attributes:
         p: P(rare) by leave-one-out, cross-fitted or held-out logits, float64 [m], in [0, 1].
         rare: which of them are rare, bool [m].
+        weights: of their costs, see `Rule.weights`.
 
     Raises:
         InputError: shapes differ, a probability is out of range, or a label is neither 0 nor 1.
@@ -28,6 +30,7 @@ class Labelled:
 
     p: np.ndarray
     rare: np.ndarray
+    weights: Any = 1.0
 
     __repr__ = brief
 

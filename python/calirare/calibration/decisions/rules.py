@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,7 +43,7 @@ class Tie:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
-    """Says which nodes are alerts: those whose P(rare) is at least the threshold.
+    """Says which nodes are alerts: those whose P(rare) times `weights` is at least the threshold.
 
     Attributes:
         name: in `RULES`.
@@ -53,7 +53,7 @@ class Rule(ABC):
 
     @abstractmethod
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
-        """Returns the threshold for nodes with P(rare) = p, float64 [n], n >= 1; above 1 where none is an alert.
+        """Returns the threshold for nodes with P(rare) = p, float64 [n], n >= 1; above all where none is an alert.
 
         `labelled` is what a guarantee rests on; a rule without one does not look at it.
         """
@@ -78,9 +78,23 @@ class Rule(ABC):
     def sentence(self) -> str:
         """What was asked for."""
 
-    def costs(self) -> tuple[float, float]:
-        """Returns what a missed rare node and a false alarm cost."""
+    def costs(self) -> tuple[Any, float]:
+        """Returns what a missed rare node, a number or one per node [n], and a false alarm cost."""
         return 1.0, 1.0
+
+    @property
+    def weights(self) -> Any:
+        """1; where misses differ in cost that of a miss and a false alarm together, float64 [n].
+
+        Of all sets of as many alerts those with the largest P(rare) times it are expected to cost least.
+        """
+        miss, alarm = self.costs()
+        return miss + alarm if isinstance(miss, np.ndarray) else 1.0
+
+    def cut(self, threshold: float) -> str:
+        """Returns from which P(rare) on a node is an alert, in words."""
+        miss, alarm = self.costs()
+        return f"{threshold:.3g}" + (f" / (amount + {alarm:g})" if isinstance(miss, np.ndarray) else "")
 
 
 NONE = math.nextafter(1.0, 2.0)  # no node is an alert
@@ -107,33 +121,43 @@ class Cost(Rule):
     """Alerts where a missed rare node would cost more than a false alarm (Elkan 2001).
 
     Attributes:
-        miss: what a missed rare node costs, > 0.
+        miss: what a missed rare node costs, > 0; where nodes differ, such as by their amounts, an array [n], >= 0.
         alarm: what a false alarm costs, > 0.
 
     Raises:
-        InputError: a cost is not positive.
+        InputError: a cost is not positive, or in an array negative or missing.
     """
 
     name: ClassVar[str] = "cost"
-    miss: float = 1.0
+    miss: Any = 1.0
     alarm: float = 1.0
 
     def __post_init__(self) -> None:
         """Checks the costs."""
-        for name in ("miss", "alarm"):
+        if self._differ and (wrong := int((~((self.miss >= 0) & (self.miss < math.inf))).sum())):
+            raise InputError(
+                f"decision: a missed case costs its amount, but amounts of {wrong:,} of {len(self.miss):,} rows are "
+                "negative or missing: leave these rows out, such as refunds, or give one cost (--cost-fn 100)"
+            )
+        for name in ("alarm",) if self._differ else ("miss", "alarm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"decision: the cost of a {name} must be positive, got {getattr(self, name)}")
 
+    @property
+    def _differ(self) -> bool:
+        return isinstance(self.miss, np.ndarray)
+
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
-        """Returns alarm / (alarm + miss): there the expected costs (1 - P) alarm and P miss are equal."""
-        return 1 / (1 + self.miss / self.alarm)
+        """Returns alarm / (alarm + miss), of an array alarm: there the costs (1 - P) alarm and P miss are equal."""
+        return self.alarm if self._differ else 1 / (1 + self.miss / self.alarm)
 
     @property
     def sentence(self) -> str:
         """What was asked for."""
-        return f"a missed rare node costs {self.miss:g}, a false alarm {self.alarm:g}"
+        miss = "its amount" if self._differ else f"{self.miss:g}"
+        return f"a missed rare node costs {miss}, a false alarm {self.alarm:g}"
 
-    def costs(self) -> tuple[float, float]:
+    def costs(self) -> tuple[Any, float]:
         """Returns both costs."""
         return self.miss, self.alarm
 
@@ -262,7 +286,7 @@ class Recall(_Proportion):
 
 @dataclass(frozen=True, kw_only=True)
 class Capped(Rule):
-    """The alerts of another rule; of too many the likeliest.
+    """The alerts of another rule; of too many the likeliest, where misses differ in cost those that save most.
 
     Attributes:
         of: the rule.
@@ -277,25 +301,28 @@ class Capped(Rule):
         """That of the rule."""
         return self.of.name
 
-    @property
-    def cap(self) -> Budget:
-        """The rule that makes so many."""
-        return Budget(alerts=self.most)
-
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
         """Returns the higher one of both thresholds."""
-        return max(self.of.threshold(p, labelled), self.cap.threshold(p, None))
+        return max(self.of.threshold(p, labelled), self._capped(p)[-1])
 
     def tie(self, p: np.ndarray, threshold: float) -> Tie | None:
         """Returns the ties of the rule that the threshold is of."""
-        return (self.cap if self.cap.threshold(p, None) >= threshold else self.of).tie(p, threshold)
+        cap, worth, scale, least = self._capped(p)
+        tie = (cap if least >= threshold else self.of).tie(worth, threshold / scale)
+        return None if tie is None else replace(tie, p=float(p[np.abs(worth - tie.p).argmin()]))
+
+    def _capped(self, p: np.ndarray) -> tuple[Budget, np.ndarray, float, float]:
+        """Returns the rule that makes so many, P times weights in [0, 1] of their scale, and its threshold."""
+        cap, scale = Budget(alerts=self.most), float(np.max(self.weights))
+        worth = p * (self.weights / scale)
+        return cap, worth, scale, scale * cap.threshold(worth, None)
 
     @property
     def sentence(self) -> str:
         """What was asked for."""
         return f"{self.of.sentence}; at most {amount(self.most, 'alert')}"
 
-    def costs(self) -> tuple[float, float]:
+    def costs(self) -> tuple[Any, float]:
         """Returns the costs of the rule."""
         return self.of.costs()
 
