@@ -77,19 +77,8 @@ def test_parts_of_labels_add_up_to_what_reaches_a_node_of_another_graph(place, t
 
 
 def test_a_part_is_decided_on_with_a_cap_and_the_same_input_gives_the_same_bytes(place, tmp_path):
-    options = (
-        "--where",
-        "period=2024-11",
-        "--cost-fn",
-        50,
-        "--max-alerts",
-        7,
-        "--queue",
-        9,
-        "--explain",
-        2,
-        "--report",
-    )
+    part = ("--where", "period=2024-11", "--cost-fn", 50, "--max-alerts", 7)
+    options = (*part, "--queue", 9, "--explain", 2, "--report")
     a, b = (scored(place, tmp_path / name, "2", *options, "--log", tmp_path / "log.jsonl") for name in ("a", "b"))
     files = sorted(path.name for path in a.iterdir())
     assert {"predictions.csv", "review.csv", "reasons.json", "report.html", "scoring.json"} <= set(files)

@@ -186,7 +186,7 @@ COLUMNS = (
         (RARE, SCORES),
         dtype=np.int64,
     ),
-    Column("threshold", "threshold of `--decide`", lambda r: r.said.threshold),
+    Column("threshold", "threshold of `--decide`; with `--cost-fn amount` that of the row", lambda r: r.said.threshold),
     Column("prediction", "likeliest class for `--calibrate-for`", lambda r: r.labels(r.best[1]), BOTH),
     Column("confidence", "its probability", lambda r: r.best[0], BOTH),
     Column("confidence_raw", "the same before calibration", lambda r: r.said.raw.amax(1), (CLASSES,)),

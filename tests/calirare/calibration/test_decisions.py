@@ -193,10 +193,9 @@ def simulated(runs: int) -> list[tuple[PriorPlattCalibrator, torch.Tensor, np.nd
 AMOUNTS = np.random.default_rng(1).lognormal(3, 1.5, 2000)
 
 
-@pytest.mark.parametrize("alarm", [1.0, 20.0])
-def test_of_costs_that_differ_the_alerts_cost_least(alarm):
-    p = np.random.default_rng(0).beta(0.3, 3, 2000)
-    gain, rule = p * AMOUNTS - alarm * (1 - p), Cost(miss=AMOUNTS, alarm=alarm)
+def test_of_costs_that_differ_the_alerts_cost_least():
+    p, rule = np.random.default_rng(0).beta(0.3, 3, 2000), Cost(miss=AMOUNTS, alarm=20.0)
+    gain = p * AMOUNTS - 20 * (1 - p)
     assert ((p >= rule.threshold(p, None) / rule.weights) == (gain > 0)).all()
     few = Capped(of=rule, most=40)
     alerts = np.flatnonzero(p >= few.threshold(p, None) / few.weights)
@@ -207,13 +206,7 @@ def test_of_costs_that_differ_the_alerts_cost_least(alarm):
         Cost(miss=np.array([-1.0, np.nan, 0.0]))
 
 
-KEPT = (
-    Cost(miss=15.0),
-    Cost(miss=AMOUNTS, alarm=20.0),
-    Budget(alerts=150),
-    Precision(at_least=0.6),
-    Recall(at_least=0.7),
-)
+KEPT = (Cost(miss=15.0), Cost(miss=AMOUNTS, alarm=20.0), Budget(alerts=150), Precision(at_least=0.6), Recall())
 
 
 @pytest.mark.slow

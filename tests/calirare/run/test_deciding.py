@@ -169,15 +169,8 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
 
 def test_realised_by_hand():
     p, y = torch.tensor([0.9, 0.5, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])
-    assert realised(p, y, 0.5, Cost(miss=9.0)) == {
-        "nodes": 4,
-        "alerts": 2,
-        "hits": 1,
-        "misses": 1,
-        "precision": 0.5,
-        "recall": 0.5,
-        "cost": 10.0,
-    }
+    found = realised(p, y, 0.5, Cost(miss=9.0))
+    assert found == {"nodes": 4, "alerts": 2, "hits": 1, "misses": 1, "precision": 0.5, "recall": 0.5, "cost": 10.0}
     assert realised(p, y, 1.1, Cost())["precision"] is None
 
 
