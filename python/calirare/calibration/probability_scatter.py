@@ -47,11 +47,7 @@ class NodeProbabilities:
 
 
 def node_probabilities(
-    calibrator: Calibrator,
-    logits: Tensor,
-    fold_logits: Tensor,
-    n_labels: int,
-    coverage: float = 0.9,
+    calibrator: Calibrator, logits: Tensor, fold_logits: Tensor, n_labels: int, coverage: float = 0.9
 ) -> NodeProbabilities:
     """Returns intervals of the true P(class 1) of each node, and the estimated mean of |p - P|.
 

@@ -3,14 +3,7 @@
 from calirare.explain.context import ExplanationContext
 from calirare.explain.explainable_model import ExplainableModel, Shares, difference, log_odds_of, two_columns
 from calirare.explain.explainer import Explainer
-from calirare.explain.explanation import (
-    EdgeEffect,
-    Explanation,
-    Explanations,
-    FeatureShare,
-    LabelEffect,
-    written,
-)
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, written
 from calirare.explain.label_acquisition import label_values, taken_together
 from calirare.explain.label_propagation import NEARBY
 from calirare.explain.naming import Nodes, nodes_named

@@ -15,15 +15,7 @@ from torch import Tensor
 
 from calirare._util.amounts import class_words, listed
 from calirare._util.array_files import NumpyArray
-from calirare.explain import (
-    NEARBY,
-    EdgeEffect,
-    Explanation,
-    ExplanationContext,
-    points,
-    short_number,
-    written,
-)
+from calirare.explain import NEARBY, EdgeEffect, Explanation, ExplanationContext, points, short_number, written
 from calirare.graph import Column, Graph
 from calirare.run import amounts_of
 

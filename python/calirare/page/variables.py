@@ -65,10 +65,7 @@ def _by_place(graph: Graph, p_rare: NumpyArray | None) -> list[Variable]:
     if p_rare is None:
         return [steps]
     missing = "(none is scored)" if np.isnan(p_rare).any() else "(no neighbour)"
-    return [
-        steps,
-        _binned("mean P(rare) of its neighbours", _mean_of_neighbours(adjacency, p_rare), missing=missing),
-    ]
+    return [steps, _binned("mean P(rare) of its neighbours", _mean_of_neighbours(adjacency, p_rare), missing=missing)]
 
 
 def _mean_of_neighbours(adjacency: Csr, p: NumpyArray) -> NumpyArray:

@@ -145,12 +145,7 @@ COLUMNS = (
         _labelled,
     ),
     Column("y", "label, -1 or empty where unknown", lambda r: -1 if r.y is None else r.labels(r.y), BOTH, _labelled),
-    Column(
-        "p_rare",
-        "P(rare) for the true base rate",
-        lambda r: r.said.rare,
-        (RARE, SCORES),
-    ),
+    Column("p_rare", "P(rare) for the true base rate", lambda r: r.said.rare, (RARE, SCORES)),
     Column(
         "expected_amount",
         "of transactions: `p_rare` times the amount, the amount at risk",
@@ -179,13 +174,7 @@ COLUMNS = (
         scores_dtype=np.float32,
     ),
     Column("p_raw", "P(rare) before calibration", lambda r: r.said.raw[:, 1], (RARE, SCORES)),
-    Column(
-        "alert",
-        "1 where `p_rare` reaches `threshold`",
-        lambda r: r.said.alert,
-        (RARE, SCORES),
-        dtype=np.int64,
-    ),
+    Column("alert", "1 where `p_rare` reaches `threshold`", lambda r: r.said.alert, (RARE, SCORES), dtype=np.int64),
     Column("threshold", "threshold of `--decide`; with `--cost-fn amount` that of the row", lambda r: r.said.threshold),
     Column("prediction", "likeliest class for `--calibrate-for`", lambda r: r.labels(r.best[1]), BOTH),
     Column("confidence", "its probability", lambda r: r.best[0], BOTH),

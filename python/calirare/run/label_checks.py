@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.calibration import (
-    Calibrator,
-    LabelClustering,
-    UnseenValues,
-    exchangeable,
-    find_leakage,
-    unseen_values,
-)
+from calirare.calibration import Calibrator, LabelClustering, UnseenValues, exchangeable, find_leakage, unseen_values
 from calirare.graph import Graph, nodes_not_to_review
 from calirare.models import Fitted
 from calirare.run.data import TrainingData
@@ -115,13 +108,7 @@ def _columns(
 
 
 def _why_no_sample(
-    data: TrainingData,
-    seed: int,
-    fitted: Fitted,
-    population: Calibrator,
-    own: Tensor,
-    nodes: Tensor,
-    others: Tensor,
+    data: TrainingData, seed: int, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor, others: Tensor
 ) -> str:
     """Returns why labels that are taken for a random sample may not be one; empty if there is no doubt.
 

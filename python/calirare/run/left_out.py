@@ -13,14 +13,7 @@ from calirare.calibration import target_weights
 from calirare.curvature import with_class_zero
 from calirare.leave_one_out import OwnLogits, choose_damping, closed_form_fits, leave_one_out
 from calirare.leave_one_out.eice import train_calirare
-from calirare.models import (
-    FittedNetwork,
-    GcnFit,
-    cross_fitted_logits,
-    fold_network,
-    folds_for,
-    loo_loss,
-)
+from calirare.models import FittedNetwork, GcnFit, cross_fitted_logits, fold_network, folds_for, loo_loss
 from calirare.run.data import OutOfFold, Report, Trained, TrainingData
 from calirare.run.settings import Settings
 

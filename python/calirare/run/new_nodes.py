@@ -91,12 +91,7 @@ class NodeScorer:
         return cls(run.scorer, graph if isinstance(graph, Graph) else run.graph(graph))
 
     def score(
-        self,
-        x: Any,
-        neighbours: Sequence[Any],
-        *,
-        weights: Sequence[Any] | None = None,
-        among: Any = None,
+        self, x: Any, neighbours: Sequence[Any], *, weights: Sequence[Any] | None = None, among: Any = None
     ) -> Probabilities:
         """Returns what the run says of one new node, or of several.
 
