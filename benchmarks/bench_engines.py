@@ -1,11 +1,11 @@
 """Time, memory and parity of scores in DuckDB and Spark.
 
     python benchmarks/bench_engines.py duckdb [--nodes 1000000] [--edges 10000000] [--no-parity]
-    python benchmarks/bench_engines.py spark [--datasets facebook dblp computers]
+    python benchmarks/bench_engines.py parity [--datasets facebook dblp ..] [--detectors auto trees ..]
 
 DuckDB: `calirare predict --engine duckdb` with the default ensemble on simulated accounts with 16 numbers each, in a
-process of its own, and how far P(rare) is from `calirare predict --scores-only` on the same tables. Spark: a local one
-with two workers scores data sets of words with the default ensemble; needs Java and `pip install pyspark`.
+process of its own, and how far P(rare) is from `calirare predict --scores-only` on the same tables. Parity: DuckDB and
+a local Spark with two workers score data sets with every detector; needs Java and `pip install pyspark`.
 Results are added to benchmarks/results/engines.json.
 """
 
@@ -29,6 +29,8 @@ import torch
 FILES = {"computers": "amazon_computers.npz"}  # in CALIRARE_DATA
 FEATURES, LABELLED, TRAINED = 16, 0.1, 20_000  # a tenth of the nodes that the run is trained on have a label
 RARE = "hash(range // 20) % 25 = 0"  # blocks of 20 accounts, 4 % of them rare
+DATASETS = ["digits", "cora", "citeseer", "dblp", "facebook", "computers"]
+DETECTORS = ["auto", "gcn", "hops", "trees", "forest"]
 NEAR = 100  # most edges lead to accounts not farther away
 
 
@@ -126,68 +128,93 @@ def in_duckdb(folder: Path, n: int, m: int, *, parity: bool) -> dict[str, Any]:
     return out
 
 
-def in_spark(names: list[str], folder: Path) -> dict[str, Any]:
-    """Scores data sets in a local Spark and returns seconds, and how far scores are from those in memory."""
+def connected(engine: str) -> Any:
+    """Returns an embedded DuckDB, or a local Spark with two workers."""
     import ibis
-    import pyarrow as pa
-    from pyarrow import parquet
-    from pyspark.sql import SparkSession
 
-    import calirare
-    from calirare import engines
+    if engine == "duckdb":
+        return ibis.duckdb.connect()
+    from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"}
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    con, out = ibis.pyspark.connect(session), dict[str, Any]()
+    return ibis.pyspark.connect(session)
+
+
+def named(name: str) -> Any:
+    """Returns a data set whose nodes have names."""
+    import calirare
+
+    graph = calirare.load_dataset(str(Path(os.environ["CALIRARE_DATA"]) / FILES[name]) if name in FILES else name)
+    return dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(graph.n_nodes)]), trusted=True)
+
+
+def written(graph: Any, folder: Path) -> list[Path]:
+    """Writes a graph as a table of nodes, features in one column of lists, and a table of edges."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    x = (graph.x if isinstance(graph.x, torch.Tensor) else graph.x.to_dense()).numpy()
+    lists = pa.ListArray.from_arrays(np.arange(len(x) + 1, dtype=np.int32) * x.shape[1], x.ravel())
+    ends = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()]).numpy()
+    source, target = graph.node_names[ends[:, ends[0] < ends[1]]]
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "nodes.parquet", folder / "edges.parquet"]
+    parquet.write_table(pa.table({"node": graph.node_names, "x": lists}), paths[0])
+    parquet.write_table(pa.table({"source": source, "target": target}), paths[1])
+    return paths
+
+
+def parity(names: list[str], detectors: list[str], folder: Path) -> dict[str, dict[str, Any]]:
+    """Scores data sets with every detector in both engines: seconds, and how far scores are from those in memory."""
+    import calirare
+    from calirare import engines
+
+    con = {engine: connected(engine) for engine in ("duckdb", "spark")}
+    out: dict[str, dict[str, Any]] = {engine: {} for engine in con}
     for name in names:
-        graph = calirare.load_dataset(str(Path(os.environ["CALIRARE_DATA"]) / FILES[name]) if name in FILES else name)
-        graph = dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(graph.n_nodes)]), trusted=True)
-        run = calirare.train(graph)
-        x = (graph.x if isinstance(graph.x, torch.Tensor) else graph.x.to_dense()).numpy()
-        lists = pa.ListArray.from_arrays(np.arange(len(x) + 1, dtype=np.int32) * x.shape[1], x.ravel())
-        ends = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()]).numpy()
-        names_of = graph.node_names[ends[:, ends[0] < ends[1]]]
-        folder.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(pa.table({"node": graph.node_names, "x": lists}), folder / "nodes.parquet")
-        parquet.write_table(pa.table({"source": names_of[0], "target": names_of[1]}), folder / "edges.parquet")
-        tables = [con.read_parquet(str(folder / f"{kind}.parquet")) for kind in ("nodes", "edges")]
-        started = time.perf_counter()
-        found = engines.score(run, *tables, say=print)
-        seconds = time.perf_counter() - started
-        scores = con.raw_sql(con.compile(found)).toArrow().to_pandas().set_index("node").loc[graph.node_names]
-        wanted = run.scorer.probabilities(run.scorer.prepared(graph, print))
-        p = wanted.rare.numpy()
-        out[name] = {
-            "nodes": graph.n_nodes,
-            "edges": len(names_of[0]),
-            "features": graph.n_features,
-            "seconds": seconds,
-            "p_apart": float(np.abs(scores.p_rare.to_numpy() - p).max()),
-            "alerts_apart": int((scores.alert.to_numpy() != wanted.alert.numpy()).sum()),
-        }
-        print(name, out[name], flush=True)
+        graph = named(name)
+        paths = written(graph, folder / name)
+        size = {"nodes": graph.n_nodes, "edges": graph.adjacency.nnz // 2, "features": graph.n_features}
+        for detector in detectors:
+            run = calirare.train(graph, model=detector)
+            wanted = run.scorer.probabilities(run.scorer.prepared(graph, print))
+            p, alerts = wanted.rare.numpy(), wanted.alert.numpy()
+            for engine, here in con.items():
+                started = time.perf_counter()
+                found = engines.score(run, *(here.read_parquet(str(path)) for path in paths), say=print)
+                read = here.to_pandas(found) if engine == "duckdb" else here.raw_sql(here.compile(found)).toPandas()
+                seconds = time.perf_counter() - started
+                scores = read.set_index("node").loc[graph.node_names]
+                apart = float(np.abs(scores.p_rare.to_numpy() - p).max())
+                alerts_apart = int((scores.alert.to_numpy() != alerts).sum())
+                measured = {"seconds": seconds, "p_apart": apart, "alerts_apart": alerts_apart}
+                out[engine].setdefault(name, size | {"detectors": {}})["detectors"][detector] = measured
+                print(engine, name, detector, measured, flush=True)
     return out
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engine", choices=["duckdb", "spark"])
+    parser.add_argument("what", choices=["duckdb", "parity"])
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=Path("build/engines"))
     parser.add_argument("--no-parity", action="store_true")
-    parser.add_argument("--datasets", nargs="+", default=["facebook", "dblp", "computers"])
+    parser.add_argument("--datasets", nargs="+", default=DATASETS)
+    parser.add_argument("--detectors", nargs="+", default=DETECTORS)
     given = parser.parse_args()
     path = record.RESULTS / "engines.json"
     results = json.loads(path.read_text())["results"] if path.exists() else {"duckdb": {}, "spark": {}}
-    if given.engine == "duckdb":
+    if given.what == "duckdb":
         sizes = given.nodes, given.edges
         measured = in_duckdb(given.folder, *sizes, parity=not given.no_parity)
         results["duckdb"] |= {f"{given.nodes} nodes, {given.edges} edges": measured | stamp()}
     else:
-        found = in_spark(given.datasets, given.folder)
-        results["spark"] |= {name: measured | stamp() for name, measured in found.items()}
+        found = parity(given.datasets, given.detectors, given.folder)
+        for engine, data_sets in found.items():
+            results[engine] |= {name: measured | stamp() for name, measured in data_sets.items()}
     print(json.dumps(results, indent=2))
     print(record.write("engines", results))
 
