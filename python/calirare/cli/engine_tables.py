@@ -105,7 +105,11 @@ def _spark(nodes: str, edges: str, into: str, overwrite: bool) -> Iterator[Opene
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InputError("predict: --engine spark needs pyspark: pip install 'pyspark>=4'") from error
-    session = SparkSession.builder.appName("calirare").getOrCreate()
+    session = SparkSession.builder.appName("calirare").config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark, parts = session.sparkContext, "spark.sql.shuffle.partitions"
+    spark.setLogLevel("ERROR")
+    if spark.master.startswith("local") and not spark.getConf().contains(parts):
+        session.conf.set(parts, 2 * spark.defaultParallelism)  # its default is for clusters
     con, files = ibis.pyspark.connect(session), into.endswith(".parquet")
     if not overwrite and (Path(into).exists() if files else session.catalog.tableExists(into)):
         raise InputError(TAKEN.format(into))

@@ -107,11 +107,12 @@ class Spark:
         return self.kept(expression)
 
     def mapped(self, expression: Any, step: Step) -> Any:
-        """See `DuckDb.mapped`."""
+        """See `DuckDb.mapped`; there are two parts for each core, as each starts Python and reads the detector."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(step.schema(expression.schema().to_pyarrow()))
-        return self._table(self._frame(expression).mapInArrow(partial(_each, step), schema))
+        parts = 2 * self.con._session.sparkContext.defaultParallelism
+        return self._table(self._frame(expression).coalesce(parts).mapInArrow(partial(_each, step), schema))
 
     def fetched(self, expression: Any) -> Any:
         """See `DuckDb.fetched`."""
