@@ -21,7 +21,6 @@ from calirare.calibration import JackknifeCalibrator
 from calirare.graph import convolution as propagation_module
 from calirare.graph.graph import Graph
 from calirare.leave_one_out import ALO, METHODS, JackknifeResult, Streaming, jackknife, leave_one_out
-from calirare.leave_one_out import streaming as stream
 from calirare.leave_one_out.eice import EiceSettings, train_calirare
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare.run import recalibrated
@@ -121,16 +120,13 @@ def test_unfused_jackknife(make, n_classes, method, device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_files", [False, True])
-def test_jackknife_of_a_large_graph_in_blocks(in_files, device, monkeypatch, tmp_path):
+def test_jackknife_of_a_large_graph_in_blocks(device, monkeypatch):
     graph = rare_task()
     trained = fit(graph, graph.split.train, without_dropout())
     expected = jackknife(trained, graph, ALO(damping=DAMPING))
     monkeypatch.setattr(propagation_module, "LARGE", 1)
-    monkeypatch.setattr(stream, "IN_MEMORY", 0.0 if in_files else 1.0)
     there, moved = on(device, graph, trained)
-    evaluator = Streaming(there, tmp_path / "blocks" if in_files else None, block=100)
-    assert_agree(jackknife(moved, there, ALO(damping=DAMPING), evaluator=evaluator), expected, device)
+    assert_agree(jackknife(moved, there, ALO(damping=DAMPING), evaluator=Streaming(there, block=100)), expected, device)
 
 
 @pytest.mark.parametrize(("make", "n_classes"), [(rare_task, 2), (sparse_task, 3)])

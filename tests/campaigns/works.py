@@ -44,7 +44,7 @@ def _command(job: Job) -> Work:
 
 
 def streaming(root: Path, run: Path) -> int:
-    """Trains where every graph counts as large: results are made by blocks, which a second start takes up."""
+    """Trains where every graph counts as large: results are made by blocks."""
     with mock.patch.object(convolution, "LARGE", 1):
         return run_here(LARGE, root, run)
 

@@ -177,9 +177,5 @@ class BlockFiles:
         """Marks a block as finished; `parts` is what `write` returned of it."""
         write_json(self._mark(stage, block), parts)
 
-    def count(self, stage: str) -> int:
-        """Returns how many blocks of a stage are finished."""
-        return sum(1 for _ in self.folder.glob(f"{stage}-*.done"))
-
     def _mark(self, stage: str, block: int) -> Path:
         return self.folder / f"{stage}-{block:07d}.done"

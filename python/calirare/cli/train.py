@@ -17,10 +17,8 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare.cli.report import write_page
-from calirare.graph import Graph
-from calirare.leave_one_out import Streaming
 from calirare.page import html_of
-from calirare.run import LABELS, Outcome, Report, Settings, load, read_yaml, train, typed
+from calirare.run import LABELS, Outcome, Settings, load, read_yaml, train, typed
 from calirare_ext import __version__
 
 
@@ -100,12 +98,6 @@ def _write_report(outcome: Outcome, out: Path) -> None:
 def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
     """Trains and writes the run's folder."""
     started = time.perf_counter()
-    held: list[Streaming] = []
-
-    def streaming(graph: Graph, report: Report) -> Streaming:
-        held.append(Streaming(graph, out.with_name(f".{out.name}.blocks"), report=report))
-        return held[0]
-
     with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
         if settings.data.transactions is None:
             graph = settings.data.load(settings.seed)
@@ -113,10 +105,8 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
             graph, data = settings.data.read_transactions()
             settings = dataclasses.replace(settings, data=data)
         reporter.say(str(graph))
-        outcome = train(graph, settings, report=reporter, streaming=streaming)
+        outcome = train(graph, settings, report=reporter)
         notes = outcome.metrics["notes"]
-        if held and held[0].resumed:
-            reporter.say("resumed: finished blocks of nodes of an earlier start were taken")
         for line in outcome.features.log if outcome.features is not None else ():
             reporter.log(f"features: {line}")
         reporter.log(str(outcome.verdict))
@@ -125,8 +115,6 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
         outcome.write(folder)
         _log(reporter, outcome, time.perf_counter() - started)
         (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-    for evaluator in held:
-        evaluator.finish()
     return outcome
 
 

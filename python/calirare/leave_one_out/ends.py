@@ -235,7 +235,7 @@ def _fused(
     if nodes is None and evaluator is None and fitted.columns is None:
         same = linearised.logits.dtype == graph.x.dtype
         if same and streams(graph, len(linearised.layers), linearised.n_classes):
-            evaluator = Streaming(graph, memory_limit=method.memory_limit)
+            evaluator = Streaming(graph)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:
         needed = left_out_bytes(linearised, method.fused_form, n_models, linearised.field.rows[0].numel())

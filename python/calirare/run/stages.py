@@ -37,7 +37,6 @@ from calirare.run.settings import Settings
 from calirare.run.unused import ignored_settings
 from calirare.transactions import Transactions
 
-StreamingMaker = Callable[[Graph, Report], Streaming]
 T = TypeVar("T")
 
 
@@ -47,7 +46,6 @@ def train(
     settings: Settings | None = None,
     *,
     report: Report | None = None,
-    streaming: StreamingMaker | None = None,
     given: Given | None = None,
     **changes: Any,
 ) -> Outcome:
@@ -60,7 +58,6 @@ def train(
             `load_dataset` draws it; or `Transactions`, split by time; None: the settings' data.
         settings: how; None: the defaults.
         report: called as stages proceed: name, steps done, steps in all.
-        streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
         given: logits of a network of yours; nothing is trained, and the setting model is "given".
         **changes: settings by name, over `settings`; for example `epochs=200, calibrate_for="balanced", loo="grouped"`.
 
@@ -98,7 +95,7 @@ def train(
     device, report, clock = choose_device(settings.device), report or silent, Clock()
     prepared = prepare(graph, settings)
     data = prepared.to(device)
-    evaluator = clock.time("prepare", lambda: _evaluator(data.graph, settings, report, streaming))
+    evaluator = clock.time("prepare", lambda: _evaluator(data.graph, settings, report))
     trained = fit(data, settings, given, report, clock)
     out_of_fold = OutOfFold(None)
     if not settings.many or settings.method == "jackknife":
@@ -180,12 +177,12 @@ class Clock:
         return out
 
 
-def _evaluator(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Streaming | None:
+def _evaluator(graph: Graph, settings: Settings, report: Report) -> Streaming | None:
     """Returns what evaluates a large graph in blocks; None for one that is better taken as a whole."""
     entry = DETECTORS.get(settings.model)
     if entry is None or not entry.convolves or not streams(graph, settings.training.n_layers, graph.n_classes):
         return None
-    return Streaming(graph, report=report) if streaming is None else streaming(graph, report)
+    return Streaming(graph, report=report)
 
 
 def fit(data: TrainingData, settings: Settings, given: Given | None, report: Report, clock: Clock) -> Trained:
