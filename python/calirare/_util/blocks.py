@@ -163,15 +163,11 @@ class BlockFiles:
 
     def left(self, stage: str, blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Returns the blocks of a stage, first rows and ends, that are not marked by their first row."""
-        return [block for block in blocks if not self.is_done(stage, block[0])]
+        return [block for block in blocks if not self._mark(stage, block[0]).exists()]
 
     def read(self, name: str) -> Tensor:
         """Returns a matrix, memory-mapped."""
         return map_tensor(self.folder / f"{name}.npy")
-
-    def is_done(self, stage: str, block: int) -> bool:
-        """Returns whether a block of a stage is finished."""
-        return self._mark(stage, block).exists()
 
     def done(self, stage: str, block: int, *parts: tuple[str, int, int, int]) -> None:
         """Marks a block as finished; `parts` is what `write` returned of it."""

@@ -57,7 +57,7 @@ class BoostedLabels(TreeLabels):
     """Effects of labels on gradient boosting, whose trees are grown round by round."""
 
     def __init__(self, leaves: Leaves) -> None:
-        self.leaves, self.exact = leaves, leaves.refits <= REFITS
+        self.leaves, self.exact = leaves, leaves.n_trees * leaves.weights.size**2 <= REFITS
 
     @cached_property
     def whole(self) -> list[NumpyArray]:

@@ -149,11 +149,6 @@ class Leaves:
         """T."""
         return len(self.values)
 
-    @property
-    def refits(self) -> int:
-        """How many label weights are read when every label is left out of every tree: T m^2."""
-        return self.n_trees * self.weights.size**2
-
     def prior(self, weights: NumpyArray) -> NumpyArray:
         """Returns the smoothed proportion of the trees' own class under weights [.., m], [..]."""
         own = weights @ self.targets + self.pseudo

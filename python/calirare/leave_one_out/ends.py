@@ -260,7 +260,7 @@ def _fused(
     residuals = residuals if left.places is None else residuals[left.places]
     evaluation = Evaluation(linearised.layers, left, residuals, request.levels, scale, bias)
     if field is not None:
-        logits, lower, upper = evaluation.of_field(field)
+        logits, lower, upper = evaluation.ends(field.blocks[0], *evaluation.messages(field.features))
     else:
         assert evaluator is not None
         logits, lower, upper = evaluator(evaluation, cast(GCN, fitted.model).hops)

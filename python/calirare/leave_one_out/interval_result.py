@@ -135,22 +135,19 @@ class JackknifeResult:
         return nodes if known is None else nodes[~torch.isin(nodes, known)]
 
 
-def class_sets(
-    loo_probabilities: Tensor, own_probabilities: Tensor, targets: Tensor, coverage: float, *, per_class: bool = True
-) -> Tensor:
+def class_sets(loo_probabilities: Tensor, own_probabilities: Tensor, targets: Tensor, coverage: float) -> Tensor:
     """Returns which classes each node may have: cross-conformal sets, with the guarantee for every class by itself.
 
     A class c is in v's set unless the score 1 - P_-i(c | v) is above the score 1 - P_-i(c | i) of too many labelled
-    nodes i (of class c alone, if per class): sum_i 1[s_v > s_i] < coverage (m_c + 1). For exchangeable nodes the true
-    class is inside with probability at least 2 coverage - 1 (Romano, Sesia & Candes 2020, theorem 3, by the argument of
-    jackknife+), within each class if per class. A class with few labels is always in.
+    nodes i of class c: sum_i 1[s_v > s_i] < coverage (m_c + 1). For exchangeable nodes the true class is inside with
+    probability at least 2 coverage - 1 (Romano, Sesia & Candes 2020, theorem 3, by the argument of jackknife+), within
+    each class (Mondrian). A class with few labels is always in.
 
     Args:
         loo_probabilities: class probabilities of node v in the model without i, [n, k, m].
         own_probabilities: those of the labelled nodes without themselves, [m, k].
         targets: int64 [m].
         coverage: in (0, 1).
-        per_class: calibrate within each class (Mondrian), for rare classes.
 
     Returns:
         bool [n, k].
@@ -164,7 +161,7 @@ def class_sets(
     out = torch.zeros(n, k, dtype=torch.bool, device=targets.device)
     known = 1 - own_probabilities.gather(1, targets[:, None]).squeeze(1)
     for c in range(k):
-        chosen = (targets == c) if per_class else torch.ones_like(targets, dtype=torch.bool)
+        chosen = targets == c
         scores = 1 - loo_probabilities[:, c, chosen]
         above = (scores > known[chosen]).sum(1)
         out[:, c] = above < coverage * (int(chosen.sum()) + 1) - 1e-9

@@ -18,7 +18,7 @@ from calirare._util.torch_state import named, threads_for
 from calirare.graph import Graph, LazyPropagation, propagation
 from calirare.graph.arrays import rows_of
 from calirare.leave_one_out.directions import LeftOut, pre_activation, readable
-from calirare_ext import Csr, Inputs, ReceptiveField, loo_messages, message_interval, propagate
+from calirare_ext import Csr, Inputs, loo_messages, message_interval, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them
 BLOCKS = 16
@@ -60,10 +60,6 @@ class Evaluation:
             difference, how = logits[:, 1] - logits[:, 0], {"scale": self.scale, "bias": self.bias}
             ends = message_interval(a, sent, difference, self.left.shift, self.residuals, *self.levels, **how)
         return logits, *ends
-
-    def of_field(self, field: ReceptiveField) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the same of the nodes of a receptive field."""
-        return self.ends(field.blocks[0], *self.messages(field.features))
 
 
 class Streaming:

@@ -3,7 +3,6 @@
 from calirare._util.arrays import Array
 from calirare.metrics.binning import N_BINS, BinStatistics
 from calirare.metrics.calibration_errors import (
-    ace,
     class_ace,
     classwise_ece,
     confidence_statistics,

@@ -36,47 +36,6 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
     return torch.where(rank < split, rank // (size + 1), late)
 
 
-@dataclass(frozen=True)
-class RankBins:
-    """Samples in the order of their score, cut into bins of equal numbers.
-
-    A tie (samples of equal score, in float64 but for rounding) may be cut by the end of a bin. Each of its samples then
-    counts with the tie's mean value: the expected value over random orders of the tie, so that no result depends on
-    the order of the rows.
-
-    Attributes:
-        order: the samples from the lowest score up, int64 [n, G].
-        ties: the tie of each rank, counted over all columns, int64 [n, G]; None where all scores of a column differ.
-        bins: the bin of each rank, int64 [n].
-        n_bins: M.
-    """
-
-    order: torch.Tensor
-    ties: torch.Tensor | None
-    bins: torch.Tensor
-    n_bins: int
-
-    @classmethod
-    def of(cls, scores: torch.Tensor, n_bins: int) -> RankBins:
-        """Returns the bins of scores [n, G], of each column by itself."""
-        ordered, order = torch.sort(scores.detach(), dim=0, stable=True)
-        first = torch.ones_like(order)
-        rounding = EQUAL if ordered.dtype == torch.float64 else 0.0
-        first[1:] = ordered[1:] > ordered[:-1] + rounding * ordered[:-1].abs()
-        ties = None if bool(first.all()) else first.T.reshape(-1).cumsum(0).view(first.T.shape).T - 1
-        return cls(order, ties, equal_frequency_bins(len(scores), n_bins, scores.device), n_bins)
-
-    def sums(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the sum of values, float64 [n, G], in each bin, [G, M]; gradients flow into the values."""
-        values = values.gather(0, self.order)
-        if self.ties is not None:
-            ties, flat = self.ties.reshape(-1), values.reshape(-1)
-            size = torch.bincount(ties)
-            total = flat.new_zeros(len(size)).index_add(0, ties, flat)
-            values = (total / size)[self.ties]
-        return values.new_zeros(self.n_bins, values.shape[1]).index_add(0, self.bins, values).T
-
-
 def equal_mass_bins(scores: torch.Tensor, n_bins: int, weights: torch.Tensor | None) -> torch.Tensor:
     """Returns each score's bin of M with equal weight, int64 [n]; equal scores share the bin of their middle.
 
@@ -174,19 +133,34 @@ def equal_width_statistics(
 def adaptive_statistics(
     scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
 ) -> BinStatistics:
-    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike.
+    """Returns the sums per bin of samples in the order of their score, equal numbers in each; one group.
 
-    Samples of weight 0 are left out: they would move the bins of the others.
+    A tie (samples of equal score, in float64 but for rounding) may be cut by the end of a bin. Each of its samples then
+    counts with the tie's mean values: the expected ones over random orders of the tie, so that no result depends on the
+    order of the rows. Gradients flow into the scores.
+
+    Args:
+        scores: [n].
+        outcomes: [n].
+        n_bins: M.
+        weights: float64 [n] or None; samples of weight 0, which would move the bins of the others, are left out.
     """
-    if weights is not None and not bool((weights > 0).all()):
+    if weights is not None:
         kept = weights > 0
         scores, outcomes, weights = scores[kept], outcomes[kept], weights[kept]
-    if scores.ndim == 1:
-        scores, outcomes = scores[:, None], outcomes[:, None]
-    bins = RankBins.of(scores, n_bins)
+    ordered, order = torch.sort(scores.detach(), stable=True)
+    rounding = EQUAL if ordered.dtype == torch.float64 else 0.0
+    rises = ordered[1:] > ordered[:-1] + rounding * ordered[:-1].abs()
+    ties = torch.cat([rises.new_zeros(1), rises]).cumsum(0)
+    sizes, bins, sums = torch.bincount(ties), equal_frequency_bins(len(order), n_bins, order.device), []
     ones = torch.ones_like(scores, dtype=torch.float64)
-    each = ones if weights is None else weights[:, None] * ones
-    return BinStatistics(torch.stack([bins.sums(values) for values in (ones, each, each * scores, each * outcomes)]))
+    each = ones if weights is None else weights
+    for values in (ones, each, each * scores, each * outcomes):
+        values = values[order]
+        if len(sizes) < len(order):
+            values = (values.new_zeros(len(sizes)).index_add(0, ties, values) / sizes)[ties]
+        sums.append(values.new_zeros(n_bins).index_add(0, bins, values))
+    return BinStatistics(torch.stack(sums)[:, None])
 
 
 def equal_mass_statistics(

@@ -144,27 +144,6 @@ def _in_one_pass(
     return data, BinStatistics(sums[:, None])
 
 
-def ace(y_true: Array, p: Array, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
-    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
-
-    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
-    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
-    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
-
-    A binary task has two classes: the ranges of its class 0 are those of class 1 from the other end, which makes a
-    difference where R does not divide n.
-
-    `n_bins` is R. Ranges hold equal numbers of samples with a weight above 0, weights enter acc and conf. Samples of
-    equal probability share their labels and weights (`RankBins`): their order changes nothing. Takes, returns and
-    raises what `ece` does.
-    """
-    check_count("ace", "n_bins", n_bins)
-    data = read("ace", y_true, p, weights)
-    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
-    filled = statistics.weight > 0
-    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
-
-
 def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, weights: Array | None = None) -> Scalar:
     """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
 
@@ -184,7 +163,7 @@ def class_ace(y_true: Array, p: Array, cls: int, n_bins: int = PAPER_BINS, *, we
         weights: sample weights [n] >= 0, or None; samples of weight 0 are left out of the bins.
 
     Returns:
-        As `ece`. Samples of equal confidence share their outcomes and weights (`RankBins`).
+        As `ece`. Samples of equal confidence share their outcomes and weights (`adaptive_statistics`).
 
     Raises:
         TypeError: dtype is wrong.

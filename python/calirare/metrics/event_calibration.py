@@ -153,12 +153,10 @@ class CalibrationLine(NamedTuple):
     Attributes:
         slope: 1 is calibrated; below 1 the probabilities are too extreme, above 1 too timid.
         intercept: 0 is calibrated, if the slope is 1.
-        in_the_large: the intercept when the slope is held at 1: above 0 the event is underestimated on the whole.
     """
 
     slope: float
     intercept: float
-    in_the_large: float
 
 
 def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -> CalibrationLine:
@@ -173,7 +171,7 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
         weights: sample weights [n] >= 0, or None.
 
     Returns:
-        Slope, intercept and calibration in the large, as floats.
+        Slope and intercept, as floats.
 
     Raises:
         TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
@@ -189,19 +187,17 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
     y = data.labels.double()
     counted = torch.ones_like(y).bool() if data.weights is None else data.weights > 0
     events, others = logit[counted & (y == 1)], logit[counted & (y == 0)]
-    frequency = float(data.mean(y))
-    if not (events.numel() and others.numel() and 0 < frequency < 1):  # tiny weights may be lost to rounding
+    if not (events.numel() and others.numel() and 0 < float(data.mean(y)) < 1):  # tiny weights are lost to rounding
         raise ValueError("calibration_line: y_true must hold both 0 and 1 with positive weights, got one of them")
     if float(logit.max() - logit.min()) <= EQUAL * max(1.0, float(logit.abs().max())):
         raise ValueError("calibration_line: p must differ to have a slope, got equal ones")
     if bool(events.min() >= others.max()) or bool(others.min() >= events.max()):
         raise ValueError("calibration_line: p must overlap between outcomes, got probabilities that separate them")
     share = counted.double() / len(y) if data.weights is None else data.weights / data.weights.sum()
-    slope, intercept = _line(logit.numpy(), y.numpy(), share.numpy())
-    return CalibrationLine(slope, intercept, _shift(logit.numpy(), share.numpy(), frequency))
+    return _line(logit.numpy(), y.numpy(), share.numpy())
 
 
-def _line(logit: np.ndarray, y: np.ndarray, share: np.ndarray) -> tuple[float, float]:
+def _line(logit: np.ndarray, y: np.ndarray, share: np.ndarray) -> CalibrationLine:
     """Returns slope and intercept, fitted in log-odds of mean 0 and size 1: close ones are nearly a constant."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -219,13 +215,4 @@ def _line(logit: np.ndarray, y: np.ndarray, share: np.ndarray) -> tuple[float, f
             "overlap between the outcomes"
         ) from error
     slope = float(model.coef_[0, 0] / size)
-    return slope, float(model.intercept_[0] - slope * centre)
-
-
-def _shift(logit: np.ndarray, share: np.ndarray, frequency: float) -> float:
-    """Returns the shift of log-odds with which the mean probability is the frequency."""
-    from scipy.optimize import brentq
-    from scipy.special import expit
-
-    widest = 2 * np.abs(logit).max() + 50  # beyond it every probability is 0 or 1
-    return float(brentq(lambda shift: share @ expit(logit + shift) - frequency, -widest, widest, xtol=1e-14))
+    return CalibrationLine(slope, float(model.intercept_[0] - slope * centre))

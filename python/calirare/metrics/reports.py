@@ -10,7 +10,7 @@ import numpy as np
 
 from calirare._util.arrays import Array
 from calirare._util.errors import NotConvergedError
-from calirare.metrics.binning import N_BINS, PAPER_BINS
+from calirare.metrics.binning import N_BINS
 from calirare.metrics.calibration_errors import class_ace, classwise_ece, ece, macro_ace, mce
 from calirare.metrics.detection import (
     Budget,
@@ -21,6 +21,7 @@ from calirare.metrics.detection import (
     worth_of_rarer,
 )
 from calirare.metrics.event_calibration import (
+    CalibrationLine,
     calibration_in_the_large,
     calibration_line,
     equal_mass_ece,
@@ -43,7 +44,6 @@ def calibration_report(
     *,
     minority: int = 1,
     n_bins: int = N_BINS,
-    n_ace_bins: int = PAPER_BINS,
     n_draws: int = 200,
     seed: int = 0,
     weights: Array | None = None,
@@ -55,7 +55,6 @@ def calibration_report(
         p: [n, C] with rows that sum to one, or [n] = P(class 1).
         minority: the rare class: recall, precision and ace_minority are about it.
         n_bins: bins of ece, mce and classwise_ece.
-        n_ace_bins: bins of ace_minority and macro_ace.
         n_draws: draws for the values expected if calibrated (`noise_floor`).
         seed: seed of these draws; the same input and seed give the same numbers.
         weights: sample weights [n] >= 0, or None.
@@ -76,10 +75,10 @@ def calibration_report(
     y, q, w = data.labels, data.probabilities, data.weights
     draws: dict[str, Any] = {"n_draws": n_draws, "seed": seed, "weights": w}
     values = _decisions(y.numpy(), predicted_classes(data).numpy(), minority, None if w is None else w.numpy()) | {
-        "ace_minority": class_ace(y, q, minority, n_ace_bins, weights=w),
-        "ace_minority_noise_floor": class_ace_noise_floor(y, q, minority, n_ace_bins, **draws).mean,
-        "macro_ace": macro_ace(y, q, n_ace_bins, weights=w),
-        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, n_ace_bins, **draws).mean,
+        "ace_minority": class_ace(y, q, minority, weights=w),
+        "ace_minority_noise_floor": class_ace_noise_floor(y, q, minority, **draws).mean,
+        "macro_ace": macro_ace(y, q, weights=w),
+        "macro_ace_noise_floor": macro_ace_noise_floor(y, q, **draws).mean,
         "ece": ece(y, q, n_bins, weights=w),
         "ece_noise_floor": noise_floor(functools.partial(ece, n_bins=n_bins), q, **draws).mean,
         "mce": mce(y, q, n_bins, weights=w),
@@ -208,9 +207,9 @@ def rare_report(
 
     Returns:
         Plain numbers: n, n_rare; mean_p, observed_share and mean_p_over_share with _lower and _upper
-        (`calibration_in_the_large`); ece with ece_noise_floor and ece_noise_floor_std (`equal_mass_ece`); slope,
-        intercept and intercept_at_slope_1 (`calibration_line`, None where it is not defined: all of `p` equal, or it
-        separates the class from the rest); log_loss, brier, and its brier_reliability, brier_resolution,
+        (`calibration_in_the_large`); ece with ece_noise_floor and ece_noise_floor_std (`equal_mass_ece`); slope
+        and intercept (`calibration_line`, None where it is not defined: all of `p` equal, or it separates the class
+        from the rest); log_loss, brier, and its brier_reliability, brier_resolution,
         brier_uncertainty and brier_within_bin.
 
     Raises:
@@ -242,13 +241,11 @@ def rare_report(
 
 
 def _line(y: np.ndarray, p: np.ndarray, weights: np.ndarray | None) -> dict[str, float | None]:
-    """Slope and intercepts, None where the likeliest line is not finite."""
-    names = ("slope", "intercept", "intercept_at_slope_1")
+    """Slope and intercept, None where the likeliest line is not finite."""
     try:
-        line = calibration_line(y, p, weights=weights)
+        return calibration_line(y, p, weights=weights)._asdict()
     except (ValueError, NotConvergedError):  # the input is checked: what is left is that no line is the likeliest
-        return dict.fromkeys(names)
-    return dict(zip(names, line, strict=True))
+        return dict.fromkeys(CalibrationLine._fields)
 
 
 def _values(ranking: Ranking, places: list[float], both: bool) -> dict[Key, float]:

@@ -233,7 +233,7 @@ def _class_draws(
     values = np.empty(n_draws)
     for draw in range(n_draws):
         surplus = share * ((rng.random(len(ordered)) < ordered) - ordered)
-        if len(ties) < len(ordered):  # equal confidences share what happened, as in `RankBins`
+        if len(ties) < len(ordered):  # equal confidences share what happened, as in `adaptive_statistics`
             surplus = np.repeat(np.add.reduceat(surplus, ties) / sizes, sizes)
         values[draw] = np.abs(np.add.reduceat(surplus, starts)).sum()
     return values

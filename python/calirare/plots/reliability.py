@@ -19,6 +19,8 @@ from calirare.plots.canvas import DARK, GAP, GREY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+BAND = 0.95  # of what a calibrated model would show, in the consistency band
+
 
 class Panel(NamedTuple):
     """One panel; a plain tuple of the same order does as well.
@@ -82,7 +84,6 @@ def reliability_diagram(
     *,
     n_bins: int = N_BINS,
     n_columns: int | None = None,
-    band_level: float = 0.95,
     title: str | None = None,
     x_label: str = "confidence",
     y_label: str = "accuracy",
@@ -90,7 +91,7 @@ def reliability_diagram(
     """Draws how often predictions of each confidence are right.
 
     Each panel shows per bin ((m-1)/M, m/M] a bar up to acc(B_m), the gap to the mean confidence conf(B_m) as a hatched
-    box, the diagonal, and the consistency band: the central `band_level` range of acc(B_m) for a perfectly calibrated
+    box, the diagonal, and the consistency band: the central 95 % of acc(B_m) for a perfectly calibrated
     model with as many samples in the bin (binomial; Broecker and Smith 2007). Below it, the number of samples per bin.
     Weights move the bars, the gaps and the ECE; the band is then that of (sum w)^2 / sum w^2 samples (Kish), and only
     samples with a weight are counted.
@@ -102,7 +103,6 @@ def reliability_diagram(
         path: where to write; the folder must exist.
         n_bins: M.
         n_columns: None takes two for an even number of panels, else as many as panels up to three.
-        band_level: in (0, 1).
         title: a line above all panels.
         x_label: what is on the horizontal axis.
         y_label: what is on the vertical axis.
@@ -114,8 +114,6 @@ def reliability_diagram(
     check_count("reliability_diagram", "n_bins", n_bins)
     if not panels:
         raise ValueError("reliability_diagram: panels must hold at least one (title, y_true, p), got none")
-    if not 0 < band_level < 1:
-        raise ValueError(f"reliability_diagram: band_level must lie in (0, 1), got {band_level}")
     if n_columns is None:
         n_columns = 2 if len(panels) % 2 == 0 else min(len(panels), 3)
     check_count("reliability_diagram", "n_columns", n_columns)
@@ -134,7 +132,7 @@ def reliability_diagram(
         cell = grid[row, column].subgridspec(2, 1, height_ratios=[3, 1], hspace=0.1)
         axes = figure.add_subplot(cell[0])
         counts = figure.add_subplot(cell[1], sharex=axes)
-        _draw_reliability(axes, bins, trials, band_level, y_label, f"gap to {x_label}")
+        _draw_reliability(axes, bins, trials, y_label, f"gap to {x_label}")
         _draw_counts(counts, bins)
         weighted = "" if panel.weights is None else " weighted"
         size = f"n = {int(bins.count.sum()):,}{weighted}"
@@ -169,24 +167,22 @@ def _panel_statistics(panel: Panel, n_bins: int) -> tuple[BinStatistics, np.ndar
     return bins, effective.round().clamp(min=1).numpy()
 
 
-def _band(bins: BinStatistics, trials: np.ndarray, level: float) -> list[np.ndarray]:
+def _band(bins: BinStatistics, trials: np.ndarray) -> list[np.ndarray]:
     """Returns both ends of the consistency band in each filled bin."""
     from scipy.stats import binom
 
     filled = bins.count[0].numpy() > 0
     trials, confidence = trials[filled], bins.confidence[0].numpy()[filled]
-    return [binom.ppf(q, trials, confidence) / trials for q in ((1 - level) / 2, (1 + level) / 2)]
+    return [binom.ppf(q, trials, confidence) / trials for q in ((1 - BAND) / 2, (1 + BAND) / 2)]
 
 
-def _draw_reliability(
-    axes: Axes, bins: BinStatistics, trials: np.ndarray, band_level: float, bar_label: str, gap_label: str
-) -> None:
+def _draw_reliability(axes: Axes, bins: BinStatistics, trials: np.ndarray, bar_label: str, gap_label: str) -> None:
     count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
     n_bins = len(count)
     filled = count > 0
     width = 1 / n_bins
     left = np.arange(n_bins)[filled] * width
-    accuracy, confidence, band = accuracy[filled], confidence[filled], _band(bins, trials, band_level)
+    accuracy, confidence, band = accuracy[filled], confidence[filled], _band(bins, trials)
     bar: dict[str, Any] = {"align": "edge", "width": width}
     axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label=bar_label, **bar)
     axes.bar(
@@ -201,7 +197,7 @@ def _draw_reliability(
         **bar,
     )
     middle = left + width / 2
-    for colour, line, label in (("white", 3.0, "_nolegend_"), ("black", 1.4, f"{band_level:.0%} consistency band")):
+    for colour, line, label in (("white", 3.0, "_nolegend_"), ("black", 1.4, f"{BAND:.0%} consistency band")):
         axes.vlines(middle, band[0], band[1], color=colour, linewidth=line, label=label)
         for ends in band:
             axes.hlines(ends, middle - width / 5, middle + width / 5, color=colour, linewidth=line)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.text_tables import INERT, read_text
+from calirare._util.text_tables import INERT
 from calirare.datasets import TABLE_OPTIONS, Task, is_named, load_dataset
 from calirare.explain import nodes_named
 from calirare.features import How as Scale
@@ -23,7 +23,7 @@ from calirare.features import Impute
 from calirare.graph import PARTS, Graph, Split, check_trainable, find_name, names_in_words
 from calirare.graph.labelled import NO_PART, relabelled
 from calirare.graph.spelling import as_option, words_of
-from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits
+from calirare.graph.tables import absolute_source, as_names, is_table, lost_digits, read_table
 from calirare.graph.tables.files import times_of
 from calirare.run.schema import check_words
 from calirare.transactions import KnownAt, Transactions
@@ -386,16 +386,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     Raises:
         InputError: it cannot be read, or is empty.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file: check the path")
-    try:
-        table: pd.DataFrame = (
-            pd.read_parquet(path) if path.suffix.lower() == ".parquet" else read_text(path, lambda names: names)
-        )
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: the table cannot be read: {error}") from error
+    table: pd.DataFrame = read_table(path).cells
     if table.empty:
         raise InputError(f"{path}: there must be a row for each node, got none")
     return table

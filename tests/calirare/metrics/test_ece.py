@@ -143,17 +143,6 @@ def test_equal_probabilities_share_their_labels_by_hand():
     assert error([0, 1, 2, 3], p, [2, 1, 1, 4]) == pytest.approx(weighted, rel=1e-12)
 
 
-def test_nixon_ace_against_the_definition(task, within_rounding):
-    p, y = task
-    columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
-    gaps = []
-    for c in range(columns.shape[1]):
-        right = shared(columns[:, c], y == c)
-        parts = np.array_split(np.argsort(columns[:, c], kind="stable"), 20)
-        gaps += [abs(right[part].mean() - columns[part, c].mean()) for part in parts]
-    within_rounding(metrics.ace(y, p), np.mean(gaps), terms=4 * len(p))
-
-
 def test_ties_for_the_maximum_predict_the_first_class():
     assert metrics.ece([0], np.array([[0.5, 0.5]])) == 0.5
     assert metrics.ece([1], np.array([[0.5, 0.5]])) == 0.5

@@ -19,7 +19,6 @@ MEASURES = {
     "ece in L_3": lambda y, p, **more: metrics.ece(y, p, norm=3, **more),
     "mce": metrics.mce,
     "classwise_ece": metrics.classwise_ece,
-    "ace": metrics.ace,
     "class_ace": lambda y, p, **more: metrics.class_ace(y, p, 1, **more),
     "macro_ace": metrics.macro_ace,
     "auprc": metrics.auprc,
@@ -43,7 +42,7 @@ WITH_TIES = {
     "share": lambda y, p, **more: metrics.calibration_in_the_large(*_rare(y, p), **more).upper,
 }
 # Bins of equal numbers of samples see weights, not copies.
-NOT_COPIES = ("ace", "class_ace", "macro_ace")
+NOT_COPIES = ("class_ace", "macro_ace")
 
 
 def _rare(y, p):
