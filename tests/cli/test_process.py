@@ -70,11 +70,7 @@ def test_a_command_that_read_duckdb_ends_without_a_word_about_what_is_left(tmp_p
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("number", "handler"),
-    [
-        (signal.SIGINT, signal.default_int_handler),
-        (signal.SIGTERM, signal.SIG_DFL),
-        (signal.SIGHUP, signal.SIG_DFL),
-    ],
+    [(signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)],
     ids=["Ctrl-C", "terminated", "hung up"],
 )
 def test_a_run_that_is_stopped_leaves_nothing(number, handler, graph_file, tmp_path):

@@ -122,8 +122,7 @@ def test_trees_and_the_default_model_are_scored_by_blocks_too(request, model, la
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
-    [(("--out", "p.csv"), ".parquet"), (("--interval-nodes", "all"), "leave out --interval-nodes")],
+    ("more", "said"), [(("--out", "p.csv"), ".parquet"), (("--interval-nodes", "all"), "leave out --interval-nodes")]
 )
 def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -123,10 +123,7 @@ def test_every_option_of_every_command_is_explained(command):
         (["predict", "--run", "r"], "name either --graph or --transactions"),
         (["train", "--epochs", "many"], "--epochs must be a whole number or auto, got 'many'"),
         (["train", "--set", "hops=1.5"], "training.hops must be a whole number or none, got '1.5'"),
-        (
-            ["train", "--dataset", "digits", "--set", "hops=0"],
-            "setting hops must be from 1 to 100, got 0",
-        ),
+        (["train", "--dataset", "digits", "--set", "hops=0"], "setting hops must be from 1 to 100, got 0"),
         (["train", "--dataset", "digits", "--split", "secret"], "split must be one of public, random, share, all"),
         (["train", "--dataset", "digits", "--label-rate", "0"], "label_rate must be"),
         (["train", "--set", "loo.damping=low"], "loo.damping must be a number, auto or none, got 'low'"),

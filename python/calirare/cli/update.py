@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 from calirare._util.amounts import listed
@@ -24,7 +25,7 @@ from calirare.run import (
     write_predictions,
 )
 
-CHANGES, FACTS, GRAPH = "changes", "update.json", "graph.npz"
+CHANGES, FACTS = "changes", "update.json"
 
 
 def run(
@@ -71,7 +72,7 @@ def run(
         for path in paths:
             print(path)
         return
-    with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
+    with fresh_folder(out, overwrite=overwrite) as place, Reporter() as reporter:
         saved = load(folder)
         if (folder / RECALIBRATION).is_file():
             p = "P(class)" if saved.settings.many else "P(rare)"
@@ -79,17 +80,17 @@ def run(
                 "note: the run's calibrator was fitted on fresh labels (calirare recalibrate); the new run's is fitted "
                 f"on its own labels, so {p} moves by that too: recalibrate the new run again"
             )
-        saved, own, unsaved = saved.to_update(graph)
-        changes = _changes(own, labels, forget, unknown, saved.settings.data, reporter)
+        read = partial(_changes, labels=labels, forget=forget, own=unknown, data=saved.settings.data, reporter=reporter)
+        saved, own, changes, stored = saved.to_update(graph, read, place)
         found = update(saved, own, changes, chosen=drawn == "chosen", report=reporter)
         for note in found.outcome.notes:
             reporter.say(f"note: {note}")
         data = found.outcome.settings.data
         before = None if data.relabel is None else Path(data.relabel)
         before = folder / LABELS if (folder / LABELS).is_file() else before
-        _write(found, own, before, partial, out, unsaved)
-        (partial / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-        names = sorted(path.name for path in partial.iterdir())
+        _write(found, own, before, place, out, stored)
+        (place / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in place.iterdir())
     print(found.summary(screen(80).width), end="")
     for name in names:
         print(out / name)
@@ -111,7 +112,10 @@ def _changes(
     try:
         given = Labels.read(labels, graph, data.unknown if own is None else own, data)
     except InputError as error:
-        later = ". For later transactions: `calirare recalibrate --transactions TABLE`, or train again on both tables"
+        later = (
+            ". For later transactions: score them (`calirare predict --out FOLDER`) and update FOLDER, or `calirare "
+            "recalibrate --transactions TABLE`"
+        )
         raise InputError(f"{error}{later if data.entities else ''}") from error
     if given.absent and own is not None:
         reporter.say(f"note: {labels}: no label is {listed(given.absent)}, which --unknown names")
@@ -125,16 +129,15 @@ def _changes(
     return given.over(gone)
 
 
-def _write(found: Updated, graph: Graph, before: Path | None, partial: Path, out: Path, unsaved: bool) -> None:
-    """Writes the run, its labels over those of an earlier update, what changed, and a graph that no file holds."""
+def _write(found: Updated, graph: Graph, before: Path | None, place: Path, out: Path, stored: str) -> None:
+    """Writes the run, its labels over those of an earlier update, and what changed; `stored` holds its graph."""
     settings = found.outcome.settings
     labels = found.labels if before is None else found.labels.over(Labels.read(before, graph, settings.data.unknown))
-    inert(labels.to_frame(found.outcome.graph)).to_csv(partial / LABELS, index=False)
+    inert(labels.to_frame(found.outcome.graph)).to_csv(place / LABELS, index=False)
     data = dataclasses.replace(settings.data, relabel=str(out.resolve() / LABELS))
-    if unsaved:
-        graph.to_npz(partial / GRAPH)
-        data = data.moved(str(out.resolve() / GRAPH), None)
+    if stored:
+        data = data.moved(str(out.resolve() / stored), None)
     outcome = dataclasses.replace(found.outcome, settings=dataclasses.replace(settings, data=data))
-    outcome.write(partial)
-    write_predictions(found.to_frame(), partial, CHANGES)
-    write_json(found.to_mapping(), partial / FACTS)
+    outcome.write(place)
+    write_predictions(found.to_frame(), place, CHANGES)
+    write_json(found.to_mapping(), place / FACTS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,16 +202,21 @@ class SavedRun(ScoresGraphs):
                 raise
             return None, str(error)
 
-    def to_update(self, data: str | None) -> tuple[SavedRun, Graph, bool]:
-        """Returns a run, the graph that `update` trains it on again, and whether no file holds that graph.
+    def to_update(
+        self, data: str | None, read: Callable[[Graph], Labels], folder: Path
+    ) -> tuple[SavedRun, Graph, Labels, str]:
+        """Returns a run, the graph that `update` trains it on again, its fresh labels, and the file of that graph.
 
         Args:
             data: where the graph is now, see `graph`.
+            read: reads labels of a graph.
+            folder: where a graph that no file holds is written; its name is returned, else an empty text.
 
         Raises:
-            InputError: the graph is gone, or cannot be trained on.
+            InputError: the graph is gone, or cannot be trained on, or labels cannot be used.
         """
-        return self, self.graph(data), False
+        own = self.graph(data)
+        return self, own, read(own), ""
 
     def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
         """Returns a run, the graph that `recalibrated` takes with fresh labels, and these.

@@ -184,7 +184,8 @@ class Outcome(RunResult, ScoresGraphs):
         save_model(self, folder / MODEL)
         path = self.settings.data.absolute().transactions
         if path is not None:
-            write_json(history_of(path), folder / HISTORY)
+            own = folder / Path(path).name  # of an update, which will be there when the folder is
+            write_json(history_of(str(own) if own.exists() else path) | {"path": path}, folder / HISTORY)
         self.write_tables(folder, self.metrics)
 
     def write_tables(self, folder: Path, metrics: dict[str, Any]) -> None:

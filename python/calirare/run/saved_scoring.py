@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,7 @@ from calirare.datasets import read_graph
 from calirare.explain import Explainer
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import Graph, Split, fingerprint, joined
+from calirare.graph.labelled import NO_PART
 from calirare.graph.tables import id_column_of, is_table
 from calirare.models import match_nodes
 from calirare.run.data_settings import Labels
@@ -28,6 +29,7 @@ from calirare.run.folder import SavedRun, load_run, write_json
 from calirare.run.scored import Scored
 from calirare.run.tables import TRANSACTIONS, stored_p_rare, write_csv, write_predictions
 
+GRAPH = "graph.npz"  # of a run on two graphs
 SCORING, FORMAT = "scoring.json", "calirare scoring 1"  # which graph was scored, and by which run
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 QUEUE = 1_000  # rows of review.csv at most, unless so many are requested
@@ -114,24 +116,49 @@ class SavedScoring(SavedRun):
             f"audit: {self.folder} is a scoring, and its labels did not train. Audit its run: {self.run.folder}"
         )
 
-    def to_update(self, data: str | None) -> tuple[SavedRun, Graph, bool]:
-        """Returns the run, its own graph with the nodes and edges of the scored one, and that no file holds it."""
-        if self.reading["transactions"] is not None:
+    def to_update(
+        self, data: str | None, read: Callable[[Graph], Labels], folder: Path
+    ) -> tuple[SavedRun, Graph, Labels, str]:
+        """Returns the run, its own graph with the scored one joined, and the file that holds it, see `SavedRun`.
+
+        Transactions are joined as tables, with the fresh labels, which later rows' columns of the past know.
+        """
+        run, scored = self.run, self.graph(data)
+        saved = dataclasses.replace(self, scorer=run.scorer, split=run.split)
+        if self.reading["transactions"] is None:
+            both = joined(run.graph(), scored)
+            both.to_npz(folder / GRAPH)
+            return saved, both, read(both), GRAPH
+        path, own, data_of = folder / "history.parquet", run.graph(), run.settings.data
+        fresh, source = read(self._blank(scored)), data or self.reading["transactions"]
+        known = [set() if g.node_names is None else set(map(str, g.node_names)) for g in (own, scored)]
+        twice = known[0] & known[1]
+        if twice or self.reading["history"] is not None:
+            why = f"{min(twice)} is in both tables" if twice else "it was scored with another --history"
             raise InputError(
-                f"update: the columns of {self.folder} contain earlier labels. Put both tables into one, with the new "
-                "labels, and train again (`calirare train --transactions`), or keep the detector (`calirare "
-                f"recalibrate {self.folder} --labels FILE`)"
+                f"update: {self.folder} does not go under the table of its run, {why}: put both into one, with the new "
+                "labels, and train again (`calirare train --transactions`)"
             )
-        both = joined(self.run.graph(), self.graph(data))
-        return dataclasses.replace(self, scorer=self.run.scorer, split=self.run.split), both, True
+        assert own.minority is not None
+        names = (own.original_class_names[1 - own.minority], own.original_class_names[own.minority], "")
+        answers = {node: names[y] for node, y in zip(fresh.nodes.tolist(), fresh.y.tolist(), strict=True)}
+        data_of.transactions_of(source, run.history()).write_joined(path, answers)
+        there = dataclasses.replace(run._relabelling(data_of), transactions=str(path))
+        both, nodes = there.load(run.settings.seed).with_split(run.split), fresh.nodes + own.n_nodes
+        unlabelled = Labels(nodes, torch.full_like(nodes, -1), torch.full_like(nodes, NO_PART)).of(both)
+        return saved, unlabelled, dataclasses.replace(fresh, nodes=nodes), path.name
+
+    def _blank(self, graph: Graph) -> Graph:
+        """Returns the scored graph without labels, with the classes of the run."""
+        y, names = torch.full((graph.n_nodes,), -1), self.run.class_names
+        return dataclasses.replace(graph, y=y, original_y=None, class_names=names, split=None, trusted=True)
 
     def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
         """Returns the run, the scored graph with the labels of a table only, and these; see `SavedRun`."""
-        graph = self.graph(data)
-        y, names = torch.full((graph.n_nodes,), -1), self.run.class_names
-        blank = dataclasses.replace(graph, y=y, original_y=None, class_names=names, split=None, trusted=True)
+        blank = self._blank(self.graph(data))
         fresh = Labels.read(path, blank, unknown, self.settings.data)
-        return self.run, dataclasses.replace(blank, y=y.index_copy(0, fresh.nodes, fresh.y), trusted=True), fresh
+        assert blank.y is not None
+        return self.run, dataclasses.replace(blank, y=blank.y.index_copy(0, fresh.nodes, fresh.y), trusted=True), fresh
 
 
 def _silent(note: str) -> None:

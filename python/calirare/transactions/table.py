@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from calirare._util.amounts import listed
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph import Graph
 from calirare.transactions.description import Description
-from calirare.transactions.opening import database, load
+from calirare.transactions.opening import database, load, quoted
 from calirare.transactions.reading import Reading, clock_of
 from calirare.transactions.roles import NONE, Finder, find_roles, shared_parties
 
@@ -80,6 +82,34 @@ class Transactions(Description):
             found = self.found(engine, kinds, need_label=need_label)
             before = {} if self.history is None else load(engine, self.history, "history", found.amount)
             return Reading(engine, found, kinds, before).graph(), found
+
+    def write_joined(self, path: Path, labels: Mapping[int, str]) -> None:
+        """Writes the history with the table under it as Parquet.
+
+        Args:
+            path: of the file.
+            labels: new labels of rows of `source`, by their numbers from 0; an empty one is none.
+
+        Raises:
+            InputError: a table cannot be read, or their columns do not go together.
+        """
+        import duckdb
+        import pandas as pd
+
+        column = quoted(str(self.label))
+        with database() as engine:
+            load(engine, pd.DataFrame({"place": list(labels), "cell": list(labels.values())}), "answers")
+            kind = load(engine, self.history, "history", self.amount)[str(self.label)]
+            if self.label not in load(engine, self.source, "source", self.amount):
+                engine.execute(f"ALTER TABLE source ADD {column} {kind}")
+            cell = f"CAST(nullif(cell, '') AS {kind})"
+            engine.execute(f"UPDATE source SET {column} = {cell} FROM answers WHERE source.rowid = place")
+            try:
+                rows = engine.sql("SELECT * FROM history UNION ALL BY NAME SELECT * FROM source")
+                rows.write_parquet(str(path))
+            except duckdb.Error as error:
+                what = str(error).splitlines()[0]
+                raise InputError(f"{self.where}: it does not go under the history ({what}): use its types") from error
 
     def one_row(self) -> OneRow:
         """Returns these transactions in memory, and what makes the columns of one after them, see `OneRow`."""

@@ -130,8 +130,7 @@ def test_an_unknown_name_lists_all_there_are():
     ):
         Settings.from_mapping({"bogus": 1}, "f")
     with pytest.raises(
-        InputError,
-        match=r"'data.bogus'; there are transactions, dataset, root, task, positive_only, rare_class",
+        InputError, match=r"'data.bogus'; there are transactions, dataset, root, task, positive_only, rare_class"
     ):
         Settings.from_mapping({"data": {"bogus": 1}}, "f")
     with pytest.raises(

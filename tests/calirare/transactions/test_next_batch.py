@@ -182,6 +182,27 @@ def test_labels_that_arrive_later_recalibrate(run, frames, tmp_path):
     assert "calirare recalibrate --transactions" in assert_refused(refused)
 
 
+def test_answers_to_scored_transactions_train_again(run, frames, tmp_path):
+    old, new = frames
+    succeed("predict", run.folder, "--transactions", run.folder.parent / "new.csv", "--out", tmp_path / "june")
+    answers = new.assign(is_fraud=np.where(np.arange(len(new)) < 40, np.arange(len(new)) % 2, -1))
+    told = answers.head(40).set_axis(["node", *new.columns[1:-1], "label"], axis=1)[["node", "label"]]
+    told.to_csv(tmp_path / "answers.csv", index=False)
+    update = ("update", tmp_path / "june", "--labels", tmp_path / "answers.csv", "--out", tmp_path / "july")
+    succeed(*update)
+    july, whole = calirare.load(tmp_path / "july"), run.settings.data.transactions_of(pd.concat([old, answers])).graph()
+    graph = july.graph()
+    torch.testing.assert_close(graph.x, whole.x, equal_nan=True)  # columns of later rows know the answers
+    assert graph.y.tolist() == whole.y.tolist()
+    assert torch.equal(july.split.test, run.split.test)
+    assert torch.equal(july.split.val, run.split.val)
+    assert set(july.split.train.tolist()) == {*run.split.train.tolist(), *range(len(old), len(old) + 40)}
+    later = str(tmp_path / "july" / "history.parquet")
+    assert july.history() == later
+    succeed("predict", tmp_path / "july", "--transactions", run.folder.parent / "new.csv", "--out", tmp_path / "again")
+    assert "is in both tables" in assert_refused(call("update", tmp_path / "again", *update[2:-1], tmp_path / "no"))
+
+
 def test_a_history_that_changed_is_refused(run):
     old = run.folder.parent / "old.csv"
     text = old.read_text()

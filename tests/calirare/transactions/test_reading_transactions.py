@@ -60,15 +60,8 @@ def test_what_is_found_is_reported_and_stays():
     assert found.entities == ("card", "merchant")
     assert (found.batch, found.label_delay, found.windows) == ("1d", "1d", ("6h", "1d", "7d"))
     told = " ".join(found.notes)
-    for word in (
-        "'when'",
-        "'is_fraud'",
-        "'amount'",
-        "'payment_id'",
-        "'card' and 'merchant'",
-        "--label-delay",
-        "--batch",
-    ):
+    words = ("'when'", "'is_fraud'", "'amount'", "'payment_id'", "'card' and 'merchant'", "--label-delay", "--batch")
+    for word in words:
         assert word in told
     assert Transactions(frame[:30], **found.chosen()).resolved().chosen() == found.chosen()
 
