@@ -11,7 +11,7 @@ from calirare.leave_one_out.directions import (
     pre_activation,
 )
 from calirare.leave_one_out.ends import Known, LogitMap
-from calirare.leave_one_out.folds import FoldNetworks, fold_networks
+from calirare.leave_one_out.folds import FoldNetworks, fold_networks, keep_constants
 from calirare.leave_one_out.formula import leave_out_own, loo_coefficients, primal_directions, sampled_leverages
 from calirare.leave_one_out.held_out import HeldOut, Retraining
 from calirare.leave_one_out.interval_result import JackknifeResult, class_sets

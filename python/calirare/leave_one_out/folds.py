@@ -159,9 +159,7 @@ class _Training:
         def loss() -> Tensor:
             return (weights * F.cross_entropy(module(*self.inputs)[places], targets, reduction="none")).sum()
 
-        for part in module.modules():
-            if hasattr(part, "propagate"):
-                part.propagate = _Constant(part.propagate, self.messages)  # type: ignore[assignment]
+        keep_constants(module, self.messages)
         device = weights.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
             torch.manual_seed(self.seed)
@@ -179,18 +177,20 @@ class _Training:
                 adam.step()
                 if first and epoch % LOOK_EVERY == 0:
                     self.epochs = epoch
-                    with torch.no_grad():
-                        if float(_in_evaluation(module, loss)) <= self.wanted:
-                            break
+                    with torch.no_grad(), evaluating(module):
+                        arrived = float(loss()) <= self.wanted
+                    if arrived:
+                        break
         for part in module.modules():
             part.__dict__.pop("propagate", None)
         return module.eval()
 
 
-def _in_evaluation(module: nn.Module, loss: Any) -> Tensor:
-    with evaluating(module):
-        out: Tensor = loss()
-    return out
+def keep_constants(module: nn.Module, kept: dict[Any, Any]) -> None:
+    """Lets PyTorch Geometric layers of a module compute once, into `kept`, messages that depend on no parameter."""
+    for part in module.modules():
+        if hasattr(part, "propagate"):
+            part.propagate = _Constant(part.propagate, kept)  # type: ignore[assignment]
 
 
 class _Constant:

@@ -24,6 +24,7 @@ from calirare.leave_one_out import (
     Problem,
     check_at_least,
     drawn,
+    keep_constants,
     loo_coefficients,
     models_of,
 )
@@ -296,7 +297,10 @@ def _retrained(
         direction = fitted.linearisation.vjp(starts[left_out][None])[0]
         without.move_to(near_start(without, direction))
     inverse = None if starts is None else _inverse_at_fit(fitted)
-    end = minimise(near_labels(without), tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
+    near = near_labels(without)
+    if isinstance(without, ModuleFit):
+        keep_constants(without.model, {})
+    end = minimise(near, tolerance=tolerance, max_steps=max_steps, warm=True, first_inverse=inverse)
     logits = (without.logits_at(field), without.logits_at_labels()[own])
     return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
 
