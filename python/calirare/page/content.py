@@ -180,6 +180,8 @@ def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
             cells = (value["expected"], value["low"], value["high"])
             expected, low, high = (f"{x:.1%}" if key in ("precision", "recall") else count_of(x) for x in cells)
             rows.append((name, expected, f"{low} to {high}"))
+    if decision.get("by_amount") and decision["test"] is not None:
+        rows.append(("cost observed on test nodes", count_of(decision["test"]["cost"]), ""))
     return rows
 
 

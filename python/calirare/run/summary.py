@@ -173,7 +173,7 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
         false = test["alerts"] - test["hits"]
         lines += _wrapped(
             f"  Test nodes: {amount(test['alerts'], 'alert')}, {test['hits']:,} correct, {false:,} false, "
-            f"{amount(test['misses'], 'rare node')} missed{_cost(decision, test.get('cost'))}"
+            f"{amount(test['misses'], 'rare node')} missed{_cost(decision, test.get('cost', 0.0))}"
         )
     text = f"  {decision['on'].capitalize()} nodes: {amount(decision['alerts'], 'alert')}"
     if decision["caveat"] and decision["hits"] is None:
@@ -182,7 +182,7 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
         hits, covered = decision["hits"], decision["coverage"]
         text += (
             f", expected {hits['expected']:,.0f} correct ({covered:.0%} CI {_ends(hits['low'], hits['high'], 0)}), "
-            f"{decision['misses']['expected']:,.0f} missed{_cost(decision, decision['cost']['expected'])}"
+            f"{decision['misses']['expected']:,.0f} missed{_cost(decision, **decision['cost'])}"
         )
     lines += _wrapped(text, "    ")
     if (risk := decision.get("amount_at_risk")) is not None:
@@ -192,9 +192,10 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
     return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
 
 
-def _cost(decision: dict[str, Any], cost: float | None) -> str:
+def _cost(decision: dict[str, Any], expected: float, low: float | None = None, high: float | None = None) -> str:
     """Returns what misses and false alarms cost, where a miss costs its amount."""
-    return f"; misses and false alarms cost {cost:,.0f}" if decision.get("by_amount") else ""
+    ends = "" if low is None or high is None else f" ({_ends(low, high, 0)})"
+    return f"; misses and false alarms cost {expected:,.0f}{ends}" if decision.get("by_amount") else ""
 
 
 def _graph(choice: dict[str, Any]) -> list[str]:

@@ -11,8 +11,10 @@ import torch
 
 import calirare
 from calirare import InputError, Transactions
+from calirare._util.amounts import count_of
 from calirare.datasets import synthetic_transactions
 from calirare.page import ReviewSession, Verdicts
+from calirare.page.content import decision_rows
 from tests.helpers.command import assert_refused, call, rough_runs, succeed
 
 pytestmark = pytest.mark.slow
@@ -140,13 +142,16 @@ def test_a_missed_transaction_costs_its_amount(run, frames, tmp_path):
     how = ("--label-delay", "3d", "--known-at", "transaction", "--model", "trees", *cost)
     told = succeed("train", "--transactions", own / "old.csv", *how, "--out", tmp_path / "run").out
     saved = calirare.load(tmp_path / "run")
-    table, said = saved.to_frame(), json.loads((tmp_path / "run/metrics.json").read_text())["decision"]
+    table, said = saved.to_frame(), json.loads((tmp_path / "run/metrics.json").read_text())
     assert (table.alert == (table.p_rare * table.amount > 5 * (1 - table.p_rare))).all()
     assert 0 < table.alert.sum() != (table.p_rare > 0.5).sum()
     tested = table[table.split == "test"]
     lost = np.where(tested.alert, 5 * (tested.y == 0), tested.amount * (tested.y == 1)).sum()
-    assert said["test"]["cost"] == pytest.approx(lost, rel=1e-5)
-    assert "P(rare) >= 5 / (amount + 5); a missed rare node costs its amount" in " ".join(told.split())
+    assert said["decision"]["test"]["cost"] == pytest.approx(lost, rel=1e-5)
+    told = " ".join(told.split())
+    assert "P(rare) >= 5 / (amount + 5); a missed rare node costs its amount" in told
+    assert f"misses and false alarms cost {lost:,.0f}" in told
+    assert ("cost observed on test nodes", count_of(lost), "") in decision_rows(said)
     one = frames[1].nlargest(1, "amount").drop(columns="is_fraud")
     alone, live = saved.predict(saved.next_transactions(one), say=lambda note: None), calirare.Scorer(saved)
     assert live.score(one.iloc[0].to_dict()).threshold.item() == pytest.approx(alone.threshold[0])
