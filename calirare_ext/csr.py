@@ -171,6 +171,12 @@ class Csr:
         return cls.unchecked(indptr, (key - row * n_cols).to(torch.int32), values.contiguous(), n_cols)
 
     @classmethod
+    def zeros(cls, n: int, device: torch.device | str | None = None) -> Csr:
+        """Returns the matrix [n, n] without an entry, float32: the adjacency of n nodes without an edge."""
+        indptr = torch.zeros(n + 1, dtype=torch.int64, device=device)
+        return cls(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=device), n)
+
+    @classmethod
     def from_dense(cls, dense: Tensor) -> Csr:
         """Returns the non-zero entries of `dense` [n_rows, n_cols].
 

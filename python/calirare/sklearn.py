@@ -239,11 +239,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         """Returns the graph and the nodes, int64 [n], that checked X means."""
         if self.graph is None:
             n = X.shape[0]
-            empty = torch.zeros(0, dtype=torch.int64)
-            edgeless = Csr.from_coo(empty, empty, None, (n, n))
             names = tuple(getattr(self, "feature_names_in_", ()))
             x = as_features(X, "GraphClassifier")
-            return Graph(edgeless, x, name="table", feature_names=names), torch.arange(n)
+            return Graph(Csr.zeros(n), x, name="table", feature_names=names), torch.arange(n)
         check_graph("GraphClassifier", self.graph)
         n = self.graph.n_nodes
         if X.shape[1] != 1 or X.dtype.kind not in "iuf":

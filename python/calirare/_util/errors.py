@@ -1,7 +1,7 @@
 """The library's own exceptions."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 LONGEST = 300  # characters of a message: what is quoted from a file can be of any length
 LONG_WORD = re.compile(r"\S{61,}")  # a path, or what stood in a file
@@ -22,6 +22,12 @@ class InputError(ValueError):
 
     def __init__(self, message: object = "") -> None:
         super().__init__(one_line(str(message)))
+
+
+def check_one_of(where: str, name: str, value: object, words: Collection[str]) -> None:
+    """Raises InputError where a value is none of some words."""
+    if value not in words:
+        raise InputError(f"{where}: {name} must be one of {', '.join(words)}, got {value!r}")
 
 
 class FaultsError(InputError):

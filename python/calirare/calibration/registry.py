@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, check_one_of
 from calirare.calibration.affine import JackknifeCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
 from calirare.calibration.positive_only import PositiveOnlyCalibrator
@@ -34,8 +34,7 @@ def make_calibrator(name: str, target: Target = "population") -> Calibrator:
 
     `target` is the population the probabilities shall be right for, see `target_weights`.
     """
-    if name not in CALIBRATORS:
-        raise InputError(f"make_calibrator: name must be one of {', '.join(CALIBRATORS)}, got {name!r}")
+    check_one_of("make_calibrator", "name", name, CALIBRATORS)
     return CALIBRATORS[name](target)
 
 

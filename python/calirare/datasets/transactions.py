@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, check_one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +83,7 @@ def synthetic_transactions(
     for name, value, least in (("rows", rows, 1000), ("seed", seed, 0), ("days", days, 30)):
         if value < least:
             raise InputError(f"synthetic_transactions: {name} must be {least:,} or more, got {value!r}.")
-    if law not in LAWS:
-        raise InputError(f"synthetic_transactions: law must be one of {listed(list(LAWS))}, got {law!r}.")
+    check_one_of("synthetic_transactions", "law", law, LAWS)
     return _Simulation(rows, days * DAY, LAWS[law], np.random.default_rng(seed)).run()
 
 

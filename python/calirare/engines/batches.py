@@ -66,9 +66,8 @@ class RowReader:
             if numbers.size != n * self.n_features:
                 raise InputError(f"{self.where}: lists of features must have the run's {self.n_features} numbers each")
             x, columns = torch.from_numpy(numbers.reshape(n, -1)), ()
-        no_edge = Csr(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), n)
         names = names_of(batch)
-        return Graph(no_edge, x, columns=columns, feature_names=self.names, node_names=names, trusted=True)
+        return Graph(Csr.zeros(n), x, columns=columns, feature_names=self.names, node_names=names, trusted=True)
 
 
 @dataclass(frozen=True, eq=False)

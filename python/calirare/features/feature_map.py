@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import scratch
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, check_one_of
 from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
@@ -105,8 +105,7 @@ class FeatureMap:
             InputError: a word is unknown or does not suit the features.
         """
         for name, value, words in (("how", how, How), ("impute", impute, Impute)):
-            if value not in get_args(words):
-                raise InputError(f"features: {name} must be one of {', '.join(get_args(words))}, got {value!r}")
+            check_one_of("features", name, value, get_args(words))
         wanted = graph.feature_normalisation if how == "stored" else how
         if isinstance(graph.x, Csr) or wanted in ("row", "tfidf", "svd") or (wanted == "none" and not graph.columns):
             return cls._of_matrix(graph, how, wanted, one_hot, seed)

@@ -41,10 +41,7 @@ class LabelledNodes(Stored):
     def places_in(self, graph: Graph) -> NumpyArray | None:
         """Returns of each node of a graph its place among the labelled ones, int64 [n], -1 for none; None: no node."""
         if len(self.keys) and graph.node_names is not None:
-            order = np.argsort(self.keys)
-            given = hashed_names(graph.node_names)
-            at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
-            return np.where(self.keys[at] == given, at, -1)
+            return places_by_name(self.keys, graph.node_names)
         if not self.graph or not same_but_labels(graph, self.graph):
             return None
         places = np.full(graph.n_nodes, -1, dtype=np.int64)
@@ -61,3 +58,12 @@ def hashed_names(names: NumpyArray) -> NumpyArray:
         part = np.char.encode(names[first : first + BLOCK], "utf-8", "surrogatepass").astype(object)
         out[first : first + BLOCK] = hash_array(part, categorize=False).view(np.int64)
     return out
+
+
+def places_by_name(keys: NumpyArray, names: NumpyArray) -> NumpyArray:
+    """Returns the place of each name among those with some hashes (int64 [m]), int64 [n], -1 for none."""
+    if not len(keys):
+        return np.full(len(names), -1, dtype=np.int64)
+    order, given = np.argsort(keys), hashed_names(names)
+    at = order[np.minimum(np.searchsorted(keys, given, sorter=order), len(order) - 1)]
+    return np.where(keys[at] == given, at, -1)

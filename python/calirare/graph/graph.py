@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.amounts import amount, of_two_classes
 from calirare._util.array_files import NumpyArray
 from calirare._util.device import usable
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, check_one_of
 from calirare.graph.columns import Column, check_columns, columns_for, names_of_features, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data
 from calirare.graph.folder import read_folder, write_folder
@@ -147,11 +147,7 @@ class Graph:
         if self.split is not None:
             check_split(self.split, self.y, n, where)
         check_scored(self.scored, self.y, n, where, self.node_name)
-        if self.feature_normalisation not in get_args(Normalisation):
-            words = ", ".join(get_args(Normalisation))
-            raise InputError(
-                f"{where}: feature_normalisation must be one of {words}, got {self.feature_normalisation!r}"
-            )
+        check_one_of(where, "feature_normalisation", self.feature_normalisation, get_args(Normalisation))
         for field in ("posterior", "node_names", "time"):
             check_per_node(getattr(self, field), n, field, where)
         check_times(self.time, self.y, where, self.node_name)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-import torch
 from torch import Tensor
 
 from calirare._util.array_files import checksum
@@ -63,8 +62,7 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
         say(f"edges of type {names_in_words(more)} count as edges without a type: the run's graph has none of them")
     if more and not names:
         say("types and directions of edges are ignored, because the run's graph has none")
-    indptr = torch.zeros(graph.n_nodes + 1, dtype=torch.int64, device=graph.device)
-    no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=graph.device), graph.n_nodes)
+    no_edge = Csr.zeros(graph.n_nodes, graph.device)
     found = tuple(here.get(name) or Relation(name, no_edge, no_edge) for name in names)
     return replace(graph, relations=found, trusted=True)
 

@@ -140,11 +140,9 @@ class GraphOnDisk:
         return torch.from_numpy(rows).float()  # for float16 ten times as fast as numpy
 
     def _alone(self, x: Tensor | Csr, names: NumpyArray | None = None) -> Graph:
-        n = x.shape[0]
-        no_edge = Csr(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), n)
         normalisation = self.facts.get("feature_normalisation", "none")
         return Graph(
-            no_edge,
+            Csr.zeros(x.shape[0]),
             x,
             feature_names=self.feature_names,
             columns=self.columns,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, check_one_of
 from calirare.graph.spelling import words_of
 
 UnknownEnds = Literal["error", "drop", "add"]
@@ -54,8 +54,8 @@ class EdgeRules:
             ("duplicates", self.duplicates, ("error", "drop", "sum")),
             ("self_loops", self.self_loops, ("error", "drop", "keep")),
         ):
-            if value is not None and value not in words:
-                raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
+            if value is not None:
+                check_one_of("edges", name, value, words)
 
 
 WEIGHT = "weight"  # the column of weights, unless told otherwise
@@ -137,9 +137,8 @@ class TableOptions:
     def __post_init__(self) -> None:
         """Checks the word, and that weights are not both named and left out; raises an InputError."""
         object.__setattr__(self, "unknown", words_of(self.unknown))
-        if self.unknown_ends not in (None, *get_args(UnknownEnds)):
-            words = ", ".join(get_args(UnknownEnds))
-            raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")
+        if self.unknown_ends is not None:
+            check_one_of("tables", "unknown_ends", self.unknown_ends, get_args(UnknownEnds))
         if self.unweighted and self.weight is not None:
             raise InputError(f"tables: unweighted must be left out where weight names a column, got {self.weight!r}")
 

@@ -173,19 +173,17 @@ class Split:
         return cls(torch.from_numpy(train), torch.from_numpy(val), torch.from_numpy(test), name)
 
     @classmethod
-    def share(
-        cls, original_y: Tensor, seed: int = 0, *, test_share: float = TEST_SHARE, n_train: int = N_TRAIN
-    ) -> Split:
+    def share(cls, original_y: Tensor, seed: int = 0, *, test_share: float = TEST_SHARE) -> Split:
         """Returns a random split of all labels: of every class the same share tests, the others train.
 
         What suits labels that somebody has paid for: none lies idle, and the labels that train look like the population
-        that they were drawn from, so that all of them calibrate too; leave-one-out needs no validation nodes.
+        that they were drawn from, so that all of them calibrate too; leave-one-out needs no validation nodes. At most
+        `N_TRAIN` train, of every class in proportion but one at least; the others test.
 
         Args:
             original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
             seed: of numpy's default generator, >= 0; the same seed gives the same split.
             test_share: share of each class that tests, rounded down, in [0, 1).
-            n_train: the most that train, of every class in proportion but one at least; the others test.
 
         Returns:
             The split, on the CPU, without validation nodes.
@@ -195,13 +193,12 @@ class Split:
         """
         if not 0 <= test_share < 1:
             raise InputError(f"Split.share: test_share must lie in [0, 1), got {test_share}")
-        for name, value, least in (("n_train", n_train, 1), ("seed", seed, 0)):
-            if value < least:
-                raise InputError(f"Split.share: {name} must be >= {least}, got {value}")
+        if seed < 0:
+            raise InputError(f"Split.share: seed must be >= 0, got {seed}")
         y = original_y.cpu().numpy()
         rng = np.random.default_rng(seed)
         order = rng.permutation(np.flatnonzero(y >= 0))
-        most = min(1.0, n_train / max(len(order) * (1 - test_share), 1))
+        most = min(1.0, N_TRAIN / max(len(order) * (1 - test_share), 1))
         train = np.zeros(len(y), dtype=bool)
         for k in np.unique(y[order]):
             members = order[y[order] == k]
@@ -209,7 +206,7 @@ class Split:
             train[members[: max(1, int(kept * most))]] = True
         name = f"share(test={test_share:g}, seed={seed})"
         if most < 1:
-            name = f"share(test={test_share:g}, n_train={n_train}, seed={seed})"
+            name = f"share(test={test_share:g}, n_train={N_TRAIN}, seed={seed})"
         chosen, left = (torch.from_numpy(np.flatnonzero(part)) for part in (train, (y >= 0) & ~train))
         return cls(chosen, chosen.new_empty(0), left, name)
 
@@ -219,7 +216,6 @@ class Split:
         y: Tensor,
         time: Tensor,
         *,
-        n_train: int = N_TRAIN,
         test_share: float = TEST_SHARE,
         test_from: float | None = None,
     ) -> Split:
@@ -228,12 +224,11 @@ class Split:
         What labels of the past show of scores of the future: models are compared, calibrated and tested on what is
         later than what they learned from. A quarter tests where that holds `FEWEST_TESTED` nodes of both classes (of
         more, in the mean), else none does. A fifth of the others calibrates, or more, up to a half, until these hold
-        as many.
+        as many. Of more than `N_TRAIN` labels before those that test, the newest are taken.
 
         Args:
             y: int64 [n], classes of the task, -1 for a node without a label.
             time: of each node, float64 [n].
-            n_train: the most labels that train and calibrate; the newest are taken.
             test_share: proportion of the labels that tests, in [0, 1).
             test_from: labels from this time on test, instead of a proportion.
 
@@ -261,7 +256,7 @@ class Split:
                 raise InputError(
                     f"split: no label is older than {test_from:g}, from where on labels test: take a later time"
                 )
-        rest, test = order[: len(order) - n_test][-n_train:], order[len(order) - n_test :]
+        rest, test = order[: len(order) - n_test][-N_TRAIN:], order[len(order) - n_test :]
         cut = len(rest) - len(rest) // 5
         while cut > len(rest) // 2 and fewest(rest[cut:]) < FEWEST_TESTED:
             cut -= 1

@@ -17,7 +17,7 @@ from calirare.leave_one_out.held_out import HeldOut, Retraining
 from calirare.leave_one_out.interval_result import JackknifeResult, class_sets
 from calirare.leave_one_out.label_influence import LabelInfluence, influence
 from calirare.leave_one_out.leaving_out import leave_one_out
-from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, check_one_of, drawn
+from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, drawn
 from calirare.leave_one_out.own_logits import Agreement, OwnLogits, choose_damping, closed_form_fits
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
 from calirare.leave_one_out.streaming import Streaming, streams

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calirare._util.errors import check_one_of
 from calirare._util.torch_state import plain_modes, threads_for
 from calirare.calibration import Calibrator, JackknifeCalibrator
 from calirare.graph import Graph, check_graph
@@ -19,7 +20,7 @@ from calirare.leave_one_out.ends import IntervalEnds, IntervalRequest, Known, Lo
 from calirare.leave_one_out.folds import FOLDS
 from calirare.leave_one_out.held_out import HeldOut, Retraining, validation_of
 from calirare.leave_one_out.interval_result import JackknifeResult
-from calirare.leave_one_out.method import LeaveOneOutMethod, check_one_of
+from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.streaming import Streaming
 from calirare.leave_one_out.trust import Quality, gradient_ratio, quality_of

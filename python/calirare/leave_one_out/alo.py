@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from calirare._util.errors import check_one_of
 from calirare.curvature import GcnLinearisation, Kernels, Linearisation, closed_form, dual_system
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
-from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, check_one_of, drawn
+from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, drawn
 from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
 from calirare.models import fold_of
 

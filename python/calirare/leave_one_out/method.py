@@ -138,9 +138,3 @@ def check_at_least(name: str, option: str, value: int | None, low: int) -> None:
     """Raises ValueError where an option is given and too small."""
     if value is not None and value < low:
         raise ValueError(f"{name}: {option} must be at least {low}, got {value}")
-
-
-def check_one_of(name: str, option: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Raises ValueError where an option is none of the words allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name}: {option} must be one of {', '.join(allowed)}, got {value!r}")

@@ -273,10 +273,7 @@ _ROWS: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, ColumnRows]] = Wea
 
 def _alone(raw: Tensor | Csr, names: tuple[str, ...]) -> Graph:
     """Returns columns as the features of nodes without an edge."""
-    n = raw.shape[0]
-    indptr = torch.zeros(n + 1, dtype=torch.int64, device=raw.device)
-    no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=raw.device), n)
-    return Graph(no_edge, raw, feature_names=names, trusted=True)
+    return Graph(Csr.zeros(raw.shape[0], raw.device), raw, feature_names=names, trusted=True)
 
 
 def _sample(n: int, seed: int) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
@@ -19,10 +18,8 @@ from calirare.graph.arrays import matrix_named, named_tensors
 from calirare.graph.labelled import check_training_labels
 from calirare.models.crossfit import class_weights, cross_entropy, labels_at
 from calirare.models.fitted import FittedNetwork, State
-from calirare.models.gcn import GCN
+from calirare.models.gcn import GCN, Shapes
 from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds
-
-Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.features import hashed_names
+from calirare.features import Stored, hashed_names, places_by_name
 from calirare.graph import Graph
 from calirare_ext import Csr, row_parts
 
@@ -19,8 +18,8 @@ MIXED = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbouring numbe
 HALF = np.uint64(32)
 
 
-@dataclass(frozen=True)
-class KnownNodes:
+@dataclass(frozen=True, eq=False)
+class KnownNodes(Stored):
     """Nodes that are known by their names, or, without names, by their numbers in a graph of the same edges among them.
 
     Attributes:
@@ -52,25 +51,12 @@ class KnownNodes:
 
     def places_of(self, names: NumpyArray) -> NumpyArray:
         """Returns the places of nodes by their names, int64 [n], -1 for none."""
-        if not len(self.keys):
-            return np.full(len(names), -1, dtype=np.int64)
-        order, given = np.argsort(self.keys), hashed_names(names)
-        at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
-        return np.where(self.keys[at] == given, at, -1)
+        return places_by_name(self.keys, names)
 
     def numbered(self, first: int, last: int) -> NumpyArray:
         """Returns the places of nodes from one to another of a graph that begins with the known ones, -1 for none."""
         nodes = np.arange(first, last)
         return np.where(nodes < self.n_nodes, nodes, -1)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Returns the arrays as tensors and everything else as what JSON holds."""
-        return {"keys": torch.from_numpy(self.keys)}, {"edges": self.edges}
-
-    @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what a `state` was made of."""
-        return cls(tensors["keys"].numpy(), str(facts["edges"]))
 
 
 def edges_of(graph: Graph, n: int) -> str:

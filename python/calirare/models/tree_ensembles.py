@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,11 +15,6 @@ from calirare._util.array_files import NumpyArray
 
 if TYPE_CHECKING:
     from lightgbm import Booster
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from sklearn.tree._tree import Tree
 
 

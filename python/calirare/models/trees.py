@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, check_one_of
 from calirare._util.steps import progress
 from calirare.graph import Graph
 from calirare.models.column_fit import ColumnFit, labelled_rows
@@ -205,8 +205,7 @@ class TreesTraining:
 
     def __post_init__(self) -> None:
         """Checks ranges."""
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"TreesTraining: kind must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+        check_one_of("TreesTraining", "kind", self.kind, get_args(Kind))
         for name, low in (("rounds", 1), ("patience", 0), ("leaves", 2), ("folds", 2), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < low:

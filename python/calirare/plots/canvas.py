@@ -61,6 +61,12 @@ def legend_below(figure: Figure) -> None:
     figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
 
 
+def shared_legend(figure: Figure, columns: int) -> None:
+    """Draws one legend for all panels, which have the same, below them."""
+    look: dict[str, Any] = {"ncols": columns, "fontsize": 8, "frameon": False, "borderaxespad": 0.1}
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="lower center", **look)
+
+
 def point(colour: str, marker: str, size: float, **more: Any) -> dict[str, Any]:
     """Returns how a single point is drawn, with a white edge."""
     look = {"color": colour, "marker": marker, "markersize": size, "markeredgecolor": "white", "linestyle": "none"}

@@ -20,6 +20,7 @@ from calirare.plots.reliability import Panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LEVEL = 0.95  # of the intervals
 LEGEND = 5  # entries
 RARE = 0.1  # below this share the axes are logarithmic
 LEAST = -4.0  # power of ten at which logarithmic axes begin at the lowest
@@ -43,7 +44,6 @@ def rare_reliability_diagram(
     path: str | Path,
     *,
     n_bins: int = N_BINS,
-    level: float = 0.95,
     n_draws: int = 200,
     event: str = "the rare class",
     title: str | None = None,
@@ -60,7 +60,6 @@ def rare_reliability_diagram(
         panels: title, y_true of 0 and 1, p, weights each, see `Panel`; side by side, up to three in a row.
         path: where to write; the folder must exist.
         n_bins: bins of equal numbers; equal probabilities stay together.
-        level: of the intervals, in (0, 1).
         n_draws: draws for the values expected if calibrated.
         event: what the class is called on the axes.
         title: a line above all panels.
@@ -73,9 +72,7 @@ def rare_reliability_diagram(
     check_count(name, "n_bins", n_bins)
     if not panels:
         raise ValueError(f"{name}: panels must hold at least one (title, y_true, p), got none")
-    if not 0 < level < 1:
-        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
-    binned = [_binned(name, Panel(*panel), n_bins, level, n_draws) for panel in panels]
+    binned = [_binned(name, Panel(*panel), n_bins, n_draws) for panel in panels]
     n_columns = min(len(binned), 3)
     n_rows = -(-len(binned) // n_columns)
     legend_columns = 2 if n_columns > 1 else 1
@@ -89,20 +86,17 @@ def rare_reliability_diagram(
     low = _lowest(binned)
     for i, bins in enumerate(binned):
         axes = figure.add_subplot(grid[divmod(i, n_columns)])
-        _draw_bins(axes, bins, low, level)
+        _draw_bins(axes, bins, low)
         axes.set_xlabel(f"P({event})")
         if i % n_columns == 0:
             axes.set_ylabel(f"observed share of {event}")
-        if i == 0:
-            handles, labels = axes.get_legend_handles_labels()
-    look: dict[str, Any] = {"ncols": legend_columns, "fontsize": 8, "frameon": False, "borderaxespad": 0.1}
-    figure.legend(handles, labels, loc="lower center", **look)
+    canvas.shared_legend(figure, legend_columns)
     if title:
         figure.suptitle(heading, y=1 - 0.1 / height, va="top", fontsize=11)
     return canvas.save(figure, path)
 
 
-def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int) -> _Bins:
+def _binned(function: str, panel: Panel, n_bins: int, n_draws: int) -> _Bins:
     data = read_event(f"{function}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
     y, p, w = data.labels, data.probabilities, data.weights
     bins = equal_mass_statistics(p, y, n_bins, w)
@@ -118,7 +112,7 @@ def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int
         len(y),
         float(bins.error()[0]),
         equal_mass_noise_floor(p, n_bins, n_draws=n_draws, weights=w),
-        calibration_in_the_large(y, p, level=level, weights=w),
+        calibration_in_the_large(y, p, level=LEVEL, weights=w),
     )
 
 
@@ -131,9 +125,9 @@ def _lowest(panels: Sequence[_Bins]) -> float:
     return float(10.0 ** max(np.floor(np.log10(smallest)), LEAST))
 
 
-def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
+def _draw_bins(axes: Axes, bins: _Bins, low: float) -> None:
     floor = low if low > 0 else -0.02
-    ends = binomial_interval(bins.share * bins.worth, bins.worth, level)
+    ends = binomial_interval(bins.share * bins.worth, bins.worth, LEVEL)
     if low > 0:
         canvas.number_axes(axes, "g")
         for axis in (axes.xaxis, axes.yaxis):
@@ -147,7 +141,7 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     axes.tick_params(labelsize=8)
     label = "bin of equal numbers: mean P, observed share"
     axes.plot(x[some], bins.share[some], marker="o", color=DARK, label=label, **points)
-    bar_label = f"its {level:.0%} binomial interval"
+    bar_label = f"its {LEVEL:.0%} binomial interval"
     axes.vlines(x, np.maximum(ends[0], low), ends[1], color=DARK, linewidth=1.3, alpha=0.55, label=bar_label)
     hollow: dict[str, Any] = {"marker": "v", "markeredgecolor": DARK, "markerfacecolor": "white"}
     axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)

@@ -143,10 +143,7 @@ def reliability_diagram(
         if column == 0:
             axes.set_ylabel(y_label)
             counts.set_ylabel("samples")
-        if i == 0:
-            handles, labels = axes.get_legend_handles_labels()
-    columns = 4 if n_columns > 1 else 2
-    figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
+    canvas.shared_legend(figure, 4 if n_columns > 1 else 2)
     if title:
         figure.suptitle(title, y=1 - 0.12 / height, va="top")
     return canvas.save(figure, path)

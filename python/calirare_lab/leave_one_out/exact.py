@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from calirare._util.errors import NotConvergedError
+from calirare._util.errors import NotConvergedError, check_one_of
 from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import GcnLinearisation, GgnInverse, Linearisation, closed_form
 from calirare.leave_one_out import (
@@ -19,7 +19,6 @@ from calirare.leave_one_out import (
     Problem,
     alo_change,
     check_at_least,
-    check_one_of,
     closed_bytes,
     leave_out_own,
 )

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
+from calirare.graph import splits
 from calirare.graph.splits import Split, split_note
 
 Y = torch.from_numpy(np.random.default_rng(7).permutation(np.repeat([0, 1, 2, -1], [400, 1500, 60, 40])))
@@ -101,7 +102,7 @@ def test_masks_and_ids_are_the_same_split():
         Split.from_masks(masks[0], masks[1][:5], masks[2])
 
 
-def test_a_share_of_every_class_tests_and_no_label_lies_idle():
+def test_a_share_of_every_class_tests_and_no_label_lies_idle(monkeypatch):
     y = torch.tensor([0] * 101 + [1] * 7 + [2] + [-1] * 50)
     split = Split.share(y, seed=3)
     assert split.val.numel() == 0
@@ -109,11 +110,12 @@ def test_a_share_of_every_class_tests_and_no_label_lies_idle():
     assert torch.bincount(y[split.train], minlength=3).tolist() == [76, 6, 1]
     assert split.name == "share(test=0.25, seed=3)"
     assert Split.share(y, seed=3).test.tolist() == split.test.tolist() != Split.share(y, seed=4).test.tolist()
-    few = Split.share(y, n_train=20)
+    monkeypatch.setattr(splits, "N_TRAIN", 20)
+    few = Split.share(y)
     assert torch.bincount(y[few.train], minlength=3).tolist() == [18, 1, 1]
     assert few.test.numel() == 109 - 20
     assert few.name == "share(test=0.25, n_train=20, seed=0)"
-    for wrong in ({"test_share": 1.0}, {"n_train": 0}, {"seed": -1}):
+    for wrong in ({"test_share": 1.0}, {"seed": -1}):
         with pytest.raises(InputError, match=f"Split.share: {next(iter(wrong))} must"):
             Split.share(y, **wrong)
 

@@ -40,10 +40,9 @@ from calirare.graph.tables.labels import ReadLabels, check_parts, labels_of, spl
 from calirare.graph.tables.name_faults import names_of_nodes
 from calirare.graph.tables.node_cells import NodeCells
 from calirare.graph.tables.roles import (
-    are_usual_ends,
     column_with_role,
     ends_of,
-    exchanged,
+    has_ends,
     node_roles,
     with_found_columns,
 )
@@ -212,7 +211,7 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
     others = (weight, options.relation, options.time, *options.edge_columns)
     if not whole:
         table = Table(read_arrow(path, [name for name in dict.fromkeys(others) if name in names]), path)
-    guessed = not wrong and not are_usual_ends(columns) and not any(options.ends) and nodes.ids is not None
+    guessed = not wrong and not has_ends(columns) and not any(options.ends) and nodes.ids is not None
     if guessed and nodes.ids.astype(str).isin(columns).any():
         wrong = [
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
@@ -225,7 +224,7 @@ def _read_edges(path: Source, nodes: Nodes, rules: EdgeRules, options: TableOpti
         for option, name in named
         if name is not None and name not in names
     ]
-    if wrong and exchanged(nodes.parts["feature_names"]):
+    if wrong and has_ends(nodes.parts["feature_names"]):
         wrong = [f"{path}: this is no edge table, but the node table is one: exchange the two (--dataset is the edges)"]
     faults += wrong
     if wrong or (nodes.ids is None and any("names of the nodes" in fault for fault in faults)):

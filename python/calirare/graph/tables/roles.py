@@ -18,9 +18,9 @@ MOSTLY = 0.9  # of the ends of edges name nodes; the others have no row, which i
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 
-def exchanged(features: Iterable[str]) -> bool:
-    """Returns whether the columns of a node table are those of an edge table."""
-    lower = {name.lower() for name in features}
+def has_ends(names: Iterable[str]) -> bool:
+    """Returns whether two of some columns are called as the ends of edges usually are."""
+    lower = {name.lower() for name in names}
     return any(set(pair) <= lower for pair in END_COLUMNS)
 
 
@@ -120,11 +120,6 @@ class NodeRoles(NamedTuple):
     label: str | None
     split: str | None
     time: str | None
-
-
-def are_usual_ends(columns: tuple[str, str]) -> bool:
-    """Returns whether the columns of the ends have usual names."""
-    return any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
 
 
 def node_roles(names: list[str], options: TableOptions, path: Source | str, faults: list[str]) -> NodeRoles:
