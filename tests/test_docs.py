@@ -117,6 +117,16 @@ def test_the_maps_of_many_classes_print_what_their_page_says(capsys) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:jackknife. leave-one-out cannot")  # as the parameters are drawn
+def test_a_network_of_ones_own_is_judged_as_the_pages_show(capsys) -> None:
+    (_, example), (_, effects) = fences(ROOT / "README.md")[-1], fences(DOCS / "own_model.md")[1]
+    names = dict[str, Any]()
+    exec(compile(example + effects, "own_model.md", "exec"), names)
+    assert capsys.readouterr().out.startswith("Leave-one-out can")
+    assert names["effects"].loss.shape == (int(names["data"].test_mask.sum()), 10)
+
+
+@pytest.mark.slow
 def test_a_new_node_is_scored_as_the_page_of_large_graphs_says() -> None:
     (example,) = (text for language, text in fences(DOCS / "scaling.md") if ">>>" in text)
     found = doctest.DocTestParser().get_doctest(example, {}, "scaling.md", None, None)
