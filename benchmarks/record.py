@@ -20,7 +20,7 @@ RESULTS = Path(os.environ.get("CALIRARE_BENCH_RESULTS", COMMITTED))
 SCALARS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\s+\]")  # lists of numbers alone: one line each
 PACKAGES = (
     *("torch", "numpy", "scipy", "scikit-learn", "torch_geometric", "torch_sparse", "torch_scatter"),
-    *("captum", "cleanlab", "dattri", "pyDVL", "lightgbm", "xgboost", "graphspot", "empulse"),
+    *("captum", "cleanlab", "dattri", "kronfluence", "traker", "pyDVL", "lightgbm", "xgboost", "graphspot", "empulse"),
 )
 
 
