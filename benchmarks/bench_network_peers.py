@@ -32,7 +32,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 CELLS = ("cora-sage-relu-140", "cora-gcn-relu-140")
 AGREED, BATCH = 1e-4, 20
 DAMPINGS = (5e-4, 5e-3, 5e-2)  # added to the curvature; the first is the weight decay
-RIDGES = (1e-2, 1.0, 1e2)  # of TRAK, relative to the mean of the diagonal
+RIDGES = (1e-2, 1.0, 1e2)  # of TRAK
 PROJECTED = 512
 
 
