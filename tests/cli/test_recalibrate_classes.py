@@ -137,7 +137,7 @@ def test_labels_of_the_run_s_own_nodes_in_place(run, own, tmp_path):
     succeed("report", "--run", folder)
     page = " ".join((folder / "report.html").read_text().split())
     assert "The run was recalibrated on fresh labels." in page
-    assert "Parts of fewer than" in page, "slices are there"
+    assert "Groups of fewer than" in page, "slices are there"
     note = call("update", "--run", folder, "--labels", labels, "--out", tmp_path / "two").err
     assert "so P(class) moves by that too: recalibrate the new run again" in " ".join(note.split())
 

@@ -57,7 +57,7 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp
     assert "{{ 7 * 7 }}" in page.text
     assert "49" not in re.findall(r"[^\n]*7 \* 7[^\n]*", page.text)[0]
     assert not re.search("[\u202a-\u202e\x07]", text)
-    for words in ("Data and split", "AUPRC", "ECE of P(rare)", "divided by", HOSTILE[0], "calirare train --config"):
+    for words in ("Data and models", "AUPRC", "ECE of P(rare)", "divided by", HOSTILE[0], "calirare train --config"):
         assert words in page.text
     assert call("report", "--run", run).code == 0, "a page that nobody changed is replaced"
     path.write_text("mine")
@@ -72,7 +72,7 @@ def test_a_page_without_the_graph_says_so(quick_run, graph_file, tmp_path):
     moved = graph_file.rename(graph_file.with_name("away.npz"))
     try:
         succeed("report", "--run", quick_run, "--out", tmp_path / "p.html")
-        assert "There are no slices:" in read(tmp_path / "p.html").text
+        assert "There are no groups:" in read(tmp_path / "p.html").text
         succeed("report", "--run", quick_run, "--out", tmp_path / "q.html", "--graph", moved)
         assert "divided by" in read(tmp_path / "q.html").text
     finally:
@@ -90,7 +90,7 @@ def test_without_test_nodes_there_are_no_slices(tmp_path):
     succeed("train", *settings, "--folds", 2, "--out", tmp_path / "run")
     succeed("report", "--run", tmp_path / "run")
     page = read(tmp_path / "run" / "report.html")
-    assert "There are no slices: the run has no labelled test nodes" in page.text
+    assert "There are no groups: the run has no labelled test nodes" in page.text
     assert "on 90 labelled nodes, " in page.text
     assert "each predicted without its own label." in page.text
 

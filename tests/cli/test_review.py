@@ -115,7 +115,7 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     assert answers(server) == dict(zip(names, (RARE, SKIP, UNSURE), strict=False))
     text = ask(server)[2]
     assert f"{names[3]}</h1>" in text
-    assert "2 of 100 answered: 1 class 1, 0 rest, 1 unsure; 1 skipped" in text
+    assert "2 of 100 answered: 1 class 1, 0 normal, 1 unsure; 1 skipped" in text
     assert f"Last answer: {names[2]} is unsure, 2" in text
     number = re.search(r'name="number" value="(\d+)"', text)[1]
     assert post(server, "undo", number=number)[1]["Location"] == f"/{server.token}/node/2"

@@ -23,7 +23,7 @@ def test_a_button_is_called_as_its_answer_and_its_key_is_told_apart(server):
     found = re.findall(r'<button [^>]*aria-keyshortcuts="([^"]+)"[^>]*>(.*?)</button>', text)
     assert [(keys, re.sub(r'<kbd aria-hidden="true">[A-Z]</kbd>', "", word).strip()) for keys, word in found] == [
         ("F 1", "class 1"),
-        ("N 2", "rest"),
+        ("N 2", "normal"),
         ("U 3", "unsure"),
         ("S 4", "skip"),
     ]

@@ -23,7 +23,6 @@ FILES = {
     "predictions.parquet",
     "review.csv",
     "model.safetensors",
-    "reliability.png",
     "precision_recall.png",
     "p_rare.png",
     "log.txt",

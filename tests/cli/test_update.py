@@ -124,8 +124,10 @@ def test_what_changed_is_told_alike(updated):
     assert set(changes[changes["label"] != ""]["node"]) == set(rows)
     moved = (changes["alert_after"] != changes["alert_before"]).sum()
     assert moved == facts["alerts"]["appeared"] + facts["alerts"]["vanished"]
-    assert f"alerts, labelled nodes among them: {facts['alerts']['after']:,}" in " ".join(said.out.split())
+    assert f"alerts, labelled ones among them: {facts['alerts']['after']:,}" in " ".join(said.out.split())
     assert "6 new, 1 changed, 2 forgotten labels" in said.out
+    assert said.out.index("CALIBRATION") < said.out.index("6 new, 1") < said.out.index(f"calirare review {folder}")
+    assert (folder / "report.html").is_file()
     assert facts["test"]["after"]["nodes"] == 39
     assert load(folder).split.test.numel() == 39
 

@@ -68,7 +68,7 @@ def succeed(*arguments: object, silent: bool = False, pictures: bool = False, re
     return said
 
 
-PICTURES = ("reliability.png", "precision_recall.png", "p_rare.png")
+PICTURES = ("precision_recall.png", "p_rare.png")
 PICTURES_OF_CLASSES = ("reliability.png", "classes.png")
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="

@@ -82,14 +82,14 @@ class Past:
         self.add(f"{name}: transactions before (at most 100)", i, min(len(every), 100))
         self.add(f"{name}: t since the last transaction {most}", i, self.since(i, every))
         self.add(f"{name}: mean amount before", i, middle)
-        self.add(f"{name}: amount over its mean before", i, own / middle if middle else NAN)
+        self.add(f"{name}: amount divided by its mean before", i, own / middle if middle else NAN)
         cases = [j for j in known if self.rows[j]["y"] == 1]
         self.add(f"{name}: known labels of y (at most 100)", i, min(len(known), 100))
         self.add(f"{name}: known cases of y (at most 100)", i, min(len(cases), 100))
         self.add(f"{name}: known rate of y", i, len(cases) / (len(known) + 5))
         self.add(f"{name}: t since the last known case of y {most}", i, self.since(i, cases))
         if self.batch:
-            self.add(f"{name}: transactions in the batch", i, len(select([*self.in_batch(i), i])))
+            self.add(f"{name}: transactions in the same {self.batch} of t", i, len(select([*self.in_batch(i), i])))
         return every
 
     def party(self, name, others, i):
@@ -117,24 +117,28 @@ class Past:
         amounts, own = self.amounts(every), self.rows[i]["amount"]
         middle, spread = mean(amounts), float(np.std(amounts)) if amounts else NAN
         highest = max(amounts, default=NAN)
-        self.add(f"{name}: spread of amount before", i, spread)
+        self.add(f"{name}: standard deviation of amount before", i, spread)
         self.add(f"{name}: lowest amount before", i, min(amounts, default=NAN))
         self.add(f"{name}: highest amount before", i, highest)
         width = max(spread, 0.01 * abs(middle))
-        self.add(f"{name}: amount above its mean before, in spreads", i, (own - middle) / width if width else NAN)
-        self.add(f"{name}: amount over its highest before", i, own / highest if highest else NAN)
+        self.add(
+            f"{name}: amount above its mean before, in standard deviations", i, (own - middle) / width if width else NAN
+        )
+        self.add(f"{name}: amount divided by its highest before", i, own / highest if highest else NAN)
         if self.batch:
             self.party_in_batch(name, i)
 
     def party_in_batch(self, name, i):
         t, longest = self.rows[i]["t"], max(self.windows[-1], self.batch)
         near, wide = (self.of(i, (name,), self.in_batch(i, span)) for span in (0, longest))
-        to_end = f"others in {longest} of t to the end of the batch"
-        self.add(f"{name}: other transactions in {longest} of t to the end of the batch", i, len(wide))
+        to_end = f"others in {longest} of t to the end of the same {self.batch} of t"
+        self.add(f"{name}: other transactions in {longest} of t to the end of the same {self.batch} of t", i, len(wide))
         later = [self.rows[j]["t"] for j in near if self.rows[j]["t"] > t]
-        self.add(f"{name}: t to the next transaction in the batch", i, min(later) - t if later else NAN)
+        self.add(
+            f"{name}: t to the next transaction in the same {self.batch} of t", i, min(later) - t if later else NAN
+        )
         for number in ("amount", *self.numbers):
-            for some, words in ((near, "others in the batch"), (wide, to_end)):
+            for some, words in ((near, f"others in the same {self.batch} of t"), (wide, to_end)):
                 values = [self.rows[j][number] for j in some if self.rows[j][number] is not None]
                 self.add(f"{name}: mean {number} of {words}", i, mean(values))
 
@@ -154,7 +158,9 @@ class Past:
             f"known rate of y of its {other}s": sum(self.rows[k]["y"] for k in known) / (len(known) + 5),
         }
         if self.batch:
-            found[f"transactions of its {other}s in the batch"] = len(self.of(j, (other,), self.in_batch(j))) + 1
+            found[f"transactions of its {other}s in the same {self.batch} of t"] = (
+                len(self.of(j, (other,), self.in_batch(j))) + 1
+            )
         return found
 
     def counterparties(self, name, other, i, facts):
@@ -163,7 +169,7 @@ class Past:
         some = self.of(i, (name,), among)
         for fact in facts[i]:
             values = [facts[j][fact] for j in some if not math.isnan(facts[j][fact])]
-            self.add(f"{name}: {fact}, mean of the last {longest} of t", i, mean(values))
+            self.add(f"{name}, mean of the last {longest} of t: {fact}", i, mean(values))
 
     def other_role(self, name, other, i):
         """What the party `name` of row i did in the role `other`."""

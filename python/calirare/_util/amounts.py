@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 LONGEST_NAME = 80  # characters of a name that are shown
+NODE = re.compile(r"(?<![\w'\"/.-])([Nn])ode(s?)\b(?![\w'\"]|\.\w)")
 
 
 def shortened(name: str) -> str:
@@ -28,7 +31,7 @@ def listed(names: Iterable[object]) -> str:
 
 def class_words(name: str) -> str:
     """Returns how a sentence calls a class: one that is a number is `class 1`, so that it is not read as an amount."""
-    return f"class {name}" if name.replace(".", "", 1).isdecimal() else name
+    return f"class {name}" if name.replace(".", "", 1).isdecimal() else {"rest": "normal"}.get(name, name)
 
 
 def of_two_classes(names: tuple[str, ...], share: float, *, rare: bool) -> str:
@@ -60,6 +63,17 @@ def amount(n: int, one: str, many: str = "") -> str:
         many: the word for others; empty: an s more.
     """
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def in_unit(words: Any, unit: str) -> Any:
+    """Returns words about nodes, or lists and dictionaries with such words, about transactions where these are it."""
+    if isinstance(words, dict):
+        return {key: in_unit(value, unit) for key, value in words.items()}
+    if isinstance(words, list):
+        return [in_unit(value, unit) for value in words]
+    if unit == "node" or not isinstance(words, str):
+        return words
+    return NODE.sub(lambda found: (unit if found[1] == "n" else unit.capitalize()) + found[2], words)
 
 
 def meant(wanted: str, names: Iterable[str]) -> str:

@@ -11,16 +11,8 @@ from calirare._util.amounts import class_words
 
 Values = dict[str, Any]
 # Measures of all classes that a run of a rare class shows.
-OF_RARE = (
-    ("recall", "recall of the rare class"),
-    ("precision", "precision of the rare class"),
-    ("macro_f1", "macro-F1"),
-    ("ace_minority", "ACE, rare class"),
-    ("macro_ace", "Macro-ACE"),
-    ("ece", "ECE of the confidence"),
-    ("nll", "NLL"),
-    ("brier", "Brier score"),
-)
+OF_RARE = ("recall", "recall of the rare class"), ("precision", "precision of the rare class"), ("brier", "Brier score")
+SIDES = {"raw": "uncalibrated", "balanced": "equal classes", "population": "true base rate"}
 CLASS_KEYS = "mean_p_over_share", "recall", "precision", "auprc"
 CLASS_HEAD = "class", "nodes", "share", "pred. / obs.", "recall", "precision", "AUPRC", "ECE of P (expected)"
 KNOWN_OR_DRAWN = (
@@ -77,7 +69,7 @@ def before_and_after(metrics: Values, together: Sequence[tuple[str, str]]) -> tu
     if metrics["method"] == "calirare" and "eice" in metrics:
         eice = metrics["eice"]
         rows.append(["EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side in sides)])
-    return ["measure", *("before calibration" if side == "raw" else side for side in sides)], rows
+    return ["measure", *(SIDES[side] for side in sides)], rows
 
 
 def together_rows(reports: list[Values], together: Sequence[tuple[str, str]], digits: int) -> list[list[str]]:
@@ -118,7 +110,7 @@ def rare_rows(reports: list[dict[str, Any]]) -> list[list[str]]:
         ["predicted / observed", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
         ["  interval", *ends],
         [f"ECE of {p} (expected)", *(f"{r['ece']:.3f}{in_brackets(r['ece_noise_floor'])}" for r in reports)],
-        [f"slope of {p}", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],
+        ["calibration slope (ideal: 1)", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],
         [f"log loss of {p}", *(f"{r['log_loss']:.3f}" for r in reports)],
     ]
 

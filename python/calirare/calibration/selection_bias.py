@@ -149,8 +149,8 @@ class LabelClustering:
         own, others = self.shares
         return (
             f"the labels are not a random sample of the nodes: they are clustered. {own:.0%} of the neighbours of "
-            f"labelled nodes have a label, but {others:.1%} of those of other nodes, as if all came from one region. "
-            f"P({kind or 'rare'}) may be wrong elsewhere"
+            f"labelled nodes have a label, but {others:.1%} of those of other nodes. P({kind or 'rare'}) may be wrong "
+            "elsewhere"
         )
 
 

@@ -54,9 +54,9 @@ class Leakage:
         side = "wrong" if self.copied else "too low"
         return (
             f"{what} {LEAKS}: where it is {self.values}, {self.rare} of {self.labelled} labelled nodes are {kind}, "
-            f"{self.covered:.0%} of all {kind} labels, and {few} of the nodes without a label that were looked at have "
-            f"such a value, where a random sample would leave {self.by_chance:.0f}. If it is known only after the "
-            f"case, P({kind}) of nodes without a label is {side}: {remedy}"
+            f"{self.covered:.0%} of all {kind} labels, and {few} of the unlabelled nodes have such a value "
+            f"(expected: {self.by_chance:.0f}). If it is known only after the case, P({kind}) of nodes without a label "
+            f"is {side}: {remedy}"
         )
 
 

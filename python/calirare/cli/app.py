@@ -30,7 +30,7 @@ GROUPS = {
     "Maintain": ("recalibrate", "evaluate"),
     "Setup": ("datasets", "doctor"),
 }
-ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
+ABOUT = "Find rare nodes or transactions, such as fraud, with calibrated probabilities."
 
 
 def main() -> None:
@@ -139,19 +139,15 @@ def version() -> str:
 
 
 def _help() -> str:
-    others = {
-        n: f"Command of the package {e.dist.name if e.dist else n}." for n, e in sorted(plugins.commands().items())
-    }
-    groups = {title: {name: COMMANDS[name].help for name in names} for title, names in GROUPS.items()} | {"Lab": others}
     rows = [
         line
-        for title, commands in groups.items()
-        if commands
-        for line in ("", f"{title}:", *(f"  {name:<12}{text}" for name, text in commands.items()))
+        for title, names in GROUPS.items()
+        for line in ("", f"{title}:", *(f"  {name:<12}{COMMANDS[name].help}" for name in names))
     ]
+    others = [f"  of other packages: {', '.join(sorted(plugins.commands()))}"] if plugins.commands() else []
     options = ["  --version   Print the version.", "  --help      Print this, or after a command its options."]
-    more = "Every command takes --debug, which shows the whole traceback of an error."
-    lines = ["usage: calirare COMMAND [OPTIONS]", "", ABOUT, *rows, "", "options:", *options, "", more]
+    options.append("  --debug     After a command: show the whole traceback of an error.")
+    lines = ["usage: calirare COMMAND [OPTIONS]", "", ABOUT, *rows, *others, "", "options:", *options]
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from calirare._util.amounts import in_unit
 from calirare._util.blocks import BlockFiles
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
@@ -262,7 +263,8 @@ def _absolute(reading: dict[str, Any]) -> dict[str, Any]:
 
 def _done(scored: Scored, out: Path, written: list[Path], fail_on_drift: bool, log: Path | None, begun: float) -> int:
     """Says what was found, adds the line of the log and returns the exit code."""
-    for line in scored.summary().splitlines():
+    unit = "transaction" if scored.table is not None and "rank" in scored.table else "node"
+    for line in in_unit(scored.summary(), unit).splitlines():
         print(textwrap.fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
     if out.is_dir() and (out / "review.csv").exists():
         print("\n".join(["", f"Saved to {out}. Next:", *next_commands(out, report=(out / "report.html").exists())]))

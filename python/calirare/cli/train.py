@@ -53,11 +53,17 @@ def run(
         chosen = chosen.but("command line", dataset="digits")
     if out.name in ("", ".."):
         raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")
-    outcome = _run(chosen, out, overwrite=overwrite)
+    show(_run(chosen, out, overwrite=overwrite), out, started, report=report, verbose=verbose)
+
+
+def show(
+    outcome: Outcome, out: Path, started: float, more: str = "", *, report: bool = True, verbose: bool = False
+) -> None:
+    """Writes the page of a new run, and prints its summary, `more`, and what to do next; see `run`."""
     if report:
         _write_report(outcome, out)
     outcome.seconds["files"] = time.perf_counter() - started - sum(outcome.seconds.values())
-    print(outcome.summary(verbose=verbose), end="")
+    print(outcome.summary(verbose=verbose) + more, end="")
     if verbose:
         for line in () if outcome.features is None else outcome.features.log:
             print(f"features: {line}")
@@ -104,7 +110,9 @@ def _run(settings: Settings, out: Path, *, overwrite: bool) -> Outcome:
         else:
             graph, data = settings.data.read_transactions()
             settings = dataclasses.replace(settings, data=data)
-        reporter.say(str(graph))
+        reporter.log(str(graph))
+        for note in graph.notes:
+            reporter.say(f"note: {note}")
         outcome = train(graph, settings, report=reporter)
         notes = outcome.metrics["notes"]
         for line in outcome.features.log if outcome.features is not None else ():

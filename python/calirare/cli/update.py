@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from calirare._util.console import Reporter, screen
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
+from calirare.cli.train import show
 from calirare.graph import Graph
 from calirare.run import (
     LABELS,
@@ -55,6 +57,7 @@ def run(
     Raises:
         InputError: a file cannot be used, no label changes, or the labels that are left cannot train.
     """
+    started = time.perf_counter()
     if labels is None and forget is None:
         raise InputError("update: say which labels change (--labels FILE) or are to be forgotten (--forget FILE)")
     if drawn not in ("chosen", "random"):
@@ -90,10 +93,7 @@ def run(
         before = folder / LABELS if (folder / LABELS).is_file() else before
         _write(found, own, before, place, out, stored)
         (place / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-        names = sorted(path.name for path in place.iterdir())
-    print(found.summary(screen(80).width), end="")
-    for name in names:
-        print(out / name)
+    show(found.outcome, out, started, f"\n{found.summary(screen(80).width)}")
 
 
 def _changes(

@@ -171,7 +171,7 @@ def distance_finding(
     part: Part, name: str, distance: float, critical: float, noun: str, limits: Limits = DISTANCE
 ) -> Finding:
     """Returns the finding about a distance of two distributions."""
-    why = f"the distribution of {noun} differs from the run's by {distance:.2f}, where 1 means no overlap"
+    why = f"{noun} differ by {distance:.2f}, where 1 is no overlap"
     return finding(part, name, "distance", (distance, None, critical), limits, why)
 
 

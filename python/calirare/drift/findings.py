@@ -15,7 +15,7 @@ Part = Literal["column", "edges", "P(rare)"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "caution", "do not trust")
 FEW = 100  # nodes with which chance may make distances of .3 and more
 MORE = 1.2  # times as many neighbours, from which on this is reported before what it moves
-NAMED = 5  # findings that the sentence names
+NAMED = 3  # findings that the sentence names
 
 
 @dataclass(frozen=True)

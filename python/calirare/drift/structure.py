@@ -85,7 +85,7 @@ class ReferenceEdges(Summary):
     def compare_degrees(self, degrees: NumpyArray, noise: Noise) -> Iterator[Finding]:
         """Yields the findings about the numbers of neighbours of some nodes, float64 [m], m > 0; first the distance."""
         distance, critical = self.degrees.distance(degrees, noise)
-        why = f"its distribution differs from the run's by {distance:.2f}, where 1 means no overlap"
+        why = f"values differ by {distance:.2f}, where 1 is no overlap"
         yield finding("edges", "number of neighbours", "distance", (distance, None, critical), EDGES, why)
         isolated = float((degrees == 0).mean()), self.isolated
         yield self._proportion("isolated nodes", len(degrees), isolated, self.isolated_effect, ISOLATED, noise)

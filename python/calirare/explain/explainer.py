@@ -16,6 +16,7 @@ from calirare._util.torch_state import plain_torch, threads_for
 from calirare.explain.context import ExplanationContext
 from calirare.explain.explainable_model import ExplainableModel, Shares, class_log_odds, difference, two_columns
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, Needed
+from calirare.explain.label_propagation import NEARBY
 from calirare.explain.label_reasons import LabelReasons
 from calirare.explain.shares import passed_on, stretched
 from calirare.explain.words import Values, neighbours
@@ -138,6 +139,7 @@ class Explainer:
             chosen = context.chosen(every, of, nodes).nonzero().flatten()
             needed = dict(zip(chosen.tolist(), self.labels.needed(nodes[chosen], of, effects[chosen]), strict=True))
         shares, p_around = self.feature_shares(nodes, of), self._around(nodes, of)
+        shares = None if shares is None else self.values.plain(shares)
         for i, node in enumerate(nodes.tolist()):
             yield Explanation(
                 node=node,
@@ -149,7 +151,7 @@ class Explainer:
                 labels=() if effects is None else self.labels.strongest(node, float(p[i]), effects[i], shown),
                 needed=needed.get(i),
                 edges=self._edges(node, of, float(p[i]), log_odds[i], p_around),
-                features=() if shares is None else self._features(node, shares, i),
+                features=() if shares is None else self._features(node, of, shares, i),
                 base=None if shares is None else float(shares.base[i]),
                 of=context.class_names[of],
                 probabilities=dict(zip(context.class_names, every[i].tolist(), strict=True)) if context.many else None,
@@ -186,11 +188,15 @@ class Explainer:
             out.append(replace(effect, types=types[other]) if types else effect)
         return tuple(out)
 
-    def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:
+    def _features(self, node: int, of: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:
         """Returns every column, by |share|; of many, such as words, those that have one."""
         order = torch.argsort(shares.values[row].abs(), descending=True, stable=True)
         if order.numel() > MANY_COLUMNS:
             order = order[shares.values[row, order] != 0]
-        names = [shares.names[place] for place in order.tolist()]
-        each = zip(names, shares.values[row, order].tolist(), strict=True)
-        return tuple(FeatureShare(name, share, self.values.of(node, name)) for name, share in each)
+        out = list[FeatureShare]()
+        for place, share in zip(order.tolist(), shares.values[row, order].tolist(), strict=True):
+            name, field = shares.names[place], self.values.of(node, shares.names[place])
+            value, usual = (None, "") if field is None else (field.value, field.usual)
+            value = self.context.labels_beyond(node, -1, of) if name == NEARBY else value
+            out.append(FeatureShare(name, share, value, usual))
+        return tuple(out)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calirare._util.amounts import listed
+from calirare._util.amounts import class_words, listed
 
 LITTLE = 0.0005  # of a change of P(rare): less than what is written as 0.1 points
 ALIKE = 0.005  # difference of two probabilities that two digits may not show
@@ -70,17 +70,24 @@ class EdgeEffect:
 
 @dataclass(frozen=True)
 class FeatureShare:
-    """What a column adds to the log-odds of P(rare), against the node that is compared with.
+    """What a column of the table, or the neighbours' mean of one, adds to the log-odds of P(rare).
 
     Attributes:
-        name: of the column.
-        share: what it adds to the calibrated log-odds.
-        value: the node's own, as it stands in the user's table; None of columns that are made of others.
+        name: of the column; "amount of neighbours" is all that is made of the neighbours' amounts.
+        share: what it adds to the calibrated log-odds, against the node that is compared with; above 0 it raises P.
+        value: the node's own, as it stands in the user's table, or its neighbours' mean; None where there is none.
+        usual: what is usual of it: from the 5th to the 95th percentile, or the commonest value; empty: not known.
     """
 
     name: str
     share: float
     value: str | None
+    usual: str = ""
+
+    @property
+    def way(self) -> str:
+        """What it does to P(rare)."""
+        return "raises" if self.share > 0 else "lowers"
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,7 @@ class Explanation:
         return "; ".join(each.name if each.value is None else f"{each.name}: {each.value}" for each in raising)
 
     def _of_probability(self) -> str:
-        learned = "" if self.label is None else f" Its own label, {self.label}, was used in training."
+        learned = "" if self.label is None else f" Its own label, {class_words(self.label)}, was used in training."
         if self.probabilities is None or self.prediction is None:
             kind = f"{'an' if self.alert else 'no'} alert at {self.threshold:.3g}"
             return f"P(rare) of {self.name} is {apart(self.p, self.threshold)}, {kind}.{learned}"
@@ -200,9 +207,11 @@ class Explanation:
             found = next((each for each in self.labels if sign * each.effect >= LITTLE), None)
             if found is not None and not parts:
                 whose = "Its own label" if found.own else f"The label of {found.name}"
-                parts.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
+                parts.append(f"{whose} ({class_words(found.label)}) {words}: without it {written(found.without)}")
             elif found is not None:
-                parts.append(f"that of {found.name} ({found.label}) {words}: without it {written(found.without)}")
+                parts.append(
+                    f"that of {found.name} ({class_words(found.label)}) {words}: without it {written(found.without)}"
+                )
         return "; ".join(parts) + "." + self._of_needed()
 
     def _of_the_rest(self) -> str:
@@ -216,10 +225,9 @@ class Explanation:
             parts.append(f"the edge to {edge.name}{more} matters most: without it {written(edge.without)}")
         if self.features:
             share = self.features[0]
-            known = share.value is None or share.name.endswith(f"={share.value}")
-            value = "" if known else f" ({share.value})"
-            way = "raises" if share.share > 0 else "lowers"
-            parts.append(f"the feature {share.name}{value} {way} it most, by {abs(share.share):.2f} in log-odds")
+            usual = f"; usual {share.usual}" if share.usual else ""
+            value = "" if share.value is None else f" ({share.value}{usual})"
+            parts.append(f"the feature {share.name}{value} {share.way} it most, by {abs(share.share):.2f} in log-odds")
         text = "; ".join(parts)
         return text[:1].upper() + text[1:] + "." if text else ""
 

@@ -15,7 +15,7 @@ from calirare.graph import Graph, default_names
 from calirare.models import STEPS, LabelPropagationFit, inverse_root, propagation_step, root_of
 from calirare_ext import Csr, propagate, row_sums
 
-NEARBY = "label propagation"
+NEARBY = "known cases nearby"
 HELD = (
     "effects of edges on label propagation are approximate: when an edge is removed, the neighbours' propagated "
     "labels are not recomputed"

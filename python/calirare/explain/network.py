@@ -21,11 +21,11 @@ from calirare.models import FoldedNetwork, GcnFit
 from calirare_ext import ReceptiveField
 
 FIRST_ORDER = (
-    "label effects of networks are approximate: one damped Newton step; feature scaling, calibrator and stacking "
-    "weights stay fixed"
+    "effects of labels on networks are approximate: nothing is trained again, and the scaling of columns, the weights "
+    "of the models and the calibrator stay as they are"
 )
 
-DOUBT = "the approximate leave-one-out disagrees with cross-validation: treat the label effects of this model as rough"
+DOUBT = "effects of labels on this model are rough: the approximation disagrees with cross-validation"
 TOO_DEEP = "features: no contributions, since they are only available for networks of up to two layers"
 
 

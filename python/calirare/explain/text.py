@@ -5,14 +5,18 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from calirare._util.amounts import listed
+from calirare._util.amounts import class_words, listed
 from calirare._util.errors import printable, without_middle
 from calirare.explain.explanation import LITTLE, EdgeEffect, Explanation, Explanations, LabelEffect, written
 
 WIDTH, SHORT = 80, 12  # characters: of a line, and of what fits above a column
+WIDTHS = 30, 24, 9, 8, 9  # of the columns of features
 LABELS, EDGES, FEATURES = 5, 5, 8  # rows of each table
 MOVED = 0.1  # log-odds from which a label has a row though it moves P by less than 0.1 points
-READING = "log-odds: +0.7 doubles the odds P / (1 - P), -0.7 halves them; points: change of P in percentage points"
+READING = (
+    "points are percentage points of P. Log-odds: +0.7 doubles the odds P / (1 - P), -0.7 halves them. Usual is where "
+    "90% of all values lie, or the commonest one; the value of neighbours is their mean"
+)
 Row = Sequence[str]
 
 
@@ -41,7 +45,7 @@ def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row,
             [_label(e) for e in explanation.labels[:labels] if abs(e.effect) >= LITTLE or abs(e.log_odds) >= MOVED],
         ),
         (("edge to", what, "points", "without", "log-odds"), [row for e in edges for row in _edge(e)]),
-        (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
+        (("feature", "value (usual)", "", "", "log-odds"), _features(explanation) if explanation.features else []),
     ]
     return [(head, rows) for head, rows in found if rows]
 
@@ -49,12 +53,12 @@ def tables_of(explanation: Explanation, labels: int = LABELS) -> list[tuple[Row,
 def _label(each: LabelEffect) -> Row:
     """Returns the row of a label."""
     name = f"{each.name} (its own)" if each.own else each.name
-    return name, each.label, points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    return name, class_words(each.label), points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
 
 
 def _edge(each: EdgeEffect) -> list[Row]:
     """Returns the row of an edge, and one below it of its types."""
-    name = each.name if each.label is None else f"{each.name}, {each.label}"
+    name = each.name if each.label is None else f"{each.name}, {class_words(each.label)}"
     p = each.beyond if each.p_rare is None else written(each.p_rare)
     row = name, p, points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
     return [row, (f"  ({listed(each.types)})", "", "", "", "")] if each.types else [row]
@@ -63,7 +67,12 @@ def _edge(each: EdgeEffect) -> list[Row]:
 def _features(explanation: Explanation) -> list[Row]:
     """Returns the strongest columns, the sum of the others, and what they add up to."""
     shown = explanation.features[:FEATURES]
-    rows: list[Row] = [(each.name, each.value or "", "", "", f"{each.share:+.2f}") for each in shown]
+    rows = list[Row]()
+    for each in shown:
+        usual = f" ({each.usual.replace(' (', ', ').rstrip(')')})" if each.usual else ""
+        cells = f"{each.value or ''}{usual}", "", each.way, f"{each.share:+.2f}"
+        long = len(each.name) > WIDTHS[0] - 2
+        rows += [(each.name, "", "", "", ""), ("", *cells)] if long else [(each.name, *cells)]
     if len(explanation.features) > len(shown):
         rest = sum(each.share for each in explanation.features[len(shown) :])
         rows.append((f"{len(explanation.features) - len(shown)} others", "", "", "", f"{rest:+.2f}"))
@@ -74,15 +83,10 @@ def _features(explanation: Explanation) -> list[Row]:
 
 
 def _table(head: Row, rows: Iterable[Row], width: int) -> list[str]:
-    """Returns lines of five columns: two of words, three of numbers at the right; words go on over empty cells.
-
-    Long names take the room of the second column, where its cells are short and fit into an empty fourth one.
-    """
-    widths, every = (max(width - 44, 12), 14, 10, 10, 10), [head, *rows]
-    long = any(len(row[0]) > widths[0] - 2 for row in every)
-    if long and all(len(row[1]) < widths[3] and not (row[1] and row[3]) and not row[2] for row in every):
-        every = [(row[0], "", "", row[1] or row[3], row[4]) for row in every]
-    return [_line(row, widths) for row in every]
+    """Returns lines of five columns: two of words, three of numbers at the right; words go on over empty cells."""
+    first = max(width - sum(WIDTHS[1:]), 10)
+    widths = (first, *WIDTHS[1:]) if head[0] == "feature" else (max(width - 44, 12), 14, 10, 10, 10)
+    return [_line(row, widths) for row in [head, *rows]]
 
 
 def _line(row: Row, widths: tuple[int, ...]) -> str:

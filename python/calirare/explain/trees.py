@@ -20,9 +20,10 @@ from calirare.graph import Graph, default_names
 from calirare.models import TREE_SHRINKAGE, TreesFit
 
 FIXED = (
-    "label effects of trees: leaf values are recomputed without the label; splits and the number of trees stay fixed"
+    "effects of labels on trees are approximate: the trees keep their form, and the values in their leaves are made "
+    "again without the label"
 )
-STRONGEST = "label effects of trees: with this many labels, all but the strongest only move the leaves they lie in"
+STRONGEST = "effects of labels on trees: with so many labels, only the strongest are worked out in full"
 FOREIGN = (
     "label effects of trees are rough: the stored leaf values could not be reproduced, as another version of LightGBM "
     "samples differently"

@@ -171,6 +171,11 @@ class Graph:
         return self
 
     @property
+    def unit(self) -> str:
+        """What a node is: "transaction" where it is a row of a table of transactions, else "node"."""
+        return "transaction" if self.keys else "node"
+
+    @property
     def n_nodes(self) -> int:
         """Number of nodes n."""
         return self.adjacency.n_rows

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import quoted
+from calirare._util.amounts import listed
 from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import dtype_of, scipy_of_csr
 from calirare.graph.spelling import find_name
@@ -269,10 +269,9 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     named = all(name.isdecimal() for name in names)
     if 0 <= k < len(names) and not named:
         return k
-    shown = ", ".join(quoted(name) if named else f"{i} ({quoted(name)})" for i, name in enumerate(names[:20]))
     more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
     raise InputError(
-        f"graph {graph_name!r}: there is no class {wanted!r}. The classes are {shown}{more} (--rare-class)"
+        f"graph {graph_name!r}: there is no class {wanted!r}. The classes are {listed(names[:20])}{more} (--rare-class)"
     )
 
 

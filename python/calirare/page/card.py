@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,28 +14,16 @@ from torch import Tensor
 
 from calirare._util.amounts import class_words, listed
 from calirare._util.array_files import NumpyArray
-from calirare.explain import NEARBY, EdgeEffect, Explanation, ExplanationContext, points, short_number, written
-from calirare.graph import Column, Graph
+from calirare.explain import EdgeEffect, Explanation, ExplanationContext, points, written
+from calirare.explain.words import Field, Usual, field_of, time_in_words
+from calirare.features import columns_of
 from calirare.run import amounts_of
 
 FIELDS, PARTIES, REASONS, EVENTS = 12, 8, 3, 3  # rows of a card, reasons, and known cases of a neighbour
 SIMILAR, ALIKE = 5, 20  # similar known cases that are named, and that are counted
 MOVES = 0.01  # of P: what a label must move it by to be shown
 SEEN = 4  # neighbours that something is known of, from which a picture is worth it
-ENDS, SELDOM, FEW = (0.05, 0.95), 0.05, 10  # ends of what is usual; a proportion that is not; values that are kinds
 STRONG, CLEAR, LEAST = 1.0, 0.3, 0.05  # log-odds from which a reason moves P strongly, clearly, or is one
-DAYS = (3_650, 18_262)  # times that are days since 2000: the years 2010 to 2049
-
-
-@dataclass(frozen=True)
-class Field:
-    """A column of the case: its value, where that stands among all cases, and what is usual."""
-
-    name: str
-    value: str
-    among: str
-    usual: str
-    unusual: bool
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ class Cards:
     def __init__(self, context: ExplanationContext) -> None:
         self.context = context
         dense = isinstance(context.graph.x, Tensor) and isinstance(context.trained_on.x, Tensor)
-        self.columns = _columns(context.graph) if dense else ()
+        self.columns = columns_of(context.graph) if dense else ()
 
     def of(self, why: Explanation, more: str = "") -> Card:
         """Returns the card of an explained node; `more` is what follows its probability."""
@@ -104,7 +91,7 @@ class Cards:
             fields=tuple(self._chosen(fields, why)),
             parties=tuple(self._party(edge, why.node) for edge in shown) or tuple(self._past(why.node)),
             others=f"{left:,} other{'s' * (left > 1)}" if left else "",
-            reasons=tuple(self._reasons(why, {field.name: field for field in fields})),
+            reasons=tuple(self._reasons(why)),
             alike=alike,
             similar=similar,
             labels=tuple(
@@ -143,14 +130,11 @@ class Cards:
             return time
         assert isinstance(graph.x, Tensor)
         row = graph.x[why.node].tolist()
-        return [*time, *(_field(self.columns[i], row[i], usual) for i, usual in self._telling.items())]
+        return [*time, *(field_of(self.columns[i], row[i], usual) for i, usual in self._telling.items())]
 
     def _chosen(self, fields: list[Field], why: Explanation) -> list[Field]:
         """Returns at most `FIELDS` fields in their order: those that are unusual, then those that move P most."""
-        moved = dict[str, float]()
-        for each in why.features:
-            name = each.name.partition("=")[0]
-            moved[name] = moved.get(name, 0.0) + abs(each.share)
+        moved = {each.name: abs(each.share) for each in why.features}
         first = {"time", *(self.context.graph.keys or ())}
         order = sorted(
             fields, key=lambda field: (field.name not in first, not field.unusual, -moved.get(field.name, 0.0))
@@ -205,7 +189,7 @@ class Cards:
             cases = ", ".join(f"{n:,} {class_words(label) or 'not known'}" for label, n in counts.items() if n)
             yield Party(f"{name} {values[node]}", cases or "no earlier transaction", tuple(events[: -EVENTS - 1 : -1]))
 
-    def _reasons(self, why: Explanation, fields: dict[str, Field]) -> list[str]:
+    def _reasons(self, why: Explanation) -> list[str]:
         """Returns the strongest reasons in words."""
         what, found = f"P({class_words(why.of)})", list[tuple[float, str]]()
         for edge in why.edges:
@@ -214,20 +198,18 @@ class Cards:
             moved = f"from {written(edge.without)} to {written(why.p)}"
             found.append((abs(edge.log_odds), f"The connection to {edge.name}{known} {way} {what} {moved}."))
         for share in why.features:
-            way, size = "raises" if share.share > 0 else "lowers", abs(share.share)
+            size = abs(share.share)
             much = "strongly" if size >= STRONG else "clearly" if size >= CLEAR else "slightly"
-            field = fields.get(share.name.partition("=")[0])
-            beside = f", {field.among}" if field is not None and field.among else ""
+            beside = f"; usual {share.usual}" if share.usual else ""
             value = f" ({share.value}{beside})" if share.value is not None else ""
-            name = "what is known of cases nearby" if share.name == NEARBY else share.name
-            found.append((size, f"{name[:1].upper()}{name[1:]}{value} {way} {what} {much}."))
+            found.append((size, f"{share.name}{value} {share.way} {what} {much}."))
         found = sorted((each for each in found if each[0] >= LEAST), key=lambda each: -each[0])[:REASONS]
         return [sentence for _, sentence in found] or [f"Nothing about it moves {what} by more than a little."]
 
     @cached_property
     def _shared(self) -> tuple[list[int], list[int]]:
         """Places of the columns that both graphs have, here and in the graph that trained."""
-        there = {column.name: i for i, column in enumerate(_columns(self.context.trained_on))}
+        there = {column.name: i for i, column in enumerate(columns_of(self.context.trained_on))}
         pairs = [(i, there[column.name]) for i, column in enumerate(self.columns) if column.name in there]
         return [i for i, _ in pairs], [j for _, j in pairs]
 
@@ -246,7 +228,7 @@ class Cards:
     def _row(self, node: int) -> NumpyArray:
         """Returns the shared columns of a node, with the numbers that categories have in the graph that trained."""
         assert isinstance(self.context.graph.x, Tensor)
-        row, there = self.context.graph.x[node].double().cpu().numpy(), _columns(self.context.trained_on)
+        row, there = self.context.graph.x[node].double().cpu().numpy(), columns_of(self.context.trained_on)
         out = row[self._shared[0]]
         for k, (i, j) in enumerate(zip(*self._shared, strict=True)):
             names, wanted = self.columns[i].categories, there[j].categories
@@ -273,38 +255,7 @@ class Cards:
         return f"{labels.count(rare)} of the {len(labels)} known cases with the most similar fields are {rare}.", named
 
 
-def _columns(graph: Graph) -> tuple[Column, ...]:
-    """Returns what each column holds; without names they have their numbers."""
-    names = graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
-    return graph.columns or tuple(Column(name) for name in names)
-
-
-@dataclass(frozen=True, eq=False)
-class Usual:
-    """The values of a column among all scored nodes.
-
-    Attributes:
-        kinds: the different ones, ascending.
-        counts: how often each occurs.
-        missing: proportion of nodes without one.
-        ends: `ENDS` of the values.
-    """
-
-    kinds: NumpyArray
-    counts: NumpyArray
-    missing: float
-    ends: tuple[float, ...]
-
-    @classmethod
-    def of(cls, every: NumpyArray) -> Usual:
-        """Returns what is usual of the values of nodes, [n], NaN where missing."""
-        seen = every[np.isfinite(every)]
-        kinds, counts = np.unique(seen, return_counts=True)
-        ends = tuple(np.quantile(seen, ENDS).tolist()) if seen.size else ()
-        return cls(kinds, counts, 1 - len(seen) / max(len(every), 1), ends)
-
-
-def cell_in_words(values: Any, at: int) -> str:
+def cell_in_words(values: Any, at: Any) -> str:
     """Returns the time, party or amount of a transaction as its column has it."""
     value = values[at]
     if pd.isna(value):
@@ -312,33 +263,3 @@ def cell_in_words(values: Any, at: int) -> str:
     if isinstance(value, np.datetime64 | pd.Timestamp):
         return f"{pd.Timestamp(value):%Y-%m-%d %H:%M:%S}{'' if pd.Timestamp(value).tz is None else ' UTC'}"
     return f"{value:,.2f}" if isinstance(value, float | np.floating) else str(value)
-
-
-def _field(column: Column, value: float, among: Usual) -> Field:
-    """Returns a field by its value and what is usual."""
-    if not np.isfinite(value):
-        return Field(column.name, "missing", f"missing in {among.missing:.0%}", "", unusual=False)
-
-    def shown(number: float) -> str:
-        if column.categories:
-            return column.categories[int(number)]
-        return time_in_words(number) if column.kind == "date" else short_number(number)
-
-    shares = among.counts / max(among.counts.sum(), 1)
-    below, alike = float(shares[among.kinds < value].sum()), float(shares[among.kinds == value].sum())
-    if column.categories or len(among.kinds) <= FEW:
-        first = int(shares.argmax())
-        usual = f"{shown(float(among.kinds[first]))} ({shares[first]:.0%})"
-        return Field(column.name, shown(value), f"shared by {alike:.0%}", usual, unusual=alike < SELDOM)
-    above, (low, high) = below + alike / 2, among.ends
-    more, less = ("later", "earlier") if column.kind == "date" else ("higher", "lower")
-    share = min(max(above, 1 - above), 0.99)
-    place = f"{more if above >= 0.5 else less} than {share:.0%}"
-    return Field(column.name, shown(value), place, f"{shown(low)} to {shown(high)}", unusual=not low <= value <= high)
-
-
-def time_in_words(time: float) -> str:
-    """Returns a time: as a date where it looks like days since 2000."""
-    if not DAYS[0] <= time <= DAYS[1]:
-        return short_number(time)
-    return str(datetime.date(2000, 1, 1) + datetime.timedelta(days=int(time)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calirare._util.amounts import amount, class_words, count_of
+from calirare._util.amounts import amount, class_words, count_of, in_unit
 from calirare._util.measure_tables import (
     CLASS_HEAD,
     KNOWN_OR_DRAWN,
@@ -20,26 +20,14 @@ from calirare._util.measure_tables import (
 )
 from calirare._util.run_files import RECALIBRATION
 from calirare.explain.audit import Audit
-from calirare.page.card import time_in_words
+from calirare.explain.words import time_in_words
+from calirare.page.card import cell_in_words
 from calirare.run import TOGETHER, Choice, SavedRun, Verdict
 
 ALERTS = 25  # rows of the table of alerts, or of the nodes whose class is least sure
 DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
 NARROW = ("precision_recall.png", "budget.png")  # pictures of one panel
-PICTURES = (
-    ("p_rare.png", "Reliability of P(rare): observed rate against predicted, points with 95 % binomial intervals"),
-    ("precision_recall.png", "Precision against recall, with the operating point"),
-    ("reliability.png", "Reliability of the confidence in the predicted class"),
-    ("budget.png", "Expected number of rare nodes among the alerts, for every budget"),
-)
-CLASS_PICTURES = (
-    ("reliability.png", "Reliability of the confidence in the predicted class"),
-    ("classes.png", "Does each class happen as often as its probability says?"),
-)
-OF_KNOWN = {
-    "p_rare.png": "Reliability of P(known): observed rate against predicted, points with 95 % binomial intervals",
-    "precision_recall.png": "Precision against recall of the known nodes",
-}
+PICTURES, CLASS_PICTURES = ("p_rare.png", "precision_recall.png", "budget.png"), ("reliability.png", "classes.png")
 EARLIER = (
     "The run was recalibrated on fresh labels. Its numbers, alerts and pictures are from before; the reasons of alerts "
     "and calirare predict use the new calibrators."
@@ -63,21 +51,22 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
     verdict = Verdict.from_mapping(metrics["verdict"])
     common = {
         "verdict": sentence(str(verdict)),
+        "unit": (unit := graph.get("unit", "node")),
         "verdict_class": STYLES.get(verdict.answer, "do"),
         "lead": lines,
-        "data": data_rows(metrics),
+        "graph": graph,
         "detectors": sorted(choice["rows"], key=lambda row: -row["weight"]),
         "detectors_loss": choice["loss"],
         "limits": limits(metrics),
-        "pictures": [
-            picture_of(saved.folder / name, words, name not in NARROW) for name, words in pictures(metrics, many)
-        ],
+        "pictures": [picture_of(saved.folder / name) for name in (CLASS_PICTURES if many else PICTURES)],
     }
     if many:
         return common | _class_values(saved, metrics)
-    return common | {
+    first = alerts(predictions, saved)
+    own = {
         "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
         "rare": class_words(graph["rare_class"]),
+        "keys": keys_of(saved),
         "ranges": "p_low" in predictions,
         "covered": f"{metrics['interval_coverage']['wanted']:.0%}",
         "of_known": of_known(metrics),
@@ -86,8 +75,8 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
         "periods": periods(metrics["periods"]),
         "decision": sentence(metrics["decision"]["sentence"]),
         "decision_rows": decision_rows(metrics),
-        "first": alerts(predictions, saved.class_names),
     }
+    return in_unit(common | own, unit) | {"first": first}
 
 
 def _class_values(saved: SavedRun, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +105,7 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     lines = [
         f"{amount(graph['nodes'], 'node')}{scored}; {graph['rare_share']:.2%} of the labelled ones are {rare}. "
         f"{amount(graph['labels_trained_on'], 'label')} trained the model.",
-        f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}; "
+        f"Ranking: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}; "
         f"random ranking: {found['prevalence']:.3f}) on {judged}.",
     ]
     decision = metrics["decision"]
@@ -138,35 +127,9 @@ def class_lead(metrics: dict[str, Any]) -> list[str]:
     ]
 
 
-def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns what the graph and its split are."""
-    graph = {"scored_nodes": metrics["graph"]["nodes"]} | metrics["graph"]  # of classes every node is scored
-    names = (
-        ("nodes", "nodes"),
-        ("scored_nodes", "target nodes"),
-        ("directed_edges", "directed edges"),
-        ("features", "columns"),
-    )
-    rows = [(label, f"{graph[key]:,}") for key, label in names]
-    if "rare_class" in graph:
-        rows.append(("rare class", class_words(graph["rare_class"])))
-        rows.append(("base rate among labels", f"{graph['rare_share']:.3%}"))
-    parts = (("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test"))
-    rows += [(label, f"{graph[key]:,}") for key, label in parts]
-    rows.append(("labels trained on", f"{graph['labels_trained_on']:,}"))
-    return rows + ([("split", graph["split"])] if graph["split"] else [])  # an updated run's has no name
-
-
 def of_known(metrics: dict[str, Any]) -> bool:
     """Returns whether the run is judged by what positive labels alone tell: P(known), and not P(rare)."""
     return bool(metrics["judged_on"] == KNOWN_OR_DRAWN)
-
-
-def pictures(metrics: dict[str, Any], many: bool) -> tuple[tuple[str, str], ...]:
-    """Returns each picture's file and what it shows."""
-    if many:
-        return CLASS_PICTURES
-    return tuple((name, OF_KNOWN.get(name, words) if of_known(metrics) else words) for name, words in PICTURES)
 
 
 def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -181,12 +144,19 @@ def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
             expected, low, high = (f"{x:.1%}" if key in ("precision", "recall") else count_of(x) for x in cells)
             rows.append((name, expected, f"{low} to {high}"))
     if decision.get("by_amount") and decision["test"] is not None:
-        rows.append(("cost observed on test nodes", count_of(decision["test"]["cost"]), ""))
+        rows.append(("cost observed on test transactions", count_of(decision["test"]["cost"]), ""))
     return rows
 
 
-def alerts(predictions: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, Any]]:
+def keys_of(saved: SavedRun) -> list[str]:
+    """Returns the columns that say what a transaction is: its time, parties and amount; empty: it is a node."""
+    data = saved.settings.data
+    return [key for key in (data.amount, data.time, *data.entities) if key and key != "none"] if data.entities else []
+
+
+def alerts(predictions: pd.DataFrame, saved: SavedRun) -> list[dict[str, Any]]:
     """Returns the alerts with the highest P(rare) of the nodes that the decision is on, as `nodes_to_decide` says."""
+    names = saved.scorer.class_names
     open_ = predictions[predictions["y"] == -1]
     if open_.empty:
         open_ = predictions[~predictions["split"].isin(("train", "val"))]
@@ -196,6 +166,7 @@ def alerts(predictions: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, 
     return [
         {
             "node": str(row["node"]),
+            "keys": [cell_in_words(row, key).replace("+00:00", " UTC") for key in keys_of(saved)],
             "p": f"{row['p_rare']:.3f}",
             "interval": _interval(*(row["p_low"], row["p_high"]) if "p_low" in row else (row["lower"], row["upper"])),
             "label": "unknown" if row["y"] == -1 else class_words(names[int(row["y"] == 1)]),
@@ -292,19 +263,16 @@ class Picture(NamedTuple):
     """A picture on a page.
 
     Attributes:
-        words: what it shows.
         address: that holds the file itself; None where there is none.
         wide: whether it is of several panels, which a phone shows side by side all the same.
     """
 
-    words: str
     address: str | None
     wide: bool
 
 
-def picture_of(path: Path, words: str, wide: bool = True) -> Picture:
-    """Returns a picture of a run, arguments as the attributes; the address of a missing one is None."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return Picture(words, None, wide)
-    address = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
-    return Picture(words, address, wide)
+def picture_of(path: Path) -> Picture:
+    """Returns a picture of a run; the address of a missing one is None."""
+    there = path.is_file() and path.stat().st_size > 0
+    address = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii") if there else None
+    return Picture(address, path.name not in NARROW)

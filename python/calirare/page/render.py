@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calirare._util.amounts import amount, class_words
+from calirare._util.amounts import amount, class_words, in_unit
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
@@ -109,10 +109,11 @@ def _scoring_html(saved: SavedRun, facts: dict[str, Any], graph: Graph | None, w
     """Returns the page of another graph that a run scored."""
     names, rare = saved.class_names, "" if saved.settings.many else class_words(saved.class_names[1])
     title = f"{facts['graph']}: {rare or amount(len(names), 'class', 'classes')}"
-    values = {"title": title, "rare": rare, "there": told_of(facts), "run": facts.get("run", {}).get("name")}
-    first = content.alerts(saved.to_frame(), names) if rare else content.least_sure(saved.review(), names)
+    values = {"title": title, "rare": rare, "run": facts.get("run", {}).get("name"), "unit": saved.settings.data.unit}
+    first = content.alerts(saved.to_frame(), saved) if rare else content.least_sure(saved.review(), names)
     why = _explained(saved, graph, why_not) if facts.get("alerts", 1) else {"reasons": [], "reason": ""}
-    more = {"first": first, "cards": why["reasons"], "reason": why["reason"]}
+    more = {"keys": content.keys_of(saved), "first": first, "cards": why["reasons"], "reason": why["reason"]}
+    more["there"] = in_unit(told_of(facts), saved.settings.data.unit)
     return template_of("calirare.page", "scoring.html").render(**values, **more)
 
 

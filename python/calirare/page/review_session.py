@@ -216,6 +216,7 @@ class ReviewSession:
             what=self.what,
             p="" if values["case"] is None else written(values["case"].p),
             n=len(self.cases),
+            unit=self._saved.settings.data.unit,
             done=counts.total() - counts[SKIP],
             progress=self.progress(answers),
             buttons=buttons,

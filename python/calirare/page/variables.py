@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.explain.words import day_in_words
 from calirare.graph import Graph, default_names
 from calirare_ext import Csr
 
@@ -15,7 +16,6 @@ N_BINS = 4  # of equal numbers of nodes
 MOST_CATEGORIES = 6  # of others there is one slice together
 MOST_COLUMNS = 40
 FAR = 3  # steps to the nearest training label from which on nothing reaches a detector of two hops
-FAR_DAYS = 2e6  # from 2000, beyond which there is no year of four digits
 LARGE, HUGE = 1e4, 1e15  # numbers from and up to which all digits before the point are told
 NO_VALUE = "(missing)"
 
@@ -43,7 +43,8 @@ def variables_of(graph: Graph, p_rare: NumpyArray | None) -> list[Variable]:
         p_rare: P(rare) of every node, float [n]; NaN of those that are not scored; None: not divided by it.
     """
     degree = np.diff(graph.adjacency.indptr.cpu().numpy())
-    found = [_binned("degree", degree.astype(np.float64)), *_by_place(graph, p_rare)]
+    found = [_binned("number of neighbours", degree.astype(np.float64)), *_by_place(graph, p_rare)]
+    found = found if graph.n_edges else []
     for relation in graph.relations[:MOST_CATEGORIES]:
         out, into = (np.diff(matrix.indptr.cpu().numpy()) for matrix in (relation.out, relation.into))
         have = (out + into > 0).astype(np.int64)
@@ -100,14 +101,8 @@ def _of_column(graph: Graph, i: int, values: NumpyArray) -> Variable:
     if column is not None and column.kind == "categorical":
         return _by_category(name, values, column.categories)
     if column is not None and column.kind == "date":
-        return _binned(name, values, as_text=_day)
+        return _binned(name, values, as_text=day_in_words)
     return _binned(name, values)
-
-
-def _day(days: float) -> str:
-    if abs(days) > FAR_DAYS:
-        return f"{days:.4g} days from 2000"
-    return str(np.datetime64("2000-01-01") + np.timedelta64(int(days), "D"))
 
 
 def _number(value: float) -> str:

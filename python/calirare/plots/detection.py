@@ -136,14 +136,14 @@ def budget_diagram(
         axes.plot(curve.alerts, np.maximum(found, LEAST), color=GAP, linestyle="-.", linewidth=1.4, label="observed")
     if chosen:
         hits = float(np.interp(chosen, curve.alerts, curve.expected)) if hits is None else hits
-        label = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} hits expected"
+        label = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} correct expected"
         axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=label, zorder=5)
-    axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")
+    axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert correct")
     axes.plot(curve.alerts, curve.alerts * total / n, color=GREY, linestyle=":", label="alerts drawn at random")
     canvas.number_axes(axes, ",.6g")
     axes.set_xlim(1, n)
     axes.set_ylim(min(1.0, total), 1.5 * max(float(curve.high[-1]), 1.0))
-    axes.set_xlabel(f"alerts, the likeliest first (of {amount(n, 'node')})")
-    axes.set_ylabel("rare nodes among them")
+    axes.set_xlabel(f"alerts, the likeliest first (of {n:,})")
+    axes.set_ylabel("rare ones among them")
     canvas.legend_below(figure)
     return canvas.save(figure, path)

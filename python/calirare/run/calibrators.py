@@ -69,8 +69,8 @@ class Left:
         """What is left, for a user."""
         return (
             f"by the prevalence there are {self.stands_for:,.0f} rare nodes, and {self.labelled:,} of them have a "
-            f"label. Expect {self.rare:,.0f} among the {self.without:,} nodes without one: their odds are "
-            f"{self.odds:.2g} times those of P(rare), which is about all nodes. Expected counts use these odds"
+            f"label. Expect {self.rare:,.0f} among the {self.without:,} nodes without one: counts use odds "
+            f"{self.odds:.2g} times those of P(rare), which is about all nodes"
         )
 
 
@@ -228,9 +228,8 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
         return f"positive-only labels: {what}, and {SCAR}, which no label can check"
     return (
         f"positive-only labels: {SCAR} (selected completely at random), {taken:.0%} of them ({least:.0%} to "
-        f"{most:.0%}). Then {share.share:.2%} ({share.low:.2%} to {share.high:.2%}) of the nodes without a label are "
-        "rare: fewer if even the likeliest are of both classes, and many times more if the known ones are the easiest "
-        "to find. No label checks this; labels of random nodes would"
+        f"{most:.0%}). Then {share.share:.2%} ({share.low:.2%} to {share.high:.2%}) of the unlabelled nodes are rare, "
+        "or many times more if the known ones are the easiest to find. Labels of random nodes would check this"
     )
 
 

@@ -140,8 +140,9 @@ class Updated:
         if self.measures is None or not self.measures["after"]["log_loss"] > self.measures["before"]["log_loss"]:
             return ""
         was, now = (self.measures[side]["log_loss"] for side in ("before", "after"))
+        tested = f"{self.measures['after']['nodes']:,.0f} test {self.outcome.graph.unit}s"
         return (
-            f"worse: log loss {now:.4f} on {self.measures['after']['nodes']:,.0f} test nodes, before {was:.4f}. Keep "
+            f"worse: log loss {now:.4f} on {tested}, before {was:.4f}. Keep "
             "the old run, or fit only its calibrators again (--calibrator-only)"
         )
 
@@ -223,13 +224,13 @@ class Updated:
         """Yields the sentences of the summary about nodes, by `to_mapping`."""
         moved = "moved by {mean:.4f} on average, at most by {largest:.3f}".format(**facts["moved"])
         if self.many:
-            changed = amount(facts["predictions_changed"], "node")
+            changed = amount(facts["predictions_changed"], self.outcome.graph.unit)
             yield f"the predicted class of {changed} changed; probabilities {moved}"
             return
         alerts = facts["alerts"]
         yield f"P(rare) {moved}"
         yield (
-            f"alerts, labelled nodes among them: {alerts['after']:,} (before: {alerts['before']:,}), "
+            f"alerts, labelled ones among them: {alerts['after']:,} (before: {alerts['before']:,}), "
             f"{alerts['appeared']:,} appeared and {alerts['vanished']:,} vanished"
         )
 
@@ -237,14 +238,14 @@ class Updated:
         if self.measures is None:
             return ["no labelled test nodes that both runs have not seen: nothing to measure by", ""]
         was, now = self.measures["before"], self.measures["after"]
-        head = f"{int(now['nodes']):,} test nodes"
+        head = f"{int(now['nodes']):,} test {self.outcome.graph.unit}s"
         rows = [f"{label:<24} {was[key]:>9.4f} {now[key]:>9.4f}" for key, label in MEASURES.items() if key in now]
-        observed = [f"{'observed share':<34} {now['observed']:>9.4f}"] if "observed" in now else []
+        observed = [f"{'observed rate':<34} {now['observed']:>9.4f}"] if "observed" in now else []
         return [f"{head:<24} {'before':>9} {'after':>9}", *rows, *observed, ""]
 
     def _first(self) -> list[str]:
         """Returns the first rows of the table: node, before, after, and whether an alert came or went."""
-        rows = [("node", "before", "after", "")]
+        rows = [(self.outcome.graph.unit, "before", "after", "")]
         for row in self.to_frame().head(SHOWN).to_dict("records"):
             name = without_middle(str(row["node"]), ROOM)
             if self.many:

@@ -244,6 +244,11 @@ class Data:
         options = self.options() | ({"kinds": kinds} if kinds and is_table(self.dataset) else {})
         return self.relabelled(load_dataset(self.dataset, self.root, seed=seed, **options))
 
+    @property
+    def unit(self) -> str:
+        """What is scored: "transaction", or "node"."""
+        return "transaction" if self.entities else "node"
+
     def transactions_of(self, source: Any, history: Any = None) -> Transactions:
         """Returns how a table of transactions is read with these settings.
 

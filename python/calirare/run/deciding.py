@@ -23,24 +23,15 @@ from calirare.run.schema import check_words
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
 By = Literal["p", "expected-loss", "amount", "uncertainty", "value-of-label"]
-REVIEW_BEGINS_WITH = {
-    "p": "the likeliest rare nodes (--sort-by p)",
-    "expected-loss": "the nodes whose decision is expected to cost most (--sort-by expected-loss)",
-    "amount": "the largest amounts at risk, P(rare) times the amount (--sort-by amount)",
-    "uncertainty": "the nodes whose prediction is most likely wrong (--sort-by uncertainty)",
-    "value-of-label": "the nodes whose labels would teach the detector most (--sort-by value-of-label)",
-}
 WIDE = 0.97  # by one network's posterior, for 90 % of runs: benchmarks/results/population.jsonl, decision_graphs.json
 NARROW = 20  # rare labels from which intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
-    "the intervals assume that the calibration curve is roughly right and that labelled nodes score like unlabelled "
-    "ones. On eight graphs {held} of the 90 % intervals contained the true count (docs/decisions.md). For a guarantee "
-    "without the first assumption use --decide precision or recall with --guarantee."
+    "the intervals assume that labelled nodes score like unlabelled ones. On eight graphs {held} of the 90 % intervals "
+    "contained the true count. For a guarantee use --decide precision or recall with --guarantee."
 )
 OF_KNOWN = (
     "the intervals assume that the known rare nodes are a random sample of all rare nodes, and that the "
-    "highest-scoring unlabelled nodes are rare. If the classes overlap even there, expect fewer hits and fewer misses "
-    "(docs/decisions.md)."
+    "highest-scoring unlabelled nodes are rare. If they are not, expect fewer rare nodes."
 )
 HELD = {False: "92 to 96 %", True: "94 %"}  # by whether each class has its own slope: decision_graphs.json
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.arrays import brief
+from calirare._util.measure_tables import SIDES
 from calirare._util.memory import draws_for, resamples_for
 from calirare.metrics import auprc, calibration_report, classwise_ece, ece, noise_floor
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
@@ -22,11 +23,10 @@ RARE = 0.5  # of an equal share: below it a class is named as rare
 TOGETHER = (
     ("accuracy", "accuracy"),
     ("macro_f1", "macro-F1"),
-    ("nll", "NLL"),
+    ("nll", "log loss"),
     ("brier", "Brier score"),
     ("ece", "ECE"),
     ("classwise_ece", "classwise ECE"),
-    ("macro_ace", "Macro-ACE"),
 )
 OF_MINORITY = ("recall", "precision", "ace_minority", "ace_minority_noise_floor")
 
@@ -78,7 +78,7 @@ class Judged:
         panels = [confidence_panel("before calibration", self.labels, self.p[RAW])]
         p, after = self.p.get(target, self.p[RAW]), "before calibration"
         if target in self.p:
-            after = f"after, target {target}"
+            after = SIDES[target]
             panels.append(confidence_panel(after, self.labels, p))
         title = f"{name}: is the predicted class right as often as it says? ({self.on} nodes)"
         reliability_diagram(panels, folder / "reliability.png", title=title)

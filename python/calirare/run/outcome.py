@@ -13,9 +13,10 @@ import torch
 import yaml
 from torch import Tensor
 
+from calirare._util.amounts import class_words
 from calirare._util.arrays import brief
 from calirare._util.device import choose_device
-from calirare._util.measure_tables import KNOWN_OR_DRAWN
+from calirare._util.measure_tables import KNOWN_OR_DRAWN, SIDES
 from calirare._util.output import fresh_folder
 from calirare._util.torch_state import plain_torch
 from calirare.calibration import PriorPlattCalibrator, budget_curve
@@ -26,10 +27,8 @@ from calirare.graph.splits import LABEL_RATE, TEST_SHARE
 from calirare.plots import (
     Panel,
     budget_diagram,
-    confidence_panel,
     precision_recall_diagram,
     rare_reliability_diagram,
-    reliability_diagram,
 )
 from calirare.run.columns import predictions
 from calirare.run.deciding import nodes_to_decide
@@ -39,7 +38,7 @@ from calirare.run.model_file import save_model
 from calirare.run.next_labels import NextLabels, next_labels
 from calirare.run.parties import parties_of
 from calirare.run.probabilities import p_rare
-from calirare.run.report import evaluated_logits, evaluated_nodes, judge_of, judged_labels, judging_maps, report
+from calirare.run.report import judge_of, report
 from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer, ScoresGraphs
 from calirare.run.settings import Settings
@@ -242,15 +241,11 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
     return kind if same else "public"
 
 
-DRAWN = 20_000  # nodes in reliability and intervals; of more a sample is drawn, and the picture says so
-
-
 def draw(outcome: RunResult, folder: Path) -> None:
-    """Draws `reliability.png`, `precision_recall.png` and `p_rare.png` of the judged nodes.
+    """Draws `precision_recall.png` and `p_rare.png` of the judged nodes.
 
     And `budget.png` of the nodes decided on, where the uncertainty of P(rare) is known.
     """
-    _draw_confidence(outcome, folder)
     _draw_rare(outcome, folder)
     if outcome.decision.expected is not None:
         _draw_budget(outcome, folder)
@@ -263,20 +258,18 @@ def _draw_budget(outcome: RunResult, folder: Path) -> None:
     nodes, on = nodes_to_decide(outcome.graph)
     curve = budget_curve(fitted, outcome.logits[nodes])
     known = (y[nodes] == 1).cpu().numpy() if on == "held-out" else None
-    title = (
-        f"{outcome.graph.name}: {outcome.graph.class_names[1]} found by a budget of alerts ({len(nodes):,} {on} nodes)"
-    )
+    rare, where = class_words(outcome.graph.class_names[1]), f"({len(nodes):,} {on} {outcome.graph.unit}s)"
+    title = f"{outcome.graph.name}: {rare} found by a budget of alerts {where}"
     assert decision.expected is not None
     hits = decision.expected.hits.expected
     budget_diagram(curve, folder / "budget.png", rare=known, chosen=decision.alerts, hits=hits, title=title)
 
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:
-    data, rare = judge_of(outcome), outcome.graph.class_names[1]
+    data, rare = judge_of(outcome), class_words(outcome.graph.class_names[1])
     rare = f"known {rare}" if data.on == KNOWN_OR_DRAWN else rare
-    y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} nodes)"
-    titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.p}
-    panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.p.items()}
+    y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} {outcome.graph.unit}s)"
+    panels = {side: Panel(SIDES[side], y, p[:, 1]) for side, p in data.p.items()}
     _, draws = data.draws
     title = f"{outcome.graph.name}: is P({rare}) right? {where}"
     path = folder / "p_rare.png"
@@ -289,24 +282,3 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     decided = one and data.on != KNOWN_OR_DRAWN  # by P(rare): of P(known) it is no place
     operating = outcome.decision.threshold if decided else None
     precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, title=title)
-
-
-def _draw_confidence(outcome: RunResult, folder: Path) -> None:
-    judged_on, nodes = evaluated_nodes(outcome)
-    logits = evaluated_logits(outcome, judged_on, nodes).cpu()
-    labels = judged_labels(outcome, judged_on, nodes).cpu()
-    maps = judging_maps(outcome, judged_on, logits)
-    if nodes.numel() > DRAWN:
-        order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:DRAWN].sort().values
-        judged_on = f"{DRAWN:,} random ones of {nodes.numel():,} {judged_on}"
-        nodes, logits, labels = nodes[order.to(nodes.device)], logits[order], labels[order]
-    target = outcome.settings.calibration.calibrate_for
-    before = torch.softmax(logits, 1)
-    sides = [("before calibration", before)]
-    if target in maps:
-        sides.append((f"after, target {target}", maps[target].transform(logits)))
-    rare = outcome.graph.class_names[1]
-    panels = [confidence_panel(f"all nodes, {side}", labels, p) for side, p in sides]
-    panels += [confidence_panel(f"nodes of {rare}, {side}", labels, p, cls=1) for side, p in sides]
-    title = f"{outcome.graph.name}: is the predicted class right as often as it says? ({judged_on} nodes)"
-    reliability_diagram(panels, folder / "reliability.png", n_columns=len(sides), title=title)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import in_unit
 from calirare._util.measure_tables import KNOWN_OR_DRAWN
 from calirare.calibration import TARGETS, Calibrator, PositiveOnlyCalibrator, Target
 from calirare.graph import PARTS
@@ -29,6 +31,7 @@ KNOWN = (
     "as not rare, even hidden rare ones. Real detection is better than these numbers"
 )
 SOURCES: dict[str, Source] = {"test": "test nodes", "leave-one-out": "out-of-fold predictions"}
+LABEL = re.compile(r"labels are column '(.+)' \(--label\)$")  # a note on what was found by name
 DRAWN = ("share(", "random(")  # names of splits that were drawn from the labels
 
 
@@ -77,6 +80,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "nodes": graph.n_nodes,
         "directed_edges": graph.n_edges,
         "features": graph.n_features,
+        "unit": graph.unit,
         "split": split.name,
         **{part: int(getattr(split, part).numel()) for part in PARTS},
     }
@@ -92,7 +96,8 @@ def report(outcome: RunResult) -> dict[str, Any]:
     }
     own = _of_classes(outcome) if outcome.rare is None else _of_rare(outcome)
     notes = [*graph.notes, *outcome.notes, *own.pop("notes", ())]
-    return values | own | {"graph": facts | own["graph"], "notes": notes}
+    words = in_unit({name: own.pop(name) for name in ("decision",) if name in own} | {"notes": notes}, graph.unit)
+    return values | own | words | {"graph": facts | own["graph"]}
 
 
 def _of_classes(outcome: RunResult) -> dict[str, Any]:
@@ -167,7 +172,8 @@ def judge(outcome: RunResult, calibrated: Calibrated) -> Verdict:
         return verdict_of_classes(SOURCES[data.on], data.labels, p.double(), graph.class_names, known)
     p = data.p.get("population", data.p[RAW])[:, 1].double()
     y = (data.labels == 1).long().numpy()
-    return verdict_of(Evidence.of(SOURCES[data.on], y, p.numpy(), groups=data.groups), known)
+    found = verdict_of(Evidence.of(SOURCES[data.on], y, p.numpy(), groups=data.groups), known)
+    return replace(found, sentence=in_unit(found.sentence, graph.unit), why=in_unit(found.why, graph.unit))
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
@@ -235,6 +241,7 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
         "scored_nodes": int(graph.scored_nodes.numel()),
         "rare_class": graph.class_names[1],
         "rare_share": of_class / max(labelled, 1),
+        "label": next((found[1] for note in graph.notes if (found := LABEL.search(note))), None),
         "labels_trained_on": int(((graph.y[outcome.fit.nodes] >= 0) & (outcome.fit.sample_weights > 0)).sum()),
     }
 

@@ -20,7 +20,7 @@ FEWEST = 2  # labels of each class that calibrate
 
 NOT_RANDOM = (
     "none of the old labels is a random sample, so {p} on the new, chosen ones too. It is too high for {a} class that "
-    "is more common among them than elsewhere. Label some random nodes and pass --drawn random"
+    "is more common there. Label random nodes and pass --drawn random"
 )
 
 
@@ -84,8 +84,8 @@ def assign_parts(
         return changed, settings, [NOT_RANDOM.format(p=CALIBRATED[many], a="a" if many else "the rare")]
     new = "the new one is" if fresh.numel() == 1 else f"the {fresh.numel():,} new ones are"
     said = (
-        f"{CALIBRATED[many]} on {amount(moved.numel(), 'old label')}, which look like a random sample and train too. "
-        f"By default {new} treated as chosen, not random (--drawn random: they are random)"
+        f"{CALIBRATED[many]} on {amount(moved.numel(), 'old label')}, which look like a random sample; "
+        f"{new} treated as chosen, not random (--drawn random: they are random)"
     )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
     return more.over(changed), on_val, [said]

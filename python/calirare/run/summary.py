@@ -8,12 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
-from calirare._util.amounts import amount, listed
+from calirare._util.amounts import amount, in_unit, listed
 from calirare._util.errors import printable
 from calirare._util.measure_tables import (
     CLASS_HEAD,
     KNOWN_OR_DRAWN,
     OF_RARE,
+    SIDES,
     before_and_after,
     budgets_of,
     class_rows,
@@ -23,7 +24,6 @@ from calirare._util.measure_tables import (
     table_of,
 )
 from calirare.run.choice import Choice
-from calirare.run.deciding import REVIEW_BEGINS_WITH
 from calirare.run.judging import TOGETHER
 from calirare.run.parties import at_risk_words
 
@@ -58,7 +58,7 @@ def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float
     if metrics.get("task") == "classes":
         blocks = [_class_calibration(metrics, judged), _class_detection(metrics, judged)]
     else:
-        blocks = [_calibration(metrics, judged), _detection(judged), _alerts(metrics["decision"])]
+        blocks = [_calibration(metrics, judged), _detection(judged), _alerts(metrics["decision"], judged.unit)]
     if metrics["choice"] is not None:
         blocks += [block for block in [_graph(metrics["choice"])] if block]
     lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
@@ -73,8 +73,9 @@ class _Judged:
         on = metrics["judged_on"]
         self.known = on == KNOWN_OR_DRAWN
         self.tested = on == "test"
-        names = {"test": "test nodes", "fresh": "fresh nodes", KNOWN_OR_DRAWN: "known or drawn"}
-        self.nodes = names.get(on, "labelled nodes")
+        self.unit = metrics["graph"].get("unit", "node")
+        names = {"test": f"test {self.unit}s", "fresh": f"fresh {self.unit}s", KNOWN_OR_DRAWN: "known or drawn"}
+        self.nodes = names.get(on, f"labelled {self.unit}s")
         self.event = "known" if self.known else "rare"
         self.n, self.n_rare = metrics["n_judged"], metrics.get("n_judged_rare")
         self.how = "out-of-fold" if metrics["choice"] is not None else "leave-one-out"
@@ -97,10 +98,12 @@ def _ends(low: float, high: float, digits: int) -> str:
 def _headline(metrics: dict[str, Any], judged: _Judged, seconds: float | None) -> list[str]:
     """Returns the data and the rare class, and on how many labels the run was trained and tested."""
     graph = metrics["graph"]
-    head = f"{graph['name']}: {graph['nodes']:,} nodes, {graph['directed_edges']:,} edges"
-    head += f", {amount(graph['features'], 'feature')}; "
+    head = f"{graph['name']}: {amount(graph['nodes'], judged.unit)}, "
+    head += f"{amount(graph['directed_edges'], 'edge')}, " if graph["directed_edges"] else ""
+    head += f"{amount(graph['features'], 'feature')}; "
     if "rare_class" in graph:
         head += f'rare class "{graph["rare_class"]}"'
+        head += f" of column {graph['label']}" if graph.get("label") else ""
         rate = "" if judged.known else f" ({graph['rare_share']:.1%} of labels)"
         head += rate if len(head + rate) <= WIDTH else rate.replace(" of labels", "")
     else:
@@ -108,9 +111,9 @@ def _headline(metrics: dict[str, Any], judged: _Judged, seconds: float | None) -
     trained = f"Trained on {amount(graph['labels_trained_on'], 'label')}, tested "
     rare = "" if judged.n_rare is None else f" ({judged.n_rare:,} {judged.event})"
     if metrics["judged_on"] == "test":
-        trained += f"on {judged.n:,} other nodes{rare}."
+        trained += f"on {judged.n:,} other {judged.unit}s{rare}."
     elif metrics["judged_on"] == "fresh":
-        trained += f"on {judged.n:,} fresh nodes{rare}."
+        trained += f"on {judged.n:,} fresh {judged.unit}s{rare}."
     elif judged.known:
         trained += f"{judged.how} on {judged.n:,} known or drawn nodes{rare}."
     else:
@@ -163,19 +166,20 @@ def _detection(judged: _Judged) -> list[str]:
     return lines
 
 
-def _alerts(decision: dict[str, Any]) -> list[str]:
+def _alerts(decision: dict[str, Any], unit: str) -> list[str]:
     """Returns which nodes are alerts, how good they were among test nodes, and what to expect of the others."""
     threshold, test = decision["threshold"], decision["test"]
     cut = decision.get("cut", f"{threshold:.3g}")
-    rule = f"P(rare) >= {cut}" if threshold <= 1 or decision["alerts"] else "no node is one"
+    rule = f"P(rare) >= {cut}" if threshold <= 1 or decision["alerts"] else f"no {unit} is one"
     lines = _wrapped(f"{'ALERTS':<14}{rule}; {decision['rule_sentence']}")
     if test is not None:
         false = test["alerts"] - test["hits"]
         lines += _wrapped(
-            f"  Test nodes: {amount(test['alerts'], 'alert')}, {test['hits']:,} correct, {false:,} false, "
-            f"{amount(test['misses'], 'rare node')} missed{_cost(decision, test.get('cost', 0.0))}"
+            f"  Test {unit}s: {amount(test['alerts'], 'alert')}, {test['hits']:,} correct, {false:,} false, "
+            f"{amount(test['misses'], f'rare {unit}')} missed{_cost(decision, test.get('cost', 0.0))}",
+            "    ",
         )
-    text = f"  {decision['on'].capitalize()} nodes: {amount(decision['alerts'], 'alert')}"
+    text = f"  {decision['on'].capitalize()} {unit}s: {amount(decision['alerts'], 'alert')}"
     if decision["caveat"] and decision["hits"] is None:
         text += f"; {decision['caveat']}"
     if decision["hits"] is not None:
@@ -188,7 +192,7 @@ def _alerts(decision: dict[str, Any]) -> list[str]:
     if (risk := decision.get("amount_at_risk")) is not None:
         lines += _wrapped(f"  Amount at risk: {at_risk_words(risk['all'], risk['alerts'])}", "    ")
     if decision.get("tied") is not None:
-        lines.append(f"  {decision['tied']['nodes']:,} nodes tie at the end of the budget; none of them is an alert")
+        lines.append(f"  {decision['tied']['nodes']:,} {unit}s tie at the end of the budget; none of them is an alert")
     return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
 
 
@@ -271,13 +275,13 @@ def _tables(metrics: dict[str, Any]) -> str:
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, markup=False, emoji=False)
     many, known = metrics.get("task") == "classes", metrics["judged_on"] == KNOWN_OR_DRAWN
-    title = f"{metrics['graph']['name']}: {metrics['n_judged']:,} {metrics['judged_on']} nodes"
+    title = f"{metrics['graph']['name']}: {_Judged(metrics).nodes}"
     lines = [EXPECTED]
     if len(metrics["report"]) > 1:
-        lines.append(OF_KNOWN if known else f"predictions.csv is of {metrics['target']}; --calibrate-for takes another")
+        lines.append(OF_KNOWN if known else f"predictions.csv is for: {SIDES[metrics['target']]} (--calibrate-for)")
     if many:
         side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
-        by_class = f"by class, {'before calibration' if side == 'raw' else side}"
+        by_class = f"by class, {SIDES[side]}"
         tables = [table_of(*before_and_after(metrics, TOGETHER), title)]
         tables.append(table_of(CLASS_HEAD, class_rows(metrics["classes"][side]), by_class))
         rare = listed(metrics["rare_classes"]) if metrics["rare_classes"] else "none"
@@ -295,7 +299,8 @@ def _tables(metrics: dict[str, Any]) -> str:
         lines += Choice.from_mapping(metrics["choice"]).lines()
     for table in tables:
         console.print(table, highlight=False)
-    return out.getvalue() + "\n".join([*lines, *(f"note: {note}" for note in metrics["notes"])]) + "\n"
+    text = "\n".join([*lines, *(f"note: {note}" for note in metrics["notes"])]) + "\n"
+    return out.getvalue() + in_unit(text, _Judged(metrics).unit)
 
 
 def _of_rare(metrics: dict[str, Any]) -> list[str]:
@@ -311,8 +316,6 @@ def _decision(decision: dict[str, Any]) -> list[str]:
     """Returns what is an alert, and what to expect of it."""
     where = amount(decision["nodes"], f"{decision['on']} node")
     lines = [f"decision on {where}: {decision['sentence']}"]
-    if decision.get("review") is not None:
-        lines.append(f"  review.csv begins with {REVIEW_BEGINS_WITH[decision['review']]}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])
 
 

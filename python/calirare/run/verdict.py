@@ -151,7 +151,7 @@ class Evidence:
         of_class = f"class {self.of_class}: " if self.of_class else ""
         if not self.rare:
             return f"{of_class}predicted {self.predicted:.3g}, observed none"
-        return f"{of_class}predicted {times(self.ratio)} of observed"
+        return f"{of_class}predicted / observed = {times(self.ratio)}"
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def verdict_of(evidence: Evidence | None, known: Circumstances) -> Verdict:
     if wrong:
         return _wrong("not calibrated", shown, *_cause(evidence, known), evidence)
     if not evidence.enough:
-        shown += f"; too few rare nodes to judge: {evidence.rare}"
+        shown += f"; {evidence.rare} rare nodes are too few to judge"
         if known.later and _other_rate(evidence, known):
             return _wrong("not known", shown, *_cause(evidence, known), evidence)
         return Verdict("not known", f"not known: {shown}", evidence=evidence)

@@ -154,7 +154,7 @@ def _activity(layout: Layout, events: Any, frames: Frames, where: Any = None) ->
             columns[f"mean {layout.amount} in the last {words(span)}"] = mean
         mean = events.amount.mean(where=where).over(everything)
         columns[f"mean {layout.amount} before"] = mean
-        columns[f"{layout.amount} over its mean before"] = events.amount / mean.nullif(0)
+        columns[f"{layout.amount} divided by its mean before"] = events.amount / mean.nullif(0)
     if layout.label is not None:
         known, what, case = frames.labelled(), layout.label, events.label > 0
         cases = events.label.sum(where=where).over(known).fill_null(0)
@@ -166,7 +166,7 @@ def _activity(layout: Layout, events: Any, frames: Frames, where: Any = None) ->
         columns[f"known rate of {what}"] = cases / (labels + KNOWN_LABELS)
         columns[f"{clock.units} since the last known case of {what} (at most {words(most)})"] = since
     if layout.batch is not None:
-        columns["transactions in the batch"] = _count(events, frames.batch(), where)
+        columns[f"transactions in the same {words(layout.batch)}"] = _count(events, frames.batch(), where)
     return columns
 
 
@@ -182,7 +182,7 @@ def _amounts(layout: Layout, events: Any, frames: Frames) -> Named:
     variance = events.squared.mean().over(everything) - mean * mean
     spread = ibis.ifelse(variance > 0, variance, 0 * variance).sqrt()
     columns |= {
-        f"spread of {what} before": spread,
+        f"standard deviation of {what} before": spread,
         f"lowest {what} before": amount.min().over(everything),
         f"highest {what} before": highest,
         f"{what} of the last transaction": amount.mean().over(frames.last(1)),
@@ -191,26 +191,26 @@ def _amounts(layout: Layout, events: Any, frames: Frames) -> Named:
         columns[f"mean {what} of the last {number} transactions"] = amount.mean().over(frames.last(number))
     width = ibis.greatest(spread, LEAST_SPREAD * mean.abs())
     return columns | {
-        f"{what} above its mean before, in spreads": (amount - mean) / width.nullif(0),
-        f"{what} over its highest before": amount / highest.nullif(0),
+        f"{what} above its mean before, in standard deviations": (amount - mean) / width.nullif(0),
+        f"{what} divided by its highest before": amount / highest.nullif(0),
     }
 
 
 def _of_batch(layout: Layout, events: Any, frames: Frames) -> Named:
     """Returns what the party's other transactions are until the end of the batch."""
     words, clock, columns = layout.clock.span_words, layout.clock, Named()
-    longest = max(layout.windows[-1], layout.batch or 0)
+    longest, same = max(layout.windows[-1], layout.batch or 0), f"same {words(layout.batch or 0)}"
     own, wide = frames.batch(), frames.batch(longest)
-    columns[f"other transactions in {words(longest)} to the end of the batch"] = _count(events, wide) - 1
+    columns[f"other transactions in {words(longest)} to the end of the {same}"] = _count(events, wide) - 1
     following = events.tick.min().over(frames.next_in_batch())
     following = ibis.ifelse(events.end_tick - 1 > events.tick, following, ibis.null("int64"))
-    columns[f"{clock.units} to the next transaction in the batch"] = clock.length(following - events.tick)
+    columns[f"{clock.units} to the next transaction in the {same}"] = clock.length(following - events.tick)
     numbers = {} if layout.amount is None else {layout.amount: events.amount}
     numbers |= {name: events[number_column(k)] for k, name in enumerate(layout.numbers)}
     for name, value in numbers.items():
-        columns[f"mean {name} of others in the batch"] = _mean_of_others(value, own)
+        columns[f"mean {name} of others in the {same}"] = _mean_of_others(value, own)
         mean = _mean_of_others(value, wide)
-        columns[f"mean {name} of others in {words(longest)} to the end of the batch"] = mean
+        columns[f"mean {name} of others in {words(longest)} to the end of the {same}"] = mean
     return columns
 
 
@@ -248,7 +248,8 @@ def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
         rate = cases / (events.label.count().over(known) + KNOWN_LABELS)
         facts[f"known rate of {layout.label} of its {other}s"] = rate
     if layout.batch is not None:
-        facts[f"transactions of its {other}s in the batch"] = _count(events, theirs.batch())
+        same = layout.clock.span_words(layout.batch)
+        facts[f"transactions of its {other}s in the same {same}"] = _count(events, theirs.batch())
     events = events.mutate(
         **{f"fact{k}": value.cast("float32").cast("float64") for k, value in enumerate(facts.values())}
     )
@@ -259,7 +260,7 @@ def _of_counterparties(layout: Layout, i: int, j: int) -> tuple[Any, Named]:
             value = events[f"fact{k}"].mean().over(frames.earlier(span))
         else:
             value = _mean_of_others(events[f"fact{k}"], frames.batch(max(span, layout.batch)))
-        columns[f"{name}: {fact}, mean of the last {until}"] = value
+        columns[f"{name}, mean of the last {until}: {fact}"] = value
     return events, columns
 
 

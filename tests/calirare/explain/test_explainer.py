@@ -202,7 +202,7 @@ def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatc
         save(figure, *args, **options)
         width, height = figure.get_size_inches() * figure.dpi
         legend = [each.get_text() for each in figure.legends[0].get_texts()]
-        assert {"edge raises P(fraud)", "labelled, fraud", "labelled, rest"} <= set(legend), "classes by name"
+        assert {"edge raises P(fraud)", "labelled, fraud", "labelled, normal"} <= set(legend), "classes by name"
         assert figure.axes[1].get_ylabel() == "P(fraud)"
         boxes = [text.get_window_extent() for text in [*figure.texts, *figure.axes[0].texts] if text.get_text()]
         kept.extend(boxes)
@@ -261,12 +261,14 @@ def test_an_edge_is_told_with_its_types(explainer):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "told"), [("city=Oslo", "city=Oslo raises"), ("city=Rome", "city=Rome (Oslo) raises")]
-)
-def test_a_category_is_told_once(name, told):
-    share = FeatureShare(name, 1.0, "Oslo")
-    assert told in Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (), features=(share,)).sentences[-1]
+def test_a_sentence_says_what_is_usual_and_which_way_it_goes():
+    share = FeatureShare("city", -1.0, "Oslo", "Rome (60%)")
+    said = Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (), features=(share,))
+    assert "city (Oslo; usual Rome (60%)) lowers it most" in said.sentences[-1]
+    assert any(
+        line.split() == ["city", "Oslo", "(Rome,", "60%)", "lowers", "-1.00"]
+        for line in text_of(Explanations((said,), ())).splitlines()
+    )
 
 
 def test_hop_columns_of_directions_are_named_in_words():
@@ -299,12 +301,9 @@ def test_what_is_kept_of_one_set_of_nodes_is_never_told_of_another():
     assert kept.of(many, make) is not kept.of(many, make), "of many nothing is kept"
 
 
-HEAD = ("feature", "value", "", "", "log-odds")
-
-
 def test_a_name_goes_on_over_empty_cells():
-    name = "mean over 2 hops of merchant=gifts and toys"
-    assert _table(HEAD, [(name, "", "", "", "+3.24")], WIDTH)[1] == f"{name:<70}     +3.24"
+    name = "mean of the last 30 days of merchant gifts and toys"
+    assert _table(("feature",), [(name, "", "", "", "+3.24")], WIDTH)[1] == f"{name:<71}    +3.24"
 
 
 @pytest.mark.parametrize(

@@ -140,12 +140,20 @@ def test_stretched_shares_keep_signs_and_add_up_to_what_is_asked():
 @pytest.mark.parametrize("names", [tuple("abcdef"), ()])
 def test_values_are_those_of_the_users_table(task, names):
     values, name = Values(dataclasses.replace(task, feature_names=names)), names[2] if names else "feature 2"
-    around = task.adjacency.to_dense()[20].nonzero().flatten()
-    assert values.of(20, name) == f"{float(task.x[20, 2]):.4g}"
-    assert values.of(20, f"mean of neighbours of {name}") == f"{float(task.x[around, 2].mean()):.4g}"
-    assert values.of(20, "number of neighbours") == str(around.numel())
-    for unknown in (f"mean over 2 hops of {name}", NEIGHBOURHOOD + name, "direction 2"):
-        assert values.of(20, unknown) is None
+    around, more = (
+        task.adjacency.to_dense()[20].nonzero().flatten(),
+        (f"mean over 2 hops of {name}", NEIGHBOURHOOD + name),
+    )
+    made = Shares(torch.zeros(1), (name, f"mean of neighbours of {name}", *more, "direction 2"), torch.ones(1, 5))
+    found = values.plain(made)
+    assert found.names == (name, f"{name} of neighbours", "direction 2")
+    assert found.values.tolist() == [[1.0, 3.0, 1.0]], "what is made of the neighbours' column is one"
+    assert values.of(20, name).value == f"{float(task.x[20, 2]):.4g}"
+    assert values.of(20, f"{name} of neighbours").value == f"{float(task.x[around, 2].mean()):.4g}"
+    low, high = np.quantile(task.x[:, 2].double(), [0.05, 0.95])
+    assert values.of(20, name).usual == f"{low:.4g} to {high:.4g}"
+    assert values.of(20, "number of neighbours").value == str(around.numel())
+    assert values.of(20, "direction 2") is None
 
 
 def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
@@ -153,11 +161,13 @@ def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
     names = ("number of neighbours", "mean of neighbours of c", "c", "log degree", "neighbours' c", NEIGHBOURHOOD + "c")
     named = dataclasses.replace(task, feature_names=names)
     values, degree = Values(named), task.adjacency.to_dense()[20].nonzero().numel()
+    more = (*names, "mean of neighbours of c in the graph")
+    assert values.plain(Shares(torch.zeros(1), more, torch.ones(1, 7))).names == (*names, "c of neighbours")
     for i, name in enumerate(names):
-        assert values.of(20, name) == f"{float(task.x[20, i]):.4g}"
-    assert values.of(20, "number of neighbours in the graph") == str(degree)
+        assert values.of(20, name).value == f"{float(task.x[20, i]):.4g}"
+    assert values.of(20, "number of neighbours in the graph").value == str(degree)
     around = task.adjacency.to_dense()[20].nonzero().flatten()
-    assert values.of(20, "mean of neighbours of c in the graph") == f"{float(task.x[around, 2].mean()):.4g}"
+    assert values.of(20, "c of neighbours").value == f"{float(task.x[around, 2].mean()):.4g}"
     trained = named.split.train
     trees = TreesTraining(kind="extra", rounds=12, patience=0, folds=2)
     for model in (
@@ -174,7 +184,7 @@ def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
 def test_a_column_that_the_detector_does_not_read_is_not_the_degree(task):
     """A constant column is dropped: what is then called the number of neighbours is the degree."""
     named = dataclasses.replace(task, feature_names=("number of neighbours", *"bcdef"))
-    assert Values(named, tuple("bcdef")).of(20, "number of neighbours") == str(
+    assert Values(named, tuple("bcdef")).of(20, "number of neighbours").value == str(
         task.adjacency.to_dense()[20].nonzero().numel()
     )
 
@@ -183,13 +193,14 @@ def test_columns_of_typed_edges_are_told_in_words_with_their_values():
     task = with_relations(rare_task())
     task = dataclasses.replace(task, feature_names=tuple(f"f{i}" for i in range(task.n_features)))
     model = ExplainableNetwork(MlpTraining(epochs=20).fit(task, task.split.train), task)
-    names, values = model.shares(NODES[:1]).names, Values(task)
+    shares, values = model.shares(NODES[:1]), Values(task)
+    names, plain = shares.names, values.plain(shares).names
     assert {"number of neighbours, pays to", "mean of neighbours (calls from) of f1"} <= set(names)
     assert not [name for name in names if "log degree" in name or name.startswith(("pays", "calls"))]
     pays = next(each for each in task.relations if each.name == "pays")
     node = int(pays.out.indptr.diff().argmax())
     around = pays.out.indices[pays.out.indptr[node] : pays.out.indptr[node + 1]].long()
-    assert values.of(node, "number of neighbours, pays to") == str(len(around))
-    assert float(values.of(node, "mean of neighbours (pays to) of f1")) == pytest.approx(
-        float(task.x[around, 1].mean()), rel=1e-3
-    )
+    assert "f1 of neighbours (pays to)" in plain
+    assert values.of(node, "number of neighbours, pays to").value == str(len(around))
+    found = float(values.of(node, "f1 of neighbours (pays to)").value)
+    assert found == pytest.approx(float(task.x[around, 1].mean()), rel=1e-3)

@@ -195,8 +195,8 @@ def test_of_many_labels_the_strongest_are_exact_and_the_others_near(monkeypatch,
     monkeypatch.setattr(tree_labels, "REFITS", 0)
     monkeypatch.setattr(tree_labels, "LATER", 0)
     other = ExplainableTrees(model.fitted, model.graph)
-    assert any("all but the strongest" in note for note in other.label_notes)
-    assert not any("all but the strongest" in note for note in model.label_notes)
+    assert any("only the strongest" in note for note in other.label_notes)
+    assert not any("only the strongest" in note for note in model.label_notes)
     found = other.without_each_label(NODES)
     change = (exact - base).numpy()
     strongest = np.argsort(-np.ptp(change, 2).max(1))[:5]

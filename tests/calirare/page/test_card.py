@@ -50,8 +50,8 @@ def card_of(node: int) -> Card:
         EdgeEffect(41, "n41", None, None, 0.01, 0.69, 0.05),
     )
     features = (
-        FeatureShare("amount", 1.2, "39"),
-        FeatureShare("city=Oslo", -0.4, "Oslo"),
+        FeatureShare("amount", 1.2, "39", "1.95 to 37.05"),
+        FeatureShare("city", -0.4, "Oslo", "Oslo (75%)"),
         FeatureShare("day", 0.01, None),
     )
     why = Explanation(node, f"n{node}", 0.7, 0.5, 0.85, None, labels, None, edges, features, 0.0, "fraud")
@@ -80,8 +80,8 @@ def test_reasons_are_the_three_strongest_and_labels_those_that_count():
     card = card_of(39)
     assert card.reasons == (
         "The connection to n40 (known cases there: 2 of 6 rare) raises P(fraud) from 0.30 to 0.70.",
-        "Amount (39, higher than 99%) raises P(fraud) strongly.",
-        "City=Oslo (Oslo, shared by 75%) lowers P(fraud) clearly.",
+        "amount (39; usual 1.95 to 37.05) raises P(fraud) strongly.",
+        "city (Oslo; usual Oslo (75%)) lowers P(fraud) clearly.",
     )
     assert card.labels == (("n4", "fraud", "+20.0"),)
 

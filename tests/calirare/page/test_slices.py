@@ -10,11 +10,12 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from calirare.explain.words import day_in_words
 from calirare.graph import Graph, Split, default_names
 from calirare.graph.columns import Column
 from calirare.page.render import _sliced
 from calirare.page.slices import FEWEST, Slice, count_distribution, slices_of, two_sided
-from calirare.page.variables import Variable, _day, _number, variables_of
+from calirare.page.variables import Variable, _number, variables_of
 from calirare_ext import Csr
 
 CLOSE = 1e-12
@@ -95,7 +96,7 @@ def test_nodes_are_divided_by_place_and_column():
     graph = path_graph()
     p = np.arange(9) / 10
     by_name = {variable.name: variable for variable in variables_of(graph, p)}
-    assert said(by_name["degree"]) == ["1"] + ["2"] * 6 + ["1", "0"]
+    assert said(by_name["number of neighbours"]) == ["1"] + ["2"] * 6 + ["1", "0"]
     assert said(by_name["steps to the nearest training label"]) == ["0", "1", "2", "2", "1", "0", "1", "2", FARTHEST]
     mean = by_name["mean P(rare) of its neighbours"]
     assert said(mean)[-1] == "(no neighbour)"
@@ -118,8 +119,8 @@ def test_many_categories_leave_one_slice_of_others():
 
 
 def test_a_date_of_no_year_is_told_in_days():
-    assert _day(8796.0) == "2024-01-31"
-    assert _day(-9e18) == "-9e+18 days from 2000"
+    assert day_in_words(8796.0) == "2024-01-31"
+    assert day_in_words(-9e18) == "-9e+18 days from 2000"
 
 
 def test_a_table_of_scored_nodes_alone_is_sliced_by_where_they_stand():

@@ -380,11 +380,11 @@ def test_the_page_of_many_classes(of_trees, tmp_path) -> None:
     flagged = outcome.audit().to_frame().query("flag == 1").node
     assert all(f">{node}<" in page for node in flagged[:15])
     assert f">{outcome.to_frame().node[outcome.review()[0].item()]}<" in page
-    assert ">degree</td>" in page, "test nodes are divided by what tells them apart"
+    assert ">number of neighbours</td>" in page, "test nodes are divided by what tells them apart"
     gone = succeed("report", "--run", tmp_path / "run", "--out", tmp_path / "gone.html")
     assert "without slices" in gone.err
     without = (tmp_path / "gone.html").read_text()
-    assert "There are no slices" in without
+    assert "There are no groups" in without
     assert "Why they have their class is not here: " in without
 
 

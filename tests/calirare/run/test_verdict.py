@@ -32,7 +32,7 @@ def test_calibrated_probabilities_are_called_so_with_their_numbers():
     y, p = nodes()
     found = of(y, p)
     assert (found.answer, found.cause, found.why) == ("calibrated", None, "")
-    assert found.sentence == f"calibrated: predicted {p.sum() / y.sum():.2f} of observed on 4,000 test nodes"
+    assert found.sentence == f"calibrated: predicted / observed = {p.sum() / y.sum():.2f} on 4,000 test nodes"
     assert found.counts
     assert found.level == "ok"
 
@@ -42,7 +42,7 @@ def test_a_ratio_that_is_not_1_is_not_calibrated_whatever_the_labels_say(factor)
     y, p = nodes()
     found = of(y, (factor * p).clip(0, 1))
     assert found.answer == "not calibrated"
-    assert "of observed on 4,000 test nodes" in found.sentence
+    assert "on 4,000 test nodes" in found.sentence
     assert not found.counts
     assert found.level == "do not trust"
 
@@ -77,7 +77,7 @@ def test_few_rare_nodes_cannot_show_more():
     y, p = nodes(120, seed=3)
     found = of(y, p)
     assert (found.answer, found.cause) == ("not known", None)
-    assert found.sentence.endswith(f"too few rare nodes to judge: {y.sum()}")
+    assert found.sentence.endswith(f"{y.sum()} rare nodes are too few to judge")
     later = of(y, p, Circumstances(rare=450, labels=1000, later=True))
     assert (later.answer, later.cause, later.counts) == ("not known", "time", False)
     assert "base rate is 45.00% among the labels" in later.why

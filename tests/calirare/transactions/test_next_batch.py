@@ -149,9 +149,9 @@ def test_a_missed_transaction_costs_its_amount(run, frames, tmp_path):
     lost = np.where(tested.alert, 5 * (tested.y == 0), tested.amount * (tested.y == 1)).sum()
     assert said["decision"]["test"]["cost"] == pytest.approx(lost, rel=1e-5)
     told = " ".join(told.split())
-    assert "P(rare) >= 5 / (amount + 5); a missed rare node costs its amount" in told
+    assert "P(rare) >= 5 / (amount + 5); a missed rare transaction costs its amount" in told
     assert f"misses and false alarms cost {lost:,.0f}" in told
-    assert ("cost observed on test nodes", count_of(lost), "") in decision_rows(said)
+    assert ("cost observed on test transactions", count_of(lost), "") in decision_rows(said)
     one = frames[1].nlargest(1, "amount").drop(columns="is_fraud")
     alone, live = saved.predict(saved.next_transactions(one), say=lambda note: None), calirare.Scorer(saved)
     assert live.score(one.iloc[0].to_dict()).threshold.item() == pytest.approx(alone.threshold[0])

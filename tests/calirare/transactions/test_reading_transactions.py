@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -156,6 +158,9 @@ def test_a_run_on_transactions(tmp_path):
     assert outcome.choice.graph_gain is None
     assert {row.name for row in outcome.choice.rows} == {"trees", "forest", "linear", "hops"}
     assert "GRAPH" not in outcome.summary()
+    assert 'rare class "1" of column is_fraud' in " ".join(outcome.summary().split())
+    words = [outcome.summary(verbose=True), str(outcome.verdict), outcome.metrics["decision"]["sentence"]]
+    assert not [word for text in words for word in re.findall(r"\bnodes?\b", text)]
     split, time = outcome.graph.split, outcome.graph.time
     assert time[split.train].max() <= time[split.val].min() <= time[split.val].max() <= time[split.test].min()
     assert split.test.tolist() == list(range(800, 1000))

@@ -172,6 +172,8 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> Nodes
     x, columns = NodeCells(table, kinds, options.impute != "error").read(features)
     scored = None if options.target_nodes is None else rows_where(table, options.target_nodes, "--target-nodes")
     notes = [f"nodes: {note}" for note in table.notes]
+    found = options.need_label and roles.label is not None and options.label is None
+    notes += [f"nodes: labels are column {roles.label!r} (--label)"] if found else []
     if not options.need_label:
         table.faults = []  # of labels and parts, without which the graph can do
     read = NO_LABELS if roles.label is None else labels_of(table, roles.label, options.unknown)
