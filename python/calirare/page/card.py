@@ -14,8 +14,17 @@ from torch import Tensor
 
 from calirare._util.amounts import class_words, listed
 from calirare._util.array_files import NumpyArray
-from calirare.explain import EdgeEffect, Explanation, ExplanationContext, points, written
-from calirare.explain.words import Field, Usual, field_of, time_in_words
+from calirare.explain import (
+    EdgeEffect,
+    Explanation,
+    ExplanationContext,
+    Field,
+    Usual,
+    field_of,
+    points,
+    time_in_words,
+    written,
+)
 from calirare.features import columns_of
 from calirare.run import amounts_of
 

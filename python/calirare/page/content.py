@@ -19,8 +19,8 @@ from calirare._util.measure_tables import (
     detection_rows,
 )
 from calirare._util.run_files import RECALIBRATION
+from calirare.explain import time_in_words
 from calirare.explain.audit import Audit
-from calirare.explain.words import time_in_words
 from calirare.page.card import cell_in_words
 from calirare.run import TOGETHER, Choice, SavedRun, Verdict
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.explain.words import day_in_words
+from calirare.explain import day_in_words
 from calirare.graph import Graph, default_names
 from calirare_ext import Csr
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from calirare.explain.words import day_in_words
+from calirare.explain import day_in_words
 from calirare.graph import Graph, Split, default_names
 from calirare.graph.columns import Column
 from calirare.page.render import _sliced
