@@ -256,6 +256,7 @@ def test_a_budgets_threshold_lies_between_two_nodes(dtype):
     assert Budget(alerts=2).tie(tied, 0.5).nodes == 3
     certain = 1 - np.array([1e-11, 1e-12, 1e-13])  # whose odds are far apart
     assert int((certain >= Budget(alerts=2).threshold(certain, None)).sum()) == 2
+    assert [Budget(alerts=2).cut(p) for p in (0.12345, 0.99971, 1.0)] == ["0.123", "0.99971", "1"]
 
 
 def test_a_budget_that_ends_in_a_tie_says_so_and_is_never_exceeded():

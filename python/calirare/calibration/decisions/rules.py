@@ -94,7 +94,8 @@ class Rule(ABC):
     def cut(self, threshold: float) -> str:
         """Returns from which P(rare) on a node is an alert, in words."""
         miss, alarm = self.costs()
-        return f"{threshold:.3g}" + (f" / (amount + {alarm:g})" if isinstance(miss, np.ndarray) else "")
+        digits = 6 if 0.9995 <= threshold < 1 else 3
+        return f"{threshold:.{digits}g}" + (f" / (amount + {alarm:g})" if isinstance(miss, np.ndarray) else "")
 
 
 NONE = math.nextafter(1.0, 2.0)  # no node is an alert
