@@ -30,6 +30,7 @@ NumpyArray = np.ndarray[Any, Any]
 
 MAX_INT = 2**63 - 1
 CHECKED = 1 << 24  # numbers in one step of a checksum
+BOMB_BYTES, BOMB_RATIO = 1_000_000_000, 300  # an archive of more bytes, packed more tightly, is nothing but zeros
 # The arrays behind mapped tensors by address: `release` must never touch memory that no file stands behind. numpy makes
 # the memmap the owner of a tensor's memory, so an entry lives as long as any tensor on it.
 _MAPPED: WeakValueDictionary[int, np.memmap] = WeakValueDictionary()
@@ -80,12 +81,17 @@ def _native(array: NumpyArray) -> NumpyArray:
 def _check_sizes(archive: Any, path: Path) -> None:
     """Checks, before memory is taken, what an archive will hold: against the free memory."""
     entries = archive.zip.infolist()
-    total = sum(entry.file_size for entry in entries)
+    total, packed = sum(entry.file_size for entry in entries), max(path.stat().st_size, 1)
     free = int(SAFE_SHARE * free_bytes(torch.device("cpu")))
     if total > free:
         raise InputError(
             f"{path}: the arrays in the file take {total / 1e9:.2f} GB and {free / 1e9:.2f} GB may be used: store "
             "features sparse, or write the graph as a folder, which is mapped (`Graph.to_folder`)"
+        )
+    if total > BOMB_BYTES and total > BOMB_RATIO * packed:
+        raise InputError(
+            f"{path}: the file of {packed / 1e6:.2f} MB holds arrays of {total / 1e9:.2f} GB, nearly all of it zeros: "
+            "store features sparse, or the file with np.savez, uncompressed"
         )
 
 

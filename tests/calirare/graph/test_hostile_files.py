@@ -81,7 +81,11 @@ def test_another_byte_order_is_the_same_graph(arrays, tmp_path):
     assert_identical(graph.adjacency.indices, expected.adjacency.indices)
 
 
-def test_an_archive_larger_than_memory_is_refused_before_it_is_unpacked(arrays, tmp_path, monkeypatch):
+def test_an_archive_of_zeros_or_larger_than_memory_is_refused_before_it_is_unpacked(arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "BOMB_BYTES", 1_000_000)
+    np.savez_compressed(tmp_path / "g.npz", **arrays | {"x": np.zeros((260, 10_000), np.float32)})
+    with pytest.raises(InputError, match="nearly all of it zeros"):
+        Graph.read(tmp_path / "g.npz")
     monkeypatch.setattr(array_files, "free_bytes", lambda device: 1000)
     with pytest.raises(InputError, match=r"the arrays in the file take .* GB and 0\.00 GB may be used"):
         Graph.read(written(tmp_path, arrays))
