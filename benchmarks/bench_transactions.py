@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import multiprocessing
+import os
 import resource
 import tempfile
 import time
@@ -140,7 +141,8 @@ def cost(n: int, path: str, trained: bool) -> dict[str, float]:
 
 
 def costs(n_columns: int, n_trained: int) -> None:
-    """Writes what columns and a training cost."""
+    """Writes what columns and a training cost; threads that wait sleep, as those of the command do."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     found = {}
     for name, n in (("columns", n_columns), ("train", n_trained)):
         with tempfile.TemporaryDirectory() as folder:

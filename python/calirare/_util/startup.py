@@ -1,4 +1,4 @@
-"""What the command line needs before its imports: what Ctrl-C does meanwhile.
+"""What the command line needs before its imports: what Ctrl-C does meanwhile, and how idle threads wait.
 
 An exception raised by a signal in the middle of an import ends in a traceback, is swallowed, or aborts inside a C++
 library. Nothing is written to disk before the imports are done, so the process may as well end on the spot.
@@ -58,3 +58,6 @@ def occupy_closed_streams() -> None:
 if is_command():
     occupy_closed_streams()
     handle(dict.fromkeys(NAMES, leave))
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # threads that wait for work sleep: most of it is in small steps

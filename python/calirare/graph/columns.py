@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import quoted
+from calirare._util.array_files import release
 from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import Parts
 from calirare_ext import Csr
@@ -93,6 +94,7 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
         if column.kind != "categorical":  # finite, as all features are
             continue
         wrong = (values < 0) | (values >= n) | (values.floor() != values) & ~values.isnan()
+        release(x)
         if bool(wrong.any()):
             node = int(wrong.nonzero()[0])
             raise InputError(f"{what} hold numbers of its {n} categories, got {float(values[node])} at node {node}")

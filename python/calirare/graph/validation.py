@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import listed
+from calirare._util.array_files import release
 from calirare._util.errors import InputError, cut
 from calirare.graph.arrays import dtype_of, scipy_of_csr
 from calirare.graph.spelling import find_name
@@ -141,6 +142,7 @@ def check_features(
     for start in range(0, n_nodes, CHUNK):
         part = x[start : start + CHUNK]
         wrong = ~(part.abs() <= MAX_FEATURE)
+        release(x)
         if not bool(wrong.any()):
             continue
         wrong &= ~part.isnan()

@@ -245,7 +245,7 @@ class SavedRun(ScoresGraphs):
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
         last, made = vars(self).get(LAST_MAPPED, (None, None))
-        if last is not graph or made is None:
+        if made is None or any(getattr(last, name) is not getattr(graph, name) for name in ("x", "y", "adjacency")):
             known = with_sampled_negatives(graph, self.settings.seed) if self.settings.positive_only else graph
             made = self.scorer.features.own(known)
         vars(self)[LAST_MAPPED] = graph, made
@@ -339,7 +339,7 @@ class SavedRun(ScoresGraphs):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made again out of copies and files."""
-        return {name: value for name, value in self.__dict__.items() if name != LAST}
+        return {name: value for name, value in self.__dict__.items() if name not in (LAST, LAST_MAPPED)}
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.

@@ -54,6 +54,8 @@ ELEMENTWISE: dict[type, Callable[..., Any]] = {
 }
 REDUCTIONS: dict[type, Callable[[NumpyArray], Any]] = {  # of no number: an empty cell
     ops.Count: len,
+    ops.First: operator.itemgetter(0),
+    ops.Last: operator.itemgetter(-1),
     ops.Max: np.max,
     ops.Mean: np.mean,
     ops.Min: np.min,
@@ -116,7 +118,7 @@ class Groups:
         ticks = self.ticks[start:stop]
         if how == "rows":
             place = int(ticks.searchsorted(now, side="right"))
-            return start + max(place - int(before), 0), start + max(place + int(after) + 1, 0)
+            return start + int(max(place - before, 0)), start + int(max(place + after + 1, 0))
         first, last = ticks.searchsorted(now - before, side="left"), ticks.searchsorted(now + after, side="right")
         return start + int(first), start + int(last)
 

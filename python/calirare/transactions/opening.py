@@ -20,6 +20,7 @@ from calirare.graph.tables.sources import TableInMemory, batches_of, is_arrow
 
 AMOUNT = re.compile(r"(?i)(?<![a-z])(amount|amt|price|total|sum)(?![a-z])|^value$")  # names of columns of amounts
 MEMORY_SHARE = 0.4  # of the free memory that DuckDB may take before it works in files
+MOST_MEMORY = 4e9  # bytes: more makes it hardly faster
 
 
 @contextlib.contextmanager
@@ -38,7 +39,7 @@ def database() -> Iterator[Any]:
             f"transactions: tables of transactions need {error.name}: pip install 'calirare[transactions]'"
         ) from error
     with tempfile.TemporaryDirectory(prefix="calirare_") as folder:
-        memory = int(MEMORY_SHARE * free_bytes(torch.device("cpu")) / 1e6)
+        memory = int(min(MEMORY_SHARE * free_bytes(torch.device("cpu")), MOST_MEMORY) / 1e6)
         config: dict[str, Any] = {
             "threads": torch.get_num_threads(),
             "memory_limit": f"{memory}MB",

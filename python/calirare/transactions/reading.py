@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from calirare._util.amounts import amount as counted
 from calirare._util.amounts import listed
-from calirare._util.array_files import NumpyArray, scratch
+from calirare._util.array_files import NumpyArray, release, scratch
 from calirare._util.errors import FaultsError
 from calirare.graph import Column, Graph, find_name
 from calirare.graph.tables import Table, labels_of
@@ -24,7 +23,7 @@ from calirare.transactions.roles import DATE, NONE, NUMBER, TEXT, ZONED
 from calirare.transactions.time import FINE, SECOND, SECONDS, Clock
 from calirare_ext import Csr
 
-ROWS = 1 << 17  # rows fetched together
+ROWS = 1 << 13  # rows fetched together: they fit the cache
 DAY = SECONDS["d"] * SECOND
 DAYS_TO_2000 = 10_957  # from 1970
 MOST_LABELS = 20  # different cells of a column of labels that are looked at
@@ -124,25 +123,16 @@ class Reading:
         self.check()
         classes, values = self.labels()
         layout = self.events(values)
-        names, blocks = self._names(layout)
-        x = scratch(self.n, len(names), torch.device("cpu"))
-        rows_of_x, y = x.numpy(), np.full(self.n, -1, dtype=np.int64)
-        time = np.empty(self.n, dtype=np.float64)
-        self._fill_raw(rows_of_x)
-        for rows, tick, label in self._fetch(
-            f"SELECT row - {self.n_before} AS row, tick, coalesce(label, -1) AS label FROM events "
-            f"WHERE row >= {self.n_before}"
-        ):
-            time[rows] = (tick - (DAYS_TO_2000 * DAY if self.clock.dated else 0)) / self.clock.per_unit
-            y[rows] = label
-        for query, first, last in blocks:
-            for rows, *values_of in self._fetch(query):
-                rows_of_x[rows, first:last] = np.stack(values_of, 1)
+        names, x = self._matrix(layout)
+        found = self.engine.execute(
+            f"SELECT tick, coalesce(label, -1) AS label FROM events WHERE row >= {self.n_before} ORDER BY row"
+        ).fetchnumpy()
+        time = (found["tick"] - (DAYS_TO_2000 * DAY if self.clock.dated else 0)) / self.clock.per_unit
         columns = self.raw_columns()
         return Graph(
             _no_edges(self.n),
             x,
-            torch.from_numpy(y) if classes else None,
+            torch.from_numpy(found["label"].astype(np.int64)) if classes else None,
             class_names=classes,
             name=self.table.name,
             node_names=self._node_names(),
@@ -325,8 +315,8 @@ class Reading:
         rows = self.engine.execute(f"SELECT DISTINCT {text} AS cell FROM source WHERE {text} IS NOT NULL ORDER BY cell")
         return tuple(cell for (cell,) in rows.fetchall())
 
-    def _fill_raw(self, out: NumpyArray) -> None:
-        """Writes the columns of the table itself."""
+    def _raw_sql(self) -> str:
+        """Returns the SQL of the columns of the table itself, after `row`."""
         cells = [quoted(name) for name in (*([self.amount] if self.amount else []), *self.numbers)]
         cells += [f"epoch_us(TRY_CAST({quoted(name)} AS TIMESTAMPTZ)) / {DAY} - {DAYS_TO_2000}" for name in self.dates]
         joins = ""
@@ -341,32 +331,35 @@ class Reading:
             assert self.table.time is not None
             tick = tick_sql(self.clock, self.table.time, self.kinds)
             cells += [f"({tick} % {DAY}) / {DAY // 24}", f"({tick} // {DAY} + 3) % 7"]
-        if not cells:
-            return
-        numbers = ", ".join(f"CAST({cell} AS FLOAT) AS c{k}" for k, cell in enumerate(cells))
-        for rows, *values in self._fetch(f"SELECT source.rowid AS row, {numbers} FROM source{joins}"):
-            out[rows, : len(values)] = np.stack(values, 1)
+        numbers = [f"CAST({cell} AS FLOAT) AS c{k}" for k, cell in enumerate(cells)]
+        return f"SELECT {', '.join([f'source.rowid + {self.n_before} AS row', *numbers])} FROM source{joins}"
 
-    def _names(self, layout: Layout) -> tuple[list[str], list[tuple[str, int, int]]]:
-        """Returns the names of all columns, and for each query its SQL and the columns it fills."""
+    def _matrix(self, layout: Layout) -> tuple[list[str], torch.Tensor]:
+        """Returns the names of all columns, and the matrix, float32 [n, d].
+
+        Each query's columns become a table in the order of the rows, and the matrix is written from all at once: a
+        matrix in a file, written column by column, would go to the disk many times.
+        """
         from calirare.transactions.columns import statements  # late: it imports ibis
 
-        names, blocks = [column.name for column in self.raw_columns()], []
-        for made, sql in statements(layout):
-            first = len(names)
-            names += made[1:]
-            places = ", ".join(quoted(name) for name in names[first:])
-            blocks.append(
-                (f"SELECT row - {self.n_before}, {places} FROM ({sql}) WHERE row >= {self.n_before}", first, len(names))
-            )
-        return names, blocks
-
-    def _fetch(self, sql: str) -> Iterator[list[NumpyArray]]:
-        """Yields blocks of rows, a list of columns each; an empty cell is NaN."""
-        rows = self.engine.sql(sql)
-        reader = rows.to_arrow_reader(ROWS) if hasattr(rows, "to_arrow_reader") else rows.fetch_arrow_reader(ROWS)
-        for batch in reader:
-            yield [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+        raw = ("row", *(column.name for column in self.raw_columns()))
+        queries = {"raw": (raw, self._raw_sql())} if len(raw) > 1 else {}
+        queries |= {f"made{k}": query for k, query in enumerate(statements(layout))}
+        names = [name for made, _ in queries.values() for name in made[1:]]
+        for table, (_, sql) in queries.items():
+            self.engine.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM ({sql}) ORDER BY row")
+        blocks = (f"(SELECT * EXCLUDE (row) FROM {table} WHERE row >= {self.n_before})" for table in queries)
+        rows = self.engine.sql(f"SELECT * FROM {' POSITIONAL JOIN '.join(blocks)}")
+        x, last = scratch(self.n, len(names), torch.device("cpu")), 0
+        for batch in rows.to_arrow_reader(ROWS) if hasattr(rows, "to_arrow_reader") else rows.fetch_arrow_reader(ROWS):
+            first, last = last, last + len(batch)
+            columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]  # an empty cell is NaN
+            np.stack(columns, 1, out=x.numpy()[first:last])
+            release(x)
+        assert last == self.n
+        for table in queries:
+            self.engine.execute(f"DROP TABLE {table}")
+        return names, x
 
     def _keys(self) -> dict[str, Any]:
         """Returns time, parties and amount of each transaction of `source`."""
