@@ -18,7 +18,7 @@ from calirare.explain.audit.reasons import Company
 SHOWN = 10  # labels in the summary
 WIDTH = 80
 COLUMNS = ("node", "given", "p_given", "p_wrong", "flag", "expected_wrong", "other", "reason")
-WARNING = "the audit cannot distinguish a wrong label from a correctly labelled node that looks exactly like {} class"
+WARNING = "the audit cannot distinguish a wrong label from a correct one with the columns of {} class"
 CANNOT_TELL = "the data cannot tell how many labels are wrong"
 MOST_CLASSES = 12  # rows of the table by class
 
@@ -146,7 +146,7 @@ class Audit:
         node = min(_widest(table["node"], "node", width), max(width - taken, 8))
         heads = "".join(f" {name:<{room}}" for name, room in names)
         lines = [
-            f"{'node':<{node}}{heads} {'P(given)':>8} {'P(wrong)':>8}   same class among",
+            f"{'name':<{node}}{heads} {'P(given)':>8} {'P(wrong)':>8}   same class among",
             f"{'':<{node}}{'':<{len(heads)}} {'':>8} {'':>8}" + "".join(f" {name:>13}" for name in near),
         ]
         for row, cells in enumerate(table.to_dict("records")):
