@@ -87,17 +87,22 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
         raise InputError(f"{where}: columns with kinds need dense features, got sparse ones: leave columns out")
     if len(columns) != x.shape[1]:
         raise InputError(f"{where}: columns must be one per feature, got {len(columns)} for {x.shape[1]} features")
-    for i, column in enumerate(columns):
-        what, n, values = f"{where}: column {column.name!r} must", len(column.categories), x[:, i]
+    for column in columns:
         if column.kind not in get_args(Kind):
-            raise InputError(f"{what} be {', '.join(get_args(Kind))}, got {column.kind!r}")
-        if column.kind != "categorical":  # finite, as all features are
-            continue
-        wrong = (values < 0) | (values >= n) | (values.floor() != values) & ~values.isnan()
+            kinds = ", ".join(get_args(Kind))
+            raise InputError(f"{where}: column {column.name!r} must be {kinds}, got {column.kind!r}")
+    places = [i for i, column in enumerate(columns) if column.kind == "categorical"]  # others are finite, as all are
+    n = torch.tensor([len(columns[i].categories) for i in places], device=x.device)
+    for start in range(0, len(x) if places else 0, CHUNK):
+        values = x[start : start + CHUNK, places]
         release(x)
+        wrong = (values < 0) | (values >= n) | (values.floor() != values) & ~values.isnan()
         if bool(wrong.any()):
-            node = int(wrong.nonzero()[0])
-            raise InputError(f"{what} hold numbers of its {n} categories, got {float(values[node])} at node {node}")
+            row, k = (int(at) for at in wrong.nonzero()[0])
+            raise InputError(
+                f"{where}: column {columns[places[k]].name!r} must hold numbers of its {int(n[k])} categories, got "
+                f"{float(values[row, k])} at node {start + row}"
+            )
 
 
 def unmapped(columns: tuple[Column, ...], x: Tensor, node_name: Callable[[int], str]) -> str:
