@@ -185,7 +185,11 @@ def _with_decision(folder: Path, given: dict[str, Any], prevalence: PrevalenceRe
     saved = load(folder)
     if prevalence is not None or given:
         saved.settings.check_rare("predict: --prevalence" if prevalence is not None else "predict: a decision")
-    return saved, dataclasses.replace(saved.settings.decision, **with_rule(given))
+    decision = dataclasses.replace(saved.settings.decision, **with_rule(given))
+    if idle := [name for name in decision.idle if name in given]:
+        option = f"--{idle[0].replace('_', '-')}"
+        raise InputError(f"predict: {option} changes nothing with --decide {decision.decide}: leave one of them out")
+    return saved, decision
 
 
 def _in_engine(

@@ -70,7 +70,8 @@ class Deciding:
         min_recall: with decide recall: proportion of the rare nodes that are alerts.
         guarantee: with decide precision or recall: confidence level of a guarantee from the labels, such as 0.9; none:
             the threshold follows from P(rare), without a guarantee.
-        sort_by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a
+        sort_by: which nodes review.csv begins with: by "p" the likeliest rare ones (with cost_fn amount those with the
+            highest expected gain), by "expected-loss" those where a
             wrong decision is expected to cost most, by "amount" transactions with the largest P(rare) times their
             amount, by "uncertainty" those whose prediction is most likely wrong (of
             more than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".
@@ -324,7 +325,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
 
 
 def review_worth(deciding: Deciding, graph: Graph, said: Probabilities) -> Tensor:
-    """Returns what a look at each node is worth by "expected-loss" or "amount", else by "p", [n]; see `review_order`.
+    """Returns what a look at each node is worth by "expected-loss" or "amount", else by "p", [n]; see `Deciding`.
 
     Raises:
         InputError: the graph has no amounts.
@@ -332,7 +333,7 @@ def review_worth(deciding: Deciding, graph: Graph, said: Probabilities) -> Tenso
     if deciding.sort_by == "amount":
         return said.rare * amounts_at_risk(graph).to(said.rare.device)
     if deciding.sort_by != "expected-loss":
-        return said.rare
+        return said.rare * torch.as_tensor(deciding.rule_on(graph).weights, device=said.rare.device)
     return expected_costs(deciding.rule_on(graph), said.rare, said.alert)
 
 

@@ -131,13 +131,10 @@ class SavedScoring(SavedRun):
             return saved, both, read(both), GRAPH
         path, own, data_of = folder / "history.parquet", run.graph(), run.settings.data
         fresh, source = read(self._blank(scored)), data or self.reading["transactions"]
-        known = [set() if g.node_names is None else set(map(str, g.node_names)) for g in (own, scored)]
-        twice = known[0] & known[1]
-        if twice or self.reading["history"] is not None:
-            why = f"{min(twice)} is in both tables" if twice else "it was scored with another --history"
+        if self.reading["history"] is not None:
             raise InputError(
-                f"update: {self.folder} does not go under the table of its run, {why}: put both into one, with the new "
-                "labels, and train again (`calirare train --transactions`)"
+                f"update: {self.folder} was scored with another --history than the table of its run: put both into "
+                "one, with the new labels, and train again (`calirare train --transactions`)"
             )
         assert own.minority is not None
         names = (own.original_class_names[1 - own.minority], own.original_class_names[own.minority], "")

@@ -173,6 +173,14 @@ class Reading:
                     f"{where}: amounts must be numbers, but {counted(wrong, 'row')} of column {self.amount!r} "
                     f"holds none, the first is row {first}. Fix the cells, or read it as another number (--amount none)"
                 )
+        if table.id in self.kinds and table.id in self.before:
+            cell = f"CAST({quoted(str(table.id))} AS VARCHAR)"
+            again = self._count(f"source WHERE {cell} IN (SELECT {cell} FROM history)")
+            if again:
+                faults.append(
+                    f"{table.where}: {counted(again, 'transaction')} of {self.n:,} {'is' if again == 1 else 'are'} in "
+                    f"the history already, by column {table.id!r}, and would count twice: leave them out"
+                )
         try:
             self.labels()
         except FaultsError as error:

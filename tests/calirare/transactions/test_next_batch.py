@@ -204,8 +204,8 @@ def test_answers_to_scored_transactions_train_again(run, frames, tmp_path):
     assert set(july.split.train.tolist()) == {*run.split.train.tolist(), *range(len(old), len(old) + 40)}
     later = str(tmp_path / "july" / "history.parquet")
     assert july.history() == later
-    succeed("predict", tmp_path / "july", "--transactions", run.folder.parent / "new.csv", "--out", tmp_path / "again")
-    assert "is in both tables" in assert_refused(call("update", tmp_path / "again", *update[2:-1], tmp_path / "no"))
+    again = "predict", tmp_path / "july", "--transactions", run.folder.parent / "new.csv", "--out", tmp_path / "again"
+    assert f"{len(new)} transactions of {len(new)} are in the history already" in assert_refused(call(*again))
 
 
 def test_a_history_that_changed_is_refused(run):
