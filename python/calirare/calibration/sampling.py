@@ -143,7 +143,7 @@ def _drawn_per_class(counts: Tensor) -> tuple[bool, str]:
     if len(present) > 1 and int(present.min()) == int(present.max()) > 1:
         return True, f"training labels have the same number in every class, {int(present[0])}"
     if not int(val.sum()):
-        return False, "there are no validation labels, and the training labels differ in number"
+        return False, "there are no validation labels, and classes have different numbers of training labels"
     p = _same_shares(counts)
     if p < LEVEL:
         return True, f"their class proportions differ from those of the validation labels (p = {p:.2g})"

@@ -75,7 +75,7 @@ def _features(explanation: Explanation) -> list[Row]:
         rows += [(each.name, "", "", "", ""), ("", *cells)] if long else [(each.name, *cells)]
     if len(explanation.features) > len(shown):
         rest = sum(each.share for each in explanation.features[len(shown) :])
-        rows.append((f"{len(explanation.features) - len(shown)} others", "", "", "", f"{rest:+.2f}"))
+        rows.append((f"{len(explanation.features) - len(shown)} other features together", "", "", "", f"{rest:+.2f}"))
     if explanation.base is not None:
         rows.append(("baseline", "", "", "", f"{explanation.base:+.2f}"))
         rows.append((f"log-odds of {explanation.what}", "", "", written(explanation.p), f"{explanation.log_odds:+.2f}"))
