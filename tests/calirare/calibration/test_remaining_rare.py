@@ -35,12 +35,12 @@ def test_it_is_said_where_labels_were_sought_among_the_rare(rare, rest, said):
     assert (left is not None) is said
     if said:
         odds = (1 - 40 / 100) / (1 - 40 / 900)
-        assert f"Expect 60 among the 920 nodes without one: their odds are {odds:.2g} times" in left.sentence
+        assert f"Expect 60 among the 920 nodes without one: counts use odds {odds:.2g} times" in left.sentence
 
 
 def test_labels_that_are_more_than_the_prevalence_allows():
     assert (
-        "Expect 0 among the 920 nodes without one: their odds are 0 times"
+        "Expect 0 among the 920 nodes without one: counts use odds 0 times"
         in rare_left(with_labels(rare_task(1000), 40, 40), 0.03).sentence
     )
 

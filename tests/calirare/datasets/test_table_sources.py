@@ -179,7 +179,7 @@ def test_tables_in_memory_are_a_graph(kind, want):
         "capsule": lambda table: Capsule(pyarrow.Table.from_pandas(table)),
     }[kind]
     edges, nodes = made(EDGES), made(NODES.astype({"age": float}))
-    same(Graph.from_tables(edges, nodes, "label", name="mine").rare("fraud"), want)
+    same(Graph.from_tables(edges, nodes, name="mine").rare("fraud"), want)
 
 
 WAYS = {
