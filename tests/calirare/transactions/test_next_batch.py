@@ -159,6 +159,9 @@ def test_a_missed_transaction_costs_its_amount(run, frames, tmp_path):
     june = pd.read_csv(tmp_path / "june/transactions.csv")
     gain = june.p_rare * june.amount - 5 * (1 - june.p_rare)
     assert set(gain.nlargest(3).index) == set(june.index[june.alert == 1])
+    assert pd.read_csv(tmp_path / "june/review.csv").alert.tolist()[:4] == [1, 1, 1, 0]
+    idle = call("predict", tmp_path / "run", "--transactions", new, *cost, "--budget", 5, "--out", tmp_path / "no")
+    assert "--budget changes nothing with --decide cost" in assert_refused(idle)
     session = ReviewSession(calirare.load(tmp_path / "june"), Verdicts(tmp_path / "a.sqlite", "", ("0", "1")), None)
     alerts = {case.node for case in session.cases if case.more.startswith("an alert")}
     assert alerts == set(june.node[june.alert == 1])
