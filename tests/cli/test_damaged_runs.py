@@ -144,7 +144,7 @@ def test_the_files_of_a_run_that_are_read_later_are_looked_at_too(quick_run):
     ("change", "message"),
     [
         ({"threshold": float("nan")}, "threshold must be a finite number"),
-        ({"threshold": -0.5}, "threshold must be a finite number"),
+        ({"threshold": 1.5}, "threshold must be a finite number"),
         ({"threshold": True}, "threshold must be a finite number"),
         ({"damping": float("inf")}, "damping must be a finite number"),
         ({"damping": -1}, "damping must be a finite number"),

@@ -58,6 +58,4 @@ def occupy_closed_streams() -> None:
 if is_command():
     occupy_closed_streams()
     handle(dict.fromkeys(NAMES, leave))
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that wait for work sleep: most of it is in small steps
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait sleep: most work is in small steps

@@ -125,7 +125,7 @@ def run(
         saved, decision = _with_decision(folder, given, prevalence)
         there = {"prevalence": prevalence, "deciding": decision if given else None}
         scored = _in_engine(saved, settings, engine, edges, into, overwrite, there)
-        return _done(scored, Path(into), [Path(into)], fail_on_drift, log, begun)
+        return _done(scored, saved.settings.data.unit, Path(into), [Path(into)], fail_on_drift, log, begun)
     if scores_only and (given or where is not None):
         raise InputError(
             "predict: --scores-only scores every node, with the run's decision: leave out --where, --decide"
@@ -145,7 +145,7 @@ def run(
         saved, decision = _with_decision(folder, given, prevalence)
         how["deciding"] = decision if given else None
         scored = _folder(saved, reading, decision, how, out, overwrite, queue, explain, report)
-        return _done(scored, out, [out], fail_on_drift, log, begun)
+        return _done(scored, saved.settings.data.unit, out, [out], fail_on_drift, log, begun)
     if scores_only and interval_nodes is not None:
         raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
     name = f"{'predictions' if graph else TRANSACTIONS}_{stem_of(graph or str(transactions))}"
@@ -177,7 +177,7 @@ def run(
             write_json(scored.to_mapping() | {"version": versions}, partial / f"{path.stem}.json")
             written = [file for file in files if (partial / file.name).exists()]
         blocks.remove()
-    return _done(scored, path, written, fail_on_drift, log, begun)
+    return _done(scored, saved.settings.data.unit, path, written, fail_on_drift, log, begun)
 
 
 def _with_decision(folder: Path, given: dict[str, Any], prevalence: PrevalenceRequest) -> tuple[SavedRun, Deciding]:
@@ -265,9 +265,10 @@ def _absolute(reading: dict[str, Any]) -> dict[str, Any]:
     return reading | paths | {"settings": kept}
 
 
-def _done(scored: Scored, out: Path, written: list[Path], fail_on_drift: bool, log: Path | None, begun: float) -> int:
+def _done(
+    scored: Scored, unit: str, out: Path, written: list[Path], fail_on_drift: bool, log: Path | None, begun: float
+) -> int:
     """Says what was found, adds the line of the log and returns the exit code."""
-    unit = "transaction" if scored.table is not None and "rank" in scored.table else "node"
     for line in in_unit(scored.summary(), unit).splitlines():
         print(textwrap.fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
     if out.is_dir() and (out / "review.csv").exists():

@@ -25,6 +25,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written, checksum_of
 from calirare._util.torch_state import plain_torch
+from calirare.calibration.decisions import NONE
 from calirare.explain import Explainer, Explanations, Nodes
 from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_sampled_negatives
@@ -391,7 +392,7 @@ def load_run(folder: Path) -> SavedRun:
     check_as_written(folder, (CONFIG, MODEL))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     try:
-        check_model(tensors, facts)
+        check_model(tensors, facts, math.inf if settings.decision.by_amount else NONE)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
         scorer = scorer_of(tensors, facts, settings)

@@ -126,8 +126,8 @@ def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setti
 MAY_BE_NAN = (".spread", ".fill")  # of constant features; what fills in where none may lack
 
 
-def check_model(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Checks tensors, classes, damping, threshold and the maps' numbers.
+def check_model(tensors: dict[str, Tensor], facts: dict[str, Any], highest: float) -> None:
+    """Checks tensors, classes, damping, the maps' numbers and the threshold, which is at most `highest`.
 
     Raises:
         ValueError: one is no number, out of range or there twice.
@@ -141,9 +141,9 @@ def check_model(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         raise ValueError(f"class_names must be the names of two classes at least, got {names}")
     if len(set(names)) < len(names):
         raise ValueError(f"class_names must be there once each, got {names}")
-    for name in ("damping", "threshold"):
+    for name, most in (("damping", math.inf), ("threshold", highest)):
         value = facts[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
             raise ValueError(f"{name} must be a finite number from 0 on, got {value!r}")
     if not _finite(facts["calibrators"]):
         raise ValueError("the calibrators must hold finite numbers")

@@ -179,13 +179,15 @@ def _alerts(decision: dict[str, Any], unit: str) -> list[str]:
             f"{amount(test['misses'], f'rare {unit}')} missed{_cost(decision, test.get('cost', 0.0))}",
             "    ",
         )
+    same = test is not None and decision["on"] == "held-out" and decision["nodes"] == test["nodes"]
     text = f"  {decision['on'].capitalize()} {unit}s: {amount(decision['alerts'], 'alert')}"
     if decision["caveat"] and decision["hits"] is None:
         text += f"; {decision['caveat']}"
     if decision["hits"] is not None:
         hits, covered = decision["hits"], decision["coverage"]
+        text = "  Expected of them:" if same else f"{text}, expected"
         text += (
-            f", expected {hits['expected']:,.0f} correct ({covered:.0%} CI {_ends(hits['low'], hits['high'], 0)}), "
+            f" {hits['expected']:,.0f} correct ({covered:.0%} CI {_ends(hits['low'], hits['high'], 0)}), "
             f"{decision['misses']['expected']:,.0f} missed{_cost(decision, **decision['cost'])}"
         )
     lines += _wrapped(text, "    ")
