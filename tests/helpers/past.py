@@ -131,14 +131,14 @@ class Past:
     def party_in_batch(self, name, i):
         t, longest = self.rows[i]["t"], max(self.windows[-1], self.batch)
         near, wide = (self.of(i, (name,), self.in_batch(i, span)) for span in (0, longest))
-        to_end = f"others in {longest} of t to the end of the same {self.batch} of t"
+        to_end = f"other transactions in {longest} of t to the end of the same {self.batch} of t"
         self.add(f"{name}: other transactions in {longest} of t to the end of the same {self.batch} of t", i, len(wide))
         later = [self.rows[j]["t"] for j in near if self.rows[j]["t"] > t]
         self.add(
             f"{name}: t to the next transaction in the same {self.batch} of t", i, min(later) - t if later else NAN
         )
         for number in ("amount", *self.numbers):
-            for some, words in ((near, f"others in the same {self.batch} of t"), (wide, to_end)):
+            for some, words in ((near, f"other transactions in the same {self.batch} of t"), (wide, to_end)):
                 values = [self.rows[j][number] for j in some if self.rows[j][number] is not None]
                 self.add(f"{name}: mean {number} of {words}", i, mean(values))
 
@@ -152,13 +152,13 @@ class Past:
         span, known = f"in the last {middle} of t", self.of(j, (other,), self.with_labels(j))
         some = self.of(j, (other,), self.earlier(j, middle))
         found = {
-            f"transactions of its {other}s {span}": len(some),
-            f"new {name}s of its {other}s {span}": sum(self.first_together(k, name, other) for k in some),
-            f"mean amount of its {other}s before": mean(self.amounts(self.of(j, (other,), self.earlier(j)))),
-            f"known rate of y of its {other}s": sum(self.rows[k]["y"] for k in known) / (len(known) + 5),
+            f"its {other}s' transactions {span}": len(some),
+            f"its {other}s' new {name}s {span}": sum(self.first_together(k, name, other) for k in some),
+            f"its {other}s' mean amount before": mean(self.amounts(self.of(j, (other,), self.earlier(j)))),
+            f"its {other}s' known rate of y": sum(self.rows[k]["y"] for k in known) / (len(known) + 5),
         }
         if self.batch:
-            found[f"transactions of its {other}s in the same {self.batch} of t"] = (
+            found[f"its {other}s' transactions in the same {self.batch} of t"] = (
                 len(self.of(j, (other,), self.in_batch(j))) + 1
             )
         return found
@@ -169,7 +169,7 @@ class Past:
         some = self.of(i, (name,), among)
         for fact in facts[i]:
             values = [facts[j][fact] for j in some if not math.isnan(facts[j][fact])]
-            self.add(f"{name}, mean of the last {longest} of t: {fact}", i, mean(values))
+            self.add(f"{name}: {fact}, mean over the last {longest} of t", i, mean(values))
 
     def other_role(self, name, other, i):
         """What the party `name` of row i did in the role `other`."""

@@ -63,7 +63,7 @@ def show(
     if report:
         _write_report(outcome, out)
     outcome.seconds["files"] = time.perf_counter() - started - sum(outcome.seconds.values())
-    print(outcome.summary(verbose=verbose) + more, end="")
+    print(outcome.summary(verbose=verbose, printed=() if verbose else outcome.graph.notes) + more, end="")
     if verbose:
         for line in () if outcome.features is None else outcome.features.log:
             print(f"features: {line}")

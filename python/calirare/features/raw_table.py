@@ -153,6 +153,7 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
         return tuple(range(len(wanted)))
     here = set(given)
     absent = [name for name in wanted if name not in here]
+    absent = [name for name in absent if not any(name.startswith(f"{other}: ") for other in absent)]  # made from it
     if absent:
         raise InputError(
             f"features: graph {graph.name!r} must have the features the run was trained on, but "

@@ -71,10 +71,10 @@ class NextLabels:
         p, (labelled, neighbours) = self.p[row], self.around[row]
         either = "could be either" if self.prediction is None else "unclear"
         own = either if 0.2 <= p <= 0.8 else "not sure" if 0.02 <= p <= 0.98 else "nearly sure"
-        follow = f"about {self.followers[row]:,} nodes follow" if self.followers[row] > 1 else "about 1 node follows"
-        follow = follow if self.followers[row] else "no other node follows"
-        near = f"{labelled} of {amount(int(neighbours), 'neighbour')} labelled" if neighbours else "no neighbour"
-        return f"{own}, {follow}, {near}"
+        follow = f"about {self.followers[row]:,} others follow" if self.followers[row] > 1 else "about 1 other follows"
+        follow = follow if self.followers[row] else "no other follows"
+        near = f", {labelled} of {amount(int(neighbours), 'neighbour')} labelled" if neighbours else ", no neighbour"
+        return f"{own}, {follow}{near if self.around[:, 1].any() else ''}"
 
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per node.
@@ -91,7 +91,7 @@ class NextLabels:
         """Returns the first of them as text of some width."""
         number = amount(len(self.nodes), "label")
         lines = textwrap.wrap(
-            f"{self.n_open:,} nodes without a label have a total expected error of {self.total:.4g}, "
+            f"without a label: {self.n_open:,}, with a total expected error of {self.total:.4g}, "
             f"{'' if self.prediction is None else 'half '}the sum of p (1 - p); {number} would take "
             f"{float(self.more.sum()):.3g} of it away",
             width,
@@ -99,7 +99,7 @@ class NextLabels:
         shown = [without_middle(str(name), ROOM) for name in self.names[:SHOWN]]
         room = max(4, *map(len, shown))
         what = "P(rare)" if self.prediction is None else "P(class)"
-        lines += ["", f"{'node':<{room}} {what:>8} {'value':>8} {'more':>8}  why"]
+        lines += ["", f"{'name':<{room}} {what:>8} {'value':>8} {'more':>8}  why"]
         for row, name in enumerate(shown):
             numbers = f"{self.p[row]:>8.3f} {self.value[row]:>8.3g} {self.more[row]:>8.3g}"
             of = "" if self.prediction is None else f"{shortened(self.prediction[row])}, "

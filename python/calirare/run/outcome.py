@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -68,9 +69,9 @@ class Outcome(RunResult, ScoresGraphs):
         """Everything `metrics.json` holds: plain numbers and strings."""
         return report(self)
 
-    def summary(self, *, verbose: bool = False) -> str:
-        """Returns calibration, detection, alerts and notes in at most 25 lines; verbose, the tables behind them too."""
-        return summary_of(self.metrics, verbose=verbose, seconds=sum(self.seconds.values()))
+    def summary(self, *, verbose: bool = False, printed: Sequence[str] = ()) -> str:
+        """Returns calibration, detection, alerts and notes in at most 25 lines, see `summary_of`."""
+        return summary_of(self.metrics, verbose=verbose, seconds=sum(self.seconds.values()), printed=printed)
 
     @plain_torch()
     def to_frame(self) -> pd.DataFrame:

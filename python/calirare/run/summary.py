@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -46,13 +47,16 @@ EXPECTED = "in brackets: the value expected if calibrated, from sampling noise o
 OF_KNOWN = "these measures check P(known); predictions.csv has P(rare), which these labels cannot check"
 
 
-def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float | None = None) -> str:
+def summary_of(
+    metrics: dict[str, Any], *, verbose: bool = False, seconds: float | None = None, printed: Sequence[str] = ()
+) -> str:
     """Returns the summary of a run's metrics (`run.report`) for a terminal.
 
     Args:
         metrics: as metrics.json holds them.
         verbose: whether the tables follow: detectors, and every measure before and after calibration.
         seconds: that the run took; None: it is not shown.
+        printed: notes that the user has seen; they are not counted again.
     """
     judged = _Judged(metrics)
     if metrics.get("task") == "classes":
@@ -62,7 +66,7 @@ def summary_of(metrics: dict[str, Any], *, verbose: bool = False, seconds: float
     if metrics["choice"] is not None:
         blocks += [block for block in [_graph(metrics["choice"])] if block]
     lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
-    lines += _notes(metrics["notes"], LINES - SAVED_LINES - len(lines))
+    lines += _notes([note for note in metrics["notes"] if note not in printed], LINES - SAVED_LINES - len(lines))
     return "\n".join(lines) + "\n" + (f"\n{_tables(metrics)}" if verbose else "")
 
 
@@ -195,7 +199,7 @@ def _alerts(decision: dict[str, Any], unit: str) -> list[str]:
         lines += _wrapped(f"  Amount at risk: {at_risk_words(risk['all'], risk['alerts'])}", "    ")
     if decision.get("tied") is not None:
         lines.append(f"  {decision['tied']['nodes']:,} {unit}s tie at the end of the budget; none of them is an alert")
-    return lines + ["  Change with: --decide budget --budget 50"] * (decision["rule"] == "cost")
+    return lines + ["  Change with: --decide budget --budget 50 (of train or predict)"] * (decision["rule"] == "cost")
 
 
 def _cost(decision: dict[str, Any], expected: float, low: float | None = None, high: float | None = None) -> str:

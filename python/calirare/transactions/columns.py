@@ -231,9 +231,9 @@ def _of_batch(layout: Layout, frames: Frames) -> Named:
     numbers |= {name: events[number_column(k)] for k, name in enumerate(layout.numbers)}
     for name, value in numbers.items():
         whole = name == layout.amount
-        columns[f"mean {name} of others in the {same}"] = _mean_of_others(value, own, whole=whole)
+        columns[f"mean {name} of other transactions in the {same}"] = _mean_of_others(value, own, whole=whole)
         mean = _mean_of_others(value, wide, whole=whole)
-        columns[f"mean {name} of others in {words(longest)} to the end of the {same}"] = mean
+        columns[f"mean {name} of other transactions in {words(longest)} to the end of the {same}"] = mean
     return columns
 
 
@@ -276,7 +276,7 @@ def _of_counterparties(layout: Layout, i: int, j: int, made: bool) -> tuple[Any,
             mean = _mean_of_others(value, frames.wide, whole=whole)
         else:
             mean = value.mean().over(frames.earlier(span).window)
-        found[f"{name}, mean of the last {words(span)}: {what} of its {other}s{when}"] = mean
+        found[f"{name}: its {other}s' {what}{when}, mean over the last {words(span)}"] = mean
     return frames.events, found
 
 

@@ -13,7 +13,7 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare._util.memory import free_bytes
-from calirare._util.text_tables import is_text
+from calirare._util.text_tables import is_text, read_text
 from calirare.graph.tables import TABLE_SUFFIXES, source_of, unnamed_table
 from calirare.graph.tables.files import reading
 from calirare.graph.tables.sources import TableInMemory, batches_of, is_arrow
@@ -71,7 +71,7 @@ def load(engine: Any, source: Any, name: str, amount: str | None = None) -> dict
     try:
         if isinstance(found, Path) and is_text(found):
             with reading(found):
-                rows = engine.read_csv(str(found), sample_size=-1)
+                rows = _read_text(engine, found)
         elif is_arrow(found):
             import pyarrow
 
@@ -94,6 +94,18 @@ def load(engine: Any, source: Any, name: str, amount: str | None = None) -> dict
         if kind == "VARCHAR" and (column == amount or (amount is None and AMOUNT.search(column))):
             _read_amounts(engine, name, column)
     return _kinds(engine, name)
+
+
+def _read_text(engine: Any, path: Path) -> Any:
+    """Returns the rows of a text table; where DuckDB finds no columns, `read_text` reads it or says what is wrong."""
+    import duckdb
+
+    try:
+        rows = engine.read_csv(str(path), sample_size=-1)
+    except duckdb.InvalidInputException:
+        return engine.from_df(read_text(path))
+    found = len(rows.columns) > 1 and rows.columns[0] != "column0"  # what it calls the first where it finds no header
+    return rows if found else engine.from_df(read_text(path))
 
 
 def _kinds(engine: Any, name: str) -> dict[str, str]:

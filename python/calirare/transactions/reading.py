@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 from calirare._util.amounts import amount as counted
 from calirare._util.amounts import listed
 from calirare._util.array_files import NumpyArray, release, scratch
-from calirare._util.errors import FaultsError
+from calirare._util.errors import FaultsError, InputError
 from calirare.graph import Column, Graph, find_name
-from calirare.graph.tables import Table, labels_of
+from calirare.graph.tables import Table, labels_of, row_in_words
 from calirare.transactions.description import Description
 from calirare.transactions.layout import Layout, category_column, new_column, number_column, party_column
 from calirare.transactions.opening import quoted
@@ -48,11 +49,12 @@ def clock_of(engine: Any, time: str, kinds: dict[str, str], where: str) -> tuple
         f"count(*) FILTER (t % {clock.per_unit} <> 0) FROM (SELECT rowid, {tick} AS t FROM source)"
     ).fetchall()[0]
     if wrong:
+        row = row_in_words(first, Path(where))
         cell = engine.execute(f"SELECT CAST({column} AS VARCHAR) FROM source WHERE rowid = {first}").fetchall()[0][0]
         raise FaultsError(
             [
                 f"{where}: every transaction needs a time, a number or a date such as 2026-01-31 10:00, but "
-                f"{counted(wrong, 'row')} of column {time!r} has none, the first is row {first}: {cell!r}. Fix them"
+                f"{counted(wrong, 'row')} of column {time!r} has none, the first is {row}: {cell!r}. Fix them"
             ]
         )
     return clock, int(high - low), 1 if fractions or clock.dated else clock.per_unit
@@ -171,7 +173,8 @@ class Reading:
             if wrong:
                 faults.append(
                     f"{where}: amounts must be numbers, but {counted(wrong, 'row')} of column {self.amount!r} "
-                    f"holds none, the first is row {first}. Fix the cells, or read it as another number (--amount none)"
+                    f"holds none, the first is {row_in_words(first, Path(where))}. Fix them, or use "
+                    "--amount none"
                 )
         if table.id in self.kinds and table.id in self.before:
             cell = f"CAST({quoted(str(table.id))} AS VARCHAR)"
@@ -392,11 +395,22 @@ class Reading:
 
     def _node_names(self) -> NumpyArray | None:
         """Returns the names of the transactions; None: they are numbered."""
+        import pandas as pd
+
         if self.table.id == NONE or self.table.id not in self.kinds:
             return None
         text = name_sql(self.table.id, self.kinds[self.table.id])
         cells = self.engine.execute(f"SELECT {text} FROM source ORDER BY rowid").fetchnumpy()
-        return np.asarray(next(iter(cells.values()))).astype(str)
+        names = np.asarray(next(iter(cells.values()))).astype(str)
+        again = pd.Series(names).duplicated().to_numpy()
+        if again.any():
+            row = int(again.argmax())
+            lines = [row_in_words(k, Path(self.table.where)) for k in (int((names == names[row]).argmax()), row)]
+            raise InputError(
+                f"{self.table.where}: column {self.table.id!r} must name each transaction once, but {names[row]!r} is in "
+                f"{' and '.join(lines)}: remove one, or number the transactions (--id none)"
+            )
+        return names
 
 
 def _exact_sql(cell: str) -> str:

@@ -79,9 +79,17 @@ class Transactions(Description):
         """
         with database() as engine:
             kinds = load(engine, self.source, "source", self.amount)
+            before = {} if self.history is None else load(engine, self.history, "history", self.amount)
+            self._check_columns(kinds, before)
             found = self.found(engine, kinds, need_label=need_label)
-            before = {} if self.history is None else load(engine, self.history, "history", found.amount)
             return Reading(engine, found, kinds, before).graph(), found
+
+    def _check_columns(self, kinds: dict[str, str], before: dict[str, str]) -> None:
+        """Raises InputError where a column that the history has is needed and not there, with all that are absent."""
+        need = {self.time, self.amount, self.id, *self.entities} - {None, NONE}
+        absent = [name for name in before if name not in kinds and name not in (self.label, *self.drop_columns)]
+        if need & set(absent):
+            raise InputError(f"{self.where}: columns of the earlier transactions are missing: add {listed(absent)}")
 
     def write_joined(self, path: Path, labels: Mapping[int, str]) -> None:
         """Writes the history with the table under it as Parquet.

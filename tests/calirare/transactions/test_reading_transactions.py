@@ -96,6 +96,30 @@ def test_all_faults_come_in_one_message():
         Transactions(frame, "when", "is_fraud", ["card", "merchant"], "amount").graph()
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("P60,2026-02-01,7,m1,3,web,0,8,9", r"a cell for each of the 7 columns of the header, got 9 cells in line 62"),
+        (
+            "P7,2026-02-01,7,m1,3,web,0",
+            r"'payment_id' must name each transaction once, but 'P7' is in line 9 and line 62",
+        ),
+        ("P60,soon,7,m1,3,web,0", r"column 'when' has none, the first is line 62: 'soon'"),
+        ("P60,2026-02-01,7,m1,,web,0", r"column 'amount' holds none, the first is line 62"),
+    ],
+)
+def test_a_wrong_line_of_a_text_is_named(row, words, tmp_path):
+    (tmp_path / "pay.csv").write_text(payments().to_csv(index=False) + row + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        Transactions(tmp_path / "pay.csv", "when", "is_fraud", ["card", "merchant"], "amount").graph()
+
+
+def test_ends_of_lines_may_be_mixed(tmp_path):
+    lines = payments().to_csv(index=False).splitlines()
+    (tmp_path / "pay.csv").write_bytes("\r\n".join([*lines[:30], "\n".join(lines[30:])]).encode() + b"\r")
+    assert torch.equal(Transactions(tmp_path / "pay.csv").graph().time, Transactions(payments()).graph().time)
+
+
 def test_zones_and_parties_without_names_are_reported():
     zoned = payments(20).assign(device=None)
     zoned["when"] = zoned["when"].dt.tz_localize("Europe/Madrid")
@@ -178,6 +202,12 @@ def test_a_run_on_transactions(tmp_path):
         scores.append(outcome.fit.logits_of(outcome.features.transform(graph)))
     before = torch.from_numpy(~later.to_numpy())
     assert torch.equal(scores[0][before], scores[1][before])
+    with pytest.raises(InputError, match=r"missing: add device, amount$"):
+        saved.settings.data.transactions_of(frame.drop(columns=["device", "amount"]), frame).graph()
+    assert "neighbour" not in outcome.next_labels(2).summary()
+    notes = outcome.metrics["notes"]
+    assert "note" in outcome.summary()
+    assert "note" not in outcome.summary(printed=notes)
     assert not torch.equal(scores[0], scores[1])
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import class_words
 from calirare.graph import Graph
 from calirare.models import Fitted, HopColumns
 
@@ -28,16 +29,24 @@ class Company:
     alike: Tensor
     alike_labels: Tensor
 
-    def near(self, row: int, given: int) -> tuple[str, str]:
+    @property
+    def connected(self) -> bool:
+        """Whether any of the labels has a labelled neighbour."""
+        return bool(self.neighbours.any())
+
+    def near(self, row: int, given: int) -> dict[str, str]:
         """Returns how many of one label's neighbours, and of its look-alikes, have its class, such as "1 of 4"."""
         around, alike = self.neighbours[row], self.alike_labels[row]
-        return f"{int(around[given])} of {int(around.sum())}", f"{int((alike == given).sum())} of {len(alike)}"
+        labelled = f"{int(around[given])} of {int(around.sum())}"
+        return {"neighbours": labelled, "look-alikes": f"{int((alike == given).sum())} of {len(alike)}"}
 
     def sentence(self, row: int, given: int, names: tuple[str, ...]) -> str:
         """Returns the reason of one of them, in words."""
-        around, alike = self.near(row, given)
-        first = f"{around} labelled neighbours and " if int(self.neighbours[row].sum()) else "no labelled neighbour, "
-        return f"{first}{alike} nearest look-alikes are {names[given]}"
+        near, first = self.near(row, given), ""
+        if self.connected:
+            some = bool(self.neighbours[row].any())
+            first = f"{near['neighbours']} labelled neighbours and " if some else "no labelled neighbour, "
+        return f"{first}{near['look-alikes']} nearest look-alikes are {class_words(names[given])}"
 
 
 def company_of(fitted: Fitted, graph: Graph, labels: Tensor, places: Tensor) -> Company:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, class_words
 from calirare._util.arrays import brief
 from calirare._util.errors import cut, without_middle
 from calirare.explain.audit.posterior import Posterior, is_vague
@@ -129,7 +129,7 @@ class Audit:
         for c in shown:
             mine = self.given == c
             mean, low, high = self.noise.count(mine)
-            name, flagged = cut(self.class_names[c], room), int((mine & self.flagged).sum())
+            name, flagged = cut(class_words(self.class_names[c]), room), int((mine & self.flagged).sum())
             expected = "not known" if is_vague(mean, high) else f"{mean:.1f} ({low} to {high})"
             rival = self.counted[c].sum() - self.counted[c, c]
             lines.append(f"{name:<{room}} {int(mine.sum()):>8,} {flagged:>8,} {expected:>15} {rival:>21.1f}")
@@ -138,7 +138,8 @@ class Audit:
 
     def _first(self, width: int) -> list[str]:
         table = self.to_frame().head(SHOWN)
-        near: tuple[str, ...] = ("neighbours", "look-alikes")
+        table = table.assign(**{name: table[name].map(class_words) for name in ("given", "other") if name in table})
+        near: tuple[str, ...] = ("neighbours", "look-alikes") if self.company.connected else ("look-alikes",)
         names = [("given", _widest(table["given"], "given", 14))]
         if "other" in table:  # and look-alikes in the table of all labels
             near, names = near[:1], [*names, ("other", _widest(table["other"], "other", 14))]
@@ -150,12 +151,12 @@ class Audit:
             f"{'':<{node}}{'':<{len(heads)}} {'':>8} {'':>8}" + "".join(f" {name:>13}" for name in near),
         ]
         for row, cells in enumerate(table.to_dict("records")):
-            shares = self.company.near(row, int(self.given[self.order[row]]))[: len(near)]
+            shares = self.company.near(row, int(self.given[self.order[row]]))
             words = "".join(f" {cut(str(cells[name]), room):<{room}}" for name, room in names)
             numbers = "".join(f" {cells[name]:>8.3f}" for name in ("p_given", "p_wrong"))
             lines.append(
                 f"{without_middle(str(cells['node']), node):<{node}}{words}{numbers}"
-                + "".join(f" {of:>13}" for of in shares)
+                + "".join(f" {shares[name]:>13}" for name in near)
             )
         return lines
 

@@ -11,6 +11,7 @@ import torch
 from scipy.special import expit
 from scipy.stats import beta, binom
 
+from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare.explain.audit import audit_labels
 from calirare.explain.audit import noise as module
@@ -84,7 +85,9 @@ def test_the_summary_says_what_the_table_says(audit):
     assert f"of {len(audit.given)} labels {int(audit.flagged.sum())} " in text
     assert max(map(len, text.splitlines())) <= 80
     first = audit.to_frame().iloc[0]
-    assert re.search(rf"^{first.node} +{first.given} +{first.p_given:.3f} +{first.p_wrong:.3f} +", text, re.MULTILINE)
+    assert re.search(
+        rf"^{first.node} +{class_words(first.given)} +{first.p_given:.3f} +{first.p_wrong:.3f} +", text, re.MULTILINE
+    )
     assert "confident learning" in text
 
 
@@ -124,6 +127,8 @@ def test_reasons_are_words():
     names = ("fine", "fraud")
     assert company.sentence(0, 1, names) == "1 of 3 labelled neighbours and 1 of 3 nearest look-alikes are fraud"
     assert company.sentence(1, 0, names) == "no labelled neighbour, 0 of 3 nearest look-alikes are fine"
+    alone = Company(torch.zeros(1, 2), torch.zeros(1, 3), torch.tensor([[0, 0, 1]]))
+    assert alone.sentence(0, 0, ("rest", "1")) == "2 of 3 nearest look-alikes are normal"
 
 
 @pytest.mark.slow
