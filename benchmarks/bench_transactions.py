@@ -1,6 +1,6 @@
 """Fraud in tables of transactions: CaliRare next to LightGBM on the same raw tables, split by time 60/20/20.
 
-    python benchmarks/bench_transactions.py [--sets "otc ratings" rings] [--methods calirare] [--again]
+    python benchmarks/bench_transactions.py [--sets "otc ratings" "rings, 1"] [--methods calirare] [--again]
     python benchmarks/bench_transactions.py --summary     # transactions.json of the lines there are, nothing is run
     python benchmarks/bench_transactions.py --columns 1000000 --train 80000     # processor time and memory only
 
@@ -29,7 +29,7 @@ import pandas as pd
 import record
 from sklearn.metrics import average_precision_score, log_loss
 from transacting import ours, peers
-from transacting.sets import SETS, Table
+from transacting.sets import SETS, Table, law_of
 
 BUDGET = 200
 TRAIN = ("train", "--label-delay", "3d", "--known-at", "transaction", "--transactions")
@@ -83,15 +83,26 @@ def lines() -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["set"], row["method"]): row for row in map(json.loads, text)}
 
 
+def mean_of(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Returns the mean of each measure."""
+    return {each: float(f"{np.mean([row[each] for row in rows]):.5g}") for each in MEASURES}
+
+
 def summary(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """Returns every result, and the mean of each method over the sets that all methods were measured on."""
+    """Returns every result, means over the tables of each law, and over those sets that all methods were measured on."""
     methods = [method for method in METHODS if method != TRUTH]
     complete = [name for name in SETS if all((name, method) in rows for method in methods)]
-    means = {
-        method: {each: float(f"{np.mean([rows[name, method][each] for name in complete]):.5g}") for each in MEASURES}
-        for method in (methods if complete else ())
+    laws = dict.fromkeys(map(law_of, complete))
+    by_set = {
+        law: {
+            method: mean_of([rows[name, method] for name in complete if law_of(name) == law])
+            for method in (*methods, *([TRUTH] if (f"{law}, 1", TRUTH) in rows else []))
+        }
+        for law in laws
     }
-    return {"complete": complete, "means": means, "results": [rows[key] for key in sorted(rows)]}
+    means = {method: mean_of([by_set[law][method] for law in laws]) for method in (methods if laws else ())}
+    results = [rows[key] for key in sorted(rows) if key[0] in SETS]
+    return {"sets": by_set, "means": means, "results": results}
 
 
 def in_process(job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -24,6 +24,7 @@ from calirare.models.fitted import FoldFitted, Progress, State, Wrapper, joined,
 from calirare.models.label_propagation import LabelPropagationFit
 
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
+TIMED = 0.05  # of the labels: the same where labels are of different times
 STEPS, TOLERANCE = 500, 1e-9
 SMALLEST_P = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
 
@@ -129,7 +130,7 @@ class Mixture(Wrapper):
     def judged_by_folds(self, graph: Graph) -> Mixture:
         """See `FoldFitted.judged_by_folds`; members get the weights that they earn by these logits."""
         members = {m.name: m.fitted.judged_by_folds(graph) for m in self.members}
-        return mixture_of(members, self.sample_weights)
+        return mixture_of(members, self.sample_weights, timed=graph.time is not None)
 
     def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
         """See `Fitted.parts_of`; those of the member with the most."""
@@ -256,12 +257,13 @@ def stacking_weights(probabilities: Tensor, sample_weights: Tensor, pseudo_label
     return weights
 
 
-def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
+def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor, *, timed: bool = False) -> Mixture:
     """Returns detectors as one, their weights by stacking of their predictions without each label.
 
     Args:
         fits: detectors by name, on the same labels with the same folds.
         sample_weights: v_i [m], the labels' weights in the population that is asked about.
+        timed: labels are of different times. What was best before may not be so later: weights are nearer to equal.
     """
     maps, said = dict[str, PriorPlattCalibrator](), []
     targets = next(iter(fits.values())).targets
@@ -275,7 +277,8 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
     p = torch.cat(said, 1)
     # Of a label that a member has nothing to say of it says what the others do on average: it neither earns nor loses.
     p = torch.where(p.isnan(), p.nanmean(1, keepdim=True), p).nan_to_num(nan=0.5)
-    weights = stacking_weights(p, sample_weights / sample_weights.mean())
+    prior = max(PSEUDO_LABELS, TIMED * len(targets)) if timed else PSEUDO_LABELS
+    weights = stacking_weights(p, sample_weights / sample_weights.mean(), prior)
     parts = zip(fits.items(), weights.tolist(), strict=True)
     mixture = Mixture(tuple(Member(name, fitted, maps[name], weight) for (name, fitted), weight in parts))
     return replace(mixture, rest=_rest_of(mixture))

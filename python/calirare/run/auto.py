@@ -36,7 +36,7 @@ from calirare.run.settings import Settings
 from calirare_ext import Csr
 
 FOLDS, FOLDS_OF_MANY = 5, 3
-N_CANDIDATES = 9  # six with the graph, three without
+N_CANDIDATES = 9  # six with the graph, three without; of a table these three, and with few labels one more
 SPREADING = "spreading"
 MOST_KEPT = 1 << 30  # bytes that spreading may keep with the run: 22 million nodes of two classes
 FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of every node
@@ -95,12 +95,14 @@ def fit_auto(data: TrainingData, settings: Settings, report: Report) -> Trained:
     """Returns the mixture of all candidates, with what each would say of its labels and whether the graph helps."""
     graph, targets = data.graph, data.targets
     weights = class_weights(targets, graph.n_classes)[targets].float()
-    names = list[str]()
+    names, scarce = list[str](), data.nodes.numel() <= SCARCE
+    total = N_CANDIDATES if graph.n_edges else 3 + scarce
 
     def say(name: str) -> None:
-        report("train", len(names), N_CANDIDATES)
+        report("train", len(names), total)
         names.append(name)
 
+    timed = graph.time is not None
     task = Task(graph, data.nodes, weights, settings.seed, say, tree_weights(data, settings))
     with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
     without = dict[str, FoldFitted]()
@@ -108,11 +110,13 @@ def fit_auto(data: TrainingData, settings: Settings, report: Report) -> Trained:
         alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
         without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | ({NO_EDGES: without["linear"]} if without else {})
-    mixture = mixture_of(fits, weights)
+    mixture = mixture_of(fits, weights, timed=timed)
     if mixture.weight_of(SPREADING) < FAINT and fits.pop(SPREADING, None) is not None:
-        mixture = mixture_of(fits, weights)
-    report("train", N_CANDIDATES, N_CANDIDATES)
-    return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights) if without else None, task))
+        mixture = mixture_of(fits, weights, timed=timed)
+    report("train", total, total)
+    return Trained(
+        mixture, choice=choice_of(mixture, mixture_of(without, weights, timed=timed) if without else None, task)
+    )
 
 
 def tree_weights(data: TrainingData, settings: Settings) -> Tensor | None:
