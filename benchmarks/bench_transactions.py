@@ -89,7 +89,7 @@ def mean_of(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def summary(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """Returns every result, means over the tables of each law, and over those sets that all methods were measured on."""
+    """Returns every result, means over the tables of each law, and over sets; of tables with every method."""
     methods = [method for method in METHODS if method != TRUTH]
     complete = [name for name in SETS if all((name, method) in rows for method in methods)]
     laws = dict.fromkeys(map(law_of, complete))

@@ -407,8 +407,8 @@ class Reading:
             row = int(again.argmax())
             lines = [row_in_words(k, Path(self.table.where)) for k in (int((names == names[row]).argmax()), row)]
             raise InputError(
-                f"{self.table.where}: column {self.table.id!r} must name each transaction once, but {names[row]!r} is in "
-                f"{' and '.join(lines)}: remove one, or number the transactions (--id none)"
+                f"{self.table.where}: column {self.table.id!r} must name each transaction once, but {names[row]!r} is "
+                f"in {' and '.join(lines)}: remove one, or number the transactions (--id none)"
             )
         return names
 
