@@ -154,6 +154,7 @@ def cost(n: int, path: str, trained: bool) -> dict[str, float]:
 def costs(n_columns: int, n_trained: int) -> None:
     """Writes what columns and a training cost; threads that wait sleep, as those of the command do."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     found = {}
     for name, n in (("columns", n_columns), ("train", n_trained)):
         with tempfile.TemporaryDirectory() as folder:

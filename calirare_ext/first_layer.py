@@ -20,4 +20,6 @@ def turned_times(inputs: Inputs, delta: Tensor) -> Tensor:
     """Returns inputs^T D [d, h] for D [r, h]."""
     if isinstance(inputs, Factored):
         return turned_times(inputs.x, propagate(inputs.a.transpose(), delta))
-    return propagate(inputs.transpose(), delta) if isinstance(inputs, Csr) else inputs.T @ delta
+    if isinstance(inputs, Csr):
+        return propagate(inputs.transpose(), delta)
+    return (delta.T @ inputs).T  # of few columns D several times faster than inputs^T D

@@ -59,3 +59,4 @@ if is_command():
     occupy_closed_streams()
     handle(dict.fromkeys(NAMES, leave))
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait sleep: most work is in small steps
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same of NumPy's own threads

@@ -157,7 +157,7 @@ def weight_of(values: NumpyArray, scored: tuple[NumpyArray, NumpyArray]) -> floa
         return 0.0
     sizes, found = np.bincount(groups), 0.0
     for each in scored:
-        between = float((np.bincount(groups, each) ** 2 / sizes).sum() / (each @ each))
+        between = float((np.bincount(groups, each) ** 2 / sizes).sum() / np.square(each).sum())
         found = max(found, (between - (k - 1) / (n - 1)) / (1 - (k - 1) / (n - 1)))
     return found
 

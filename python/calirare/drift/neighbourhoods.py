@@ -141,7 +141,7 @@ def design_effect(values: NumpyArray, patch: NumpyArray) -> float:
     if not len(values):
         return 1.0
     away = values - values.mean()
-    alone = float(away @ away) if differ(values) else 0.0
+    alone = float(np.square(away).sum()) if differ(values) else 0.0
     sizes = np.bincount(patch)
     sums = np.bincount(patch, away)
     many = float(len(values)) ** 2 / float(sizes @ sizes.astype(np.float64))  # patches of equal size

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from calirare._util.array_files import NumpyArray
 from calirare.explain.tree_leaves import Leaves
 
-BLOCK = 2_000_000  # numbers of left-out sets times labels worked on together
+BLOCK = 200_000  # numbers of left-out sets times labels worked on together: they stay in the cache
 REFITS = 600_000_000  # labels left out times labels times trees that are refitted when a run is loaded: some seconds
 LATER = 50_000_000  # the same of the strongest labels only, where that would be more
 
@@ -62,7 +62,7 @@ class BoostedLabels(TreeLabels):
     @cached_property
     def whole(self) -> list[NumpyArray]:
         """Leaf values made of all labels, T arrays [1, leaves]."""
-        return self._refitted(self.leaves.weights[None])
+        return self._refitted([np.zeros(0, dtype=np.int64)])
 
     @property
     def error(self) -> float:
@@ -82,13 +82,13 @@ class BoostedLabels(TreeLabels):
         """See `TreeLabels.change`."""
         if self.exact:
             return self._moved(rows, self._each, self._values_without_each)
-        leaves, q = self.leaves, self.leaves.per_round
+        leaves, q, each = self.leaves, self.leaves.per_round, self._each
         in_leaves = [_in_leaves(leaves, rows, slice(c, None, q)) for c in range(q)]
-        moved = np.stack([(each @ self._own_leaves).toarray().T for each in in_leaves], 2)  # [m, n, q]
-        out = _as_logits(moved + self._starts(self._each)[:, None])
+        moved = np.stack([(part @ self._own_leaves).toarray().T for part in in_leaves], 2)  # [m, n, q]
+        out = _as_logits(moved + self._starts(each)[:, None])
         n_chosen = max(16, LATER // (leaves.n_trees * leaves.weights.size))
         chosen = np.argsort(-np.ptp(out, 2).max(1), kind="stable")[:n_chosen]
-        out[chosen] = self.change_without(rows, [self._each[i] for i in chosen])
+        out[chosen] = self.change_without(rows, [each[i] for i in chosen])
         return out
 
     def change_without(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
@@ -105,19 +105,22 @@ class BoostedLabels(TreeLabels):
     def _starts(self, sets: Sequence[NumpyArray]) -> NumpyArray:
         """Returns what the scores that the first trees start from move by without each set, [s, q]."""
         leaves = self.leaves
-        starts = [leaves.start(weights) for weights in without_sets(leaves, sets)]
-        return np.concatenate([np.zeros((0, leaves.per_round)), *starts]) - leaves.start(leaves.weights)
+        return leaves.start(leaves.totals_without(sets)) - leaves.start(leaves.totals)
 
     def _values_without(self, sets: Sequence[NumpyArray]) -> list[NumpyArray]:
         """Returns leaf values without each set, T arrays [s, leaves]."""
-        parts = [self._refitted(weights) for weights in without_sets(self.leaves, sets, self.leaves.per_round)]
+        step = max(1, BLOCK // (self.leaves.weights.size * self.leaves.per_round))
+        parts = [self._refitted(sets[first : first + step]) for first in range(0, len(sets), step)]
         empty = [np.zeros((0, stored.size)) for stored in self.leaves.values]
         return [np.concatenate(tree) for tree in zip(empty, *parts, strict=True)]
 
-    def _refitted(self, weights: NumpyArray) -> list[NumpyArray]:
-        """Returns each tree's leaf values with weights [s, m]: T arrays [s, leaves]."""
+    def _refitted(self, sets: Sequence[NumpyArray]) -> list[NumpyArray]:
+        """Returns each tree's leaf values without each of a few sets: T arrays [s, leaves]."""
         leaves, q, out = self.leaves, self.leaves.per_round, list[NumpyArray]()
-        scores = np.repeat(leaves.start(weights)[:, None], weights.shape[1], 1)  # [s, m, q]
+        weights = np.repeat(leaves.weights[None], len(sets), 0)
+        for row, places in zip(weights, sets, strict=True):
+            row[places] = 0
+        scores = np.repeat(leaves.start(leaves.totals_without(sets))[:, None], weights.shape[1], 1)  # [s, m, q]
         for first in range(0, leaves.n_trees, q):
             terms = leaves.terms(scores)
             for c in range(q):
@@ -125,9 +128,9 @@ class BoostedLabels(TreeLabels):
                 if stored.size == 1:  # nothing was found to split, and no label moves it
                     out.append(np.broadcast_to(stored, (len(weights), 1)))
                 else:
-                    inside = np.zeros((places.size, stored.size))
-                    inside[bag, places[bag]] = 1
-                    out.append(self._value(*((weights * part[..., c]) @ inside for part in terms)))
+                    shape = stored.size, places.size
+                    inside = csr_array((np.ones(bag.sum()), (places[bag], np.flatnonzero(bag))), shape=shape)
+                    out.append(self._value(*((inside @ (weights * part[..., c]).T).T for part in terms)))
                 scores[..., c] += out[-1][:, places]
         return out
 
@@ -148,7 +151,7 @@ class BoostedLabels(TreeLabels):
     def _by_tree(self) -> Iterator[tuple[int, list[NumpyArray], list[NumpyArray]]]:
         """Yields each tree, its gradients and curvatures of all labels, weighted, [m], and their sums by leaf."""
         leaves, q = self.leaves, self.leaves.per_round
-        scores = np.repeat(leaves.start(leaves.weights)[None], leaves.weights.size, 0)
+        scores = np.repeat(leaves.start(leaves.totals)[None], leaves.weights.size, 0)
         for first in range(0, leaves.n_trees, q):
             terms = [leaves.weights[:, None] * part for part in leaves.terms(scores)]
             for c in range(q):
@@ -169,7 +172,7 @@ class BoostedLabels(TreeLabels):
     def _moved_by(self, more: NumpyArray, label: int) -> NumpyArray:
         """Returns how far a label moves the leaf it lies in of each tree, [T, c]; later trees know of earlier ones."""
         leaves, weight, out = self.leaves, mean_weight(self.leaves, label), np.zeros(more.shape)
-        scores, y = np.repeat(leaves.start(leaves.weights)[None], more.shape[1], 0), np.full(more.shape[1], label)
+        scores, y = np.repeat(leaves.start(leaves.totals)[None], more.shape[1], 0), np.full(more.shape[1], label)
         for tree, _, sums in self._by_tree():
             c, at, whole = tree % leaves.per_round, more[tree], self.whole[tree]
             if c == 0:
@@ -242,7 +245,7 @@ class _Forest:
     @property
     def prior(self) -> float:
         """Proportion of the class among all labels, smoothed, in (0, 1)."""
-        return float(self.leaves.prior(self.leaves.weights))
+        return float(self.leaves.prior(self.leaves.totals))
 
     def _score(self, share: NumpyArray, prior: NumpyArray | float) -> NumpyArray:
         """Returns the log of a proportion within the forest's limits, of two classes its log-odds."""
@@ -261,7 +264,7 @@ class _Forest:
     def change_without(self, rows: NumpyArray, sets: Sequence[NumpyArray]) -> NumpyArray:
         """Returns how the score of nodes changes without each set of labels, [s, n]."""
         leaves, in_leaves = self.leaves, _in_leaves(self.leaves, rows)
-        prior = np.concatenate([leaves.prior(part) for part in without_sets(leaves, sets)])[:, None]
+        prior = leaves.prior(leaves.totals_without(sets))[:, None]
         members = np.concatenate([np.asarray(each, dtype=np.int64) for each in sets])
         starts = np.cumsum([0, *map(len, sets)])
         less = csr_array((np.ones(members.size), members, starts), shape=(len(sets), leaves.weights.size)) @ self.worth
@@ -291,17 +294,6 @@ def mean_weight(leaves: Leaves, label: int) -> float:
     """Returns the mean weight of the labels of a class; without any, of all."""
     mine = leaves.classes == label
     return float(leaves.weights[mine if mine.any() else slice(None)].mean())
-
-
-def without_sets(leaves: Leaves, sets: Sequence[NumpyArray], width: int = 1) -> Iterator[NumpyArray]:
-    """Yields the labels' weights without each set, a block of sets at a time, [b, m]; `width`: numbers of each."""
-    step = max(1, BLOCK // max(leaves.weights.size * width, 1))
-    for first in range(0, len(sets), step):
-        part = sets[first : first + step]
-        weights = np.repeat(leaves.weights[None], len(part), 0)
-        for row, places in enumerate(part):
-            weights[row, places] = 0
-        yield weights
 
 
 def largest_gap(made: Sequence[NumpyArray], stored: Sequence[NumpyArray]) -> float:

@@ -9,6 +9,7 @@ boosting that finds nothing to split draws a bag, and leaves no tree: of few lab
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,7 +89,7 @@ class Leaves:
     def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
         """Returns the bag of each round, of those left the first that makes its trees' leaf values."""
         q, n_rounds = self.per_round, self.n_trees // self.per_round
-        scores, taken = np.repeat(self.start(self.weights)[None], self.weights.size, 0), [-1]
+        scores, taken = np.repeat(self.start(self.totals)[None], self.weights.size, 0), [-1]
         for t in range(n_rounds):
             terms, trees = self.terms(scores), range(t * q, (t + 1) * q)
             split = [i for i in trees if self.values[i].size > 1]  # a tree without a split is of the first round
@@ -126,13 +127,13 @@ class Leaves:
         p /= p.sum(-1, keepdims=True)
         return p - np.eye(self.n_classes)[classes], self.n_classes / (self.n_classes - 1) * p * (1 - p)
 
-    def start(self, weights: NumpyArray) -> NumpyArray:
-        """Returns the scores that the first trees start from under weights [.., m], [.., q]."""
+    def start(self, totals: NumpyArray) -> NumpyArray:
+        """Returns the scores that the first trees start from where the classes weigh this much [.., k], [.., q]."""
         if self.per_round == 1:
-            prior = self.prior(weights)[..., None]
+            prior = self.prior(totals)[..., None]
             return np.asarray(np.log(prior) - np.log1p(-prior))
-        totals = weights @ np.eye(self.n_classes)[self.classes] + self.pseudo
-        return np.asarray(np.log(totals / totals.sum(-1, keepdims=True)))
+        smoothed = totals + self.pseudo
+        return np.asarray(np.log(smoothed / smoothed.sum(-1, keepdims=True)))
 
     @property
     def targets(self) -> NumpyArray:
@@ -149,10 +150,21 @@ class Leaves:
         """T."""
         return len(self.values)
 
-    def prior(self, weights: NumpyArray) -> NumpyArray:
-        """Returns the smoothed proportion of the trees' own class under weights [.., m], [..]."""
-        own = weights @ self.targets + self.pseudo
-        return np.asarray(own / (weights.sum(-1) + self.n_classes * self.pseudo))
+    @property
+    def totals(self) -> NumpyArray:
+        """Weight of all labels of each class, [k]."""
+        return np.bincount(self.classes, self.weights, self.n_classes)
+
+    def totals_without(self, sets: Sequence[NumpyArray]) -> NumpyArray:
+        """Returns the same without each set of labels (places, int64), [s, k]."""
+        left = np.concatenate([np.zeros(0, dtype=np.int64), *sets])
+        places = np.repeat(np.arange(len(sets)), list(map(len, sets))) * self.n_classes + self.classes[left]
+        lost = np.bincount(places, self.weights[left], len(sets) * self.n_classes)
+        return np.asarray(self.totals - lost.reshape(-1, self.n_classes))
+
+    def prior(self, totals: NumpyArray) -> NumpyArray:
+        """Returns the smoothed proportion of the trees' own class where the classes weigh this much [.., k], [..]."""
+        return np.asarray((totals[..., self.of] + self.pseudo) / (totals.sum(-1) + self.n_classes * self.pseudo))
 
 
 def parameter(text: str, name: str) -> float:
@@ -181,8 +193,7 @@ def bags(m: int, n_trees: int, seed: int, fraction: float) -> NumpyArray:
 
 def _numbers(seed: int, count: int) -> NumpyArray:
     """Returns numbers in [0, 1) of LightGBM's generator, float64 [count]."""
-    state, states = seed & MASK, np.empty(count, dtype=np.int64)
-    for i in range(count):
-        state = (MULTIPLIER * state + INCREMENT) & MASK
-        states[i] = state
+    powers = np.cumprod(np.full(count, MULTIPLIER, dtype=np.uint32), dtype=np.uint32)  # modulo 2^32, as all of it
+    sums = np.cumsum(np.append(np.uint32(1), powers[:-1]), dtype=np.uint32)
+    states = powers * np.uint32(seed & MASK) + np.uint32(INCREMENT) * sums
     return ((states >> 16) & 0x7FFF) / 32768.0

@@ -165,7 +165,7 @@ def test_labels_of_boosting_weigh_alike_and_a_label_left_out_moves_the_share_it_
     leaves = model.labels.leaves
     assert model.labels.error < REPRODUCED
     assert (leaves.weights == 1).all()
-    assert math.isclose(leaves.start(leaves.weights)[0], math.log(7 / (n_rest + 1)))
+    assert math.isclose(leaves.start(leaves.totals)[0], math.log(7 / (n_rest + 1)))
     label = nodes.numel() - 1  # a rare one
     change = (model.without_each_label(NODES)[label, 0] - model.logits(NODES)[0]).numpy()
     wanted = by_hand(model, int(NODES[0]), [label]) - by_hand(model, int(NODES[0]))

@@ -40,6 +40,7 @@ STEPS = 60
 ARRIVED = 1e-5  # log likelihood that a step would gain
 WORLDS = 400  # from the coarsened posterior
 ENOUGH = 100  # A, labels: chosen on the sets that chose the rules, see docs/research/audit.md
+BLOCK = 256  # labels worked on together in all worlds: what is made of them stays in the cache
 KEPT = 0.9999  # of the posterior: worlds that share the rest are left out
 
 
@@ -85,7 +86,11 @@ def label_noise(scores: Numbers, rare: NDArray[np.bool_], offsets: Numbers, shar
 
 def _wrong_in(grid: _Grid, theta: Numbers, scores: Numbers, rare: NDArray[np.bool_]) -> Numbers:
     """Returns P(wrong) of labels in worlds with their u, v and c, [g, m]."""
-    return _wrong(grid, expit(_map(theta, grid.halves(scores))), rare)
+    out = np.empty((len(theta), len(scores)))
+    for first in range(0, len(scores), BLOCK):
+        some = slice(first, first + BLOCK)
+        out[:, some] = _wrong(grid, expit(_map(theta, grid.halves(scores[some]))), rare[some])
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +135,11 @@ class _Grid:
 
     def halves(self, s: Numbers) -> tuple[Numbers, Numbers]:
         """Returns log sigma(t) and -log sigma(-t), [g, b], of t = s, or where `flat` of what lies between the ends."""
-        between = (expit(s) - self.rho_1[:, None]) / (1 - self.rho_0 - self.rho_1)[:, None]
-        edge = expit(-FARTHEST)
-        t = np.where(self.flat[:, None], logit(np.clip(between, edge, 1 - edge)), s)
-        return -np.logaddexp(0, -t), np.logaddexp(0, t)
+        t, flat, edge = np.repeat(s[None], len(self.flat), 0), self.select(self.flat), expit(-FARTHEST)
+        between = (expit(s) - flat.rho_1[:, None]) / (1 - flat.rho_0 - flat.rho_1)[:, None]
+        t[self.flat] = logit(np.clip(between, edge, 1 - edge))
+        rest = np.log1p(np.exp(-np.abs(t)))
+        return np.minimum(t, 0) - rest, np.maximum(t, 0) + rest
 
 
 def _wrong(grid: _Grid, eta: Numbers, rare: NDArray[np.bool_]) -> Numbers:
