@@ -94,8 +94,10 @@ def next_commands(out: Path, *, report: bool) -> list[str]:
 def _write_report(outcome: Outcome, out: Path) -> None:
     """Writes the page of `calirare report` into the run's folder."""
     try:
+        saved, graph = load(out), outcome.graph.to("cpu")
+        saved.remember(graph, outcome.mapped)
         with Reporter():
-            page = html_of(load(out), outcome.graph.to("cpu"))
+            page = html_of(saved, graph)
         write_page(page, out / "report.html")
     except InputError as error:
         print(f"calirare: report.html was not written: {error}", file=sys.stderr)

@@ -249,8 +249,12 @@ class SavedRun(ScoresGraphs):
         if made is None or any(getattr(last, name) is not getattr(graph, name) for name in ("x", "y", "adjacency")):
             known = with_sampled_negatives(graph, self.settings.seed) if self.settings.positive_only else graph
             made = self.scorer.features.own(known)
-        vars(self)[LAST_MAPPED] = graph, made
+        self.remember(graph, made)
         return made
+
+    def remember(self, graph: Graph, mapped: Graph) -> None:
+        """Keeps what `mapped` returns of the run's own graph."""
+        vars(self)[LAST_MAPPED] = graph, mapped
 
     def _data(self, now: str | Path | None) -> Data:
         """Returns the graph's settings for where it is now; a node table that has gone lies next to the edge table."""
