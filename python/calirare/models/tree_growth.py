@@ -160,6 +160,7 @@ def _forest(grower: Grower, rows: NumpyArray, rounds: int, leaves: int, seed: in
 
     labels, used = grower.labels, grower.used
     columns = labels.joined[rows] if used is None else labels.joined[np.ix_(rows, used)]
+    columns = np.asfortranarray(columns)  # a split looks through one column after the other
     places = np.arange(labels.columns.shape[1]) if used is None else np.flatnonzero(used)
     forest = ExtraTreesClassifier(
         rounds, min_samples_leaf=LEAST, max_features=TRIED, max_leaf_nodes=leaves, random_state=seed % 2**32
