@@ -146,18 +146,19 @@ def weight_of(values: NumpyArray, scored: tuple[NumpyArray, NumpyArray]) -> floa
         values: of the nodes, numbers or numbers of categories, float64 [n], NaN where missing.
         scored: P(rare) of the nodes, `centred`.
     """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(values, nan_policy="omit") / max(len(values), 1)
-    few = np.unique(values[~np.isnan(values)])
-    groups = np.searchsorted(few, values) if len(few) <= GROUPS else np.floor(GROUPS * ranks)
-    groups = np.unique(np.where(np.isnan(values), -1, groups), return_inverse=True)[1]
-    n, k = len(groups), int(groups.max(initial=0)) + 1
+    here, n, found = ~np.isnan(values), len(values), 0.0
+    _, place, counts = np.unique(values[here], return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2
+    kinds = np.arange(len(counts)) if len(counts) <= GROUPS else np.floor(GROUPS * ranks / n)
+    groups = np.zeros(n, dtype=np.int64)  # 0: missing
+    groups[here] = 1 + kinds[place]
+    sizes = np.bincount(groups)
+    there = sizes > 0
+    k = int(there.sum())
     if n <= k or np.ptp(scored[0]) == 0:
         return 0.0
-    sizes, found = np.bincount(groups), 0.0
     for each in scored:
-        between = float((np.bincount(groups, each) ** 2 / sizes).sum() / np.square(each).sum())
+        between = float((np.bincount(groups, each)[there] ** 2 / sizes[there]).sum() / np.square(each).sum())
         found = max(found, (between - (k - 1) / (n - 1)) / (1 - (k - 1) / (n - 1)))
     return found
 

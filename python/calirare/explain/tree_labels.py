@@ -124,15 +124,24 @@ class BoostedLabels(TreeLabels):
         for first in range(0, leaves.n_trees, q):
             terms = leaves.terms(scores)
             for c in range(q):
-                places, bag, stored = (each[first + c] for each in (leaves.of_labels, leaves.bags, leaves.values))
+                places, stored = leaves.of_labels[first + c], leaves.values[first + c]
                 if stored.size == 1:  # nothing was found to split, and no label moves it
                     out.append(np.broadcast_to(stored, (len(weights), 1)))
                 else:
-                    shape = stored.size, places.size
-                    inside = csr_array((np.ones(bag.sum()), (places[bag], np.flatnonzero(bag))), shape=shape)
+                    inside = self._inside[first + c]
                     out.append(self._value(*((inside @ (weights * part[..., c]).T).T for part in terms)))
-                scores[..., c] += out[-1][:, places]
+                scores[..., c] += out[-1].take(places, 1)
         return out
+
+    @cached_property
+    def _inside(self) -> list[csr_array]:
+        """Which labels of its bag each tree has in its leaves, T matrices of 1 [leaves, m]."""
+        leaves, m = self.leaves, self.leaves.weights.size
+        bags = [np.flatnonzero(bag) for bag in leaves.bags]
+        return [
+            csr_array((np.ones(bag.size), (places[bag], bag)), shape=(stored.size, m))
+            for bag, places, stored in zip(bags, leaves.of_labels, leaves.values, strict=True)
+        ]
 
     def _value(self, gradient: NumpyArray, curvature: NumpyArray) -> NumpyArray:
         """Returns the values of leaves with these sums over their labels."""
