@@ -23,7 +23,7 @@ from calirare.models import GCN, Fitted, FittedNetwork
 from calirare_ext import jackknife_interval
 
 STEPS = 50  # of bisection: the bracket is then 1e-15 of what it was, and the end itself a sample
-MARGIN = 1e-15  # below the bracket, for what rounding took from it
+MARGIN = 1e-15  # around a number, for what rounding took from it
 LABELS_PER_MODEL = 50  # from which sorting pays: a node costs 200 searches per model, or m samples to select from
 BLOCK_NODES = 65_536
 
@@ -59,9 +59,8 @@ def shared_interval(
         offsets = _sorted_by_model(sign * residuals.double(), models, scores.shape[1])
         position = level * (residuals.numel() - 1)
         low = int(position)
-        ranks = torch.tensor([low, min(low + 1, residuals.numel() - 1)], device=scores.device)
         for rows, block in zip(end.split(BLOCK_NODES), scores.split(BLOCK_NODES), strict=True):
-            near, far = order_statistics(block.double(), offsets, ranks).to(scores.dtype).double().unbind(1)
+            near, far = order_statistics(block.double(), offsets, low).to(scores.dtype).double().unbind(1)
             rows.copy_(torch.lerp(near, far, position - low))
     return lower, upper
 
@@ -73,20 +72,18 @@ def _sorted_by_model(offsets: Tensor, models: Tensor, n_models: int) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=torch.inf)
 
 
-def order_statistics(scores: Tensor, offsets: Tensor, ranks: Tensor) -> Tensor:
-    """Returns the samples of given ranks among scores[:, g] + offsets[g, :], over all g together.
+def order_statistics(scores: Tensor, offsets: Tensor, rank: int) -> Tensor:
+    """Returns the sample of a rank among scores[:, g] + offsets[g, :], over all g together, and the one after it.
 
     Args:
         scores: float64 [n, G].
         offsets: ascending along each row, at least the last infinite (infinite ones are none), float64 [G, L].
-        ranks: from 0, int64 [R].
+        rank: from 0.
 
     Returns:
-        The samples, float64 [n, R]; NaN in rows with a NaN score.
+        The samples, float64 [n, 2], of the last one itself twice; NaN in rows with a NaN score.
     """
-    n, wanted = scores.shape[0], ranks.numel()
-    shift = scores.T.repeat_interleave(wanted, 1)  # [G, n R]
-    rank = ranks.repeat(n)
+    shift = scores.T.contiguous()
     finite = offsets[offsets.isfinite()]
     high = shift.amax(0) + finite.max()
     low = shift.amin(0) + finite.min() - 1.0  # below every sample
@@ -94,9 +91,15 @@ def order_statistics(scores: Tensor, offsets: Tensor, ranks: Tensor) -> Tensor:
         middle = (low + high) / 2
         enough = torch.searchsorted(offsets, middle - shift, right=True).sum(0) > rank
         high, low = torch.where(enough, middle, high), torch.where(enough, low, middle)
-    following = torch.searchsorted(offsets, low - MARGIN - shift, right=True).clamp_(max=offsets.shape[1] - 1)
-    found = (offsets.gather(1, following) + shift).amin(0)
-    return found.masked_fill(shift.isnan().any(0), torch.nan).view(n, wanted)
+
+    def after(end: Tensor) -> tuple[Tensor, Tensor]:
+        following = torch.searchsorted(offsets, end - shift, right=True)
+        return following.sum(0), (offsets.gather(1, following.clamp(max=offsets.shape[1] - 1)) + shift).amin(0)
+
+    near = after(low - MARGIN)[1]
+    upto, far = after(near + MARGIN)
+    found = torch.stack([near, torch.where((upto > rank + 1) | far.isinf(), near, far)], 1)
+    return found.masked_fill(shift.isnan().any(0)[:, None], torch.nan)
 
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
