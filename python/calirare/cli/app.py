@@ -112,7 +112,10 @@ def run(words: list[str]) -> int:
             parser_of(name, every=True).print_help()
             return 0
         given = parser_of(name).values(rest)
+        gc.disable()  # what is imported stays: Python need not look through it again and again
         command = import_module(f"calirare.cli.{name.replace('-', '_')}")
+        gc.freeze()
+        gc.enable()
         _ready()
         return command.run(**given) or 0
     else:

@@ -79,7 +79,7 @@ class RawTable:
         first, last = places[0], places[-1] + 1
         adjacent = places == list(range(first, last))
         picked = self.x[:, first:last] if adjacent else self.x[:, places]
-        values = picked.detach().cpu().numpy().astype(np.float64)
+        values = picked.detach().cpu().numpy().astype(np.float64, order="F")
         release(self.x)
         for j, i in enumerate(inputs):
             if i in self.recoded:
