@@ -234,6 +234,7 @@ class GcnTraining:
         sample_weights: Tensor | None = None,
         tolerance: float = 1e-6,
         max_steps: int = 3000,
+        near: GcnFit | None = None,
     ) -> tuple[GcnFit, Convergence]:
         """Returns a network in float64, trained by L-BFGS from its random start to a stationary point.
 
@@ -243,6 +244,7 @@ class GcnTraining:
             sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
             tolerance: on the gradient's norm.
             max_steps: see `training.minimise`.
+            near: a network to start from where its parameters have the same shapes, as with another weight decay.
 
         Returns:
             The network, and how it got there; epochs, learning rate and dropout play no part.
@@ -250,6 +252,8 @@ class GcnTraining:
         start = replace(self, dropout=0.0).start(graph, nodes, sample_weights)
         start.model.eval()
         out = start.as_dtype(graph, torch.float64)
+        if near is not None and near.shapes == out.shapes:
+            out.move_to(near.theta)
         return out, RowSpace.of(out).minimise(tolerance, max_steps)
 
 

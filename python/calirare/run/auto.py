@@ -180,10 +180,13 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
         convolutions = [GcnTraining(n_layers=1, hops=hops, seed=task.seed) for hops in range(1, columns.hops + 1)]
         readers += [dataclasses.replace(each, weight_decay=share * length) for each in convolutions for share in SHARES]
 
+    last: list[GcnFit | None] = [None]
+
     def trained(detector: GcnTraining) -> tuple[float, GcnFit, GcnTraining]:
         fitted, _ = detector.fit_to_convergence(
-            task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
+            task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300, near=last[0]
         )
+        last[0] = fitted
         linearised = fitted.as_dtype(task.graph, torch.float32).linearisation
         if closed_form_fits(linearised):
             return mean_loss(OwnLogits(linearised)(fitted.weight_decay), task), fitted, detector
