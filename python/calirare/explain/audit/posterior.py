@@ -50,9 +50,10 @@ class Posterior:
             among: which labels, bool [m].
             level: of the interval, in (0, 1).
         """
-        expected = float(self.weight @ self.given[:, among].sum(1))
-        p = self.drawn[:, among]
-        mean, squares = (np.repeat(each.sum(1), DRAWS) for each in (p, np.square(p)))
+        chosen = among.astype(np.float64)  # sums without a copy: worlds times labels are many numbers
+        expected = float(self.weight @ np.einsum("gm,m->g", self.given, chosen))
+        mean = np.repeat(np.einsum("wm,m->w", self.drawn, chosen), DRAWS)
+        squares = np.repeat(np.einsum("wm,wm,m->w", self.drawn, self.drawn, chosen), DRAWS)
         share = np.clip(squares / np.maximum(mean, SMALLEST), 0, 1)
         number = np.where(share > 0, np.rint(mean / np.maximum(share, SMALLEST)), 0)
         drawn = np.random.default_rng(0).binomial(np.minimum(number, int(among.sum())).astype(np.int64), share)
