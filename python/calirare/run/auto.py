@@ -186,7 +186,7 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
         fitted, _ = detector.fit_to_convergence(
             task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300, near=last[0]
         )
-        last[0] = fitted
+        last[0] = None if task.scarce else fitted  # on few labels flat directions keep something of the start
         linearised = fitted.as_dtype(task.graph, torch.float32).linearisation
         if closed_form_fits(linearised):
             return mean_loss(OwnLogits(linearised)(fitted.weight_decay), task), fitted, detector
