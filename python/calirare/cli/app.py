@@ -114,7 +114,8 @@ def run(words: list[str]) -> int:
         given = parser_of(name).values(rest)
         gc.disable()  # what is imported stays: Python need not look through it again and again
         command = import_module(f"calirare.cli.{name.replace('-', '_')}")
-        gc.freeze()
+        if is_command():
+            gc.freeze()
         gc.enable()
         _ready()
         return command.run(**given) or 0
