@@ -41,6 +41,7 @@ class Month:
         edges = self.pairs[self.pairs[:, 0] != self.pairs[:, 1]]
         ends = np.concatenate([edges, edges[:, ::-1]])
         a = sp.csr_matrix((np.ones(len(ends), dtype=np.float32), ends.T), shape=(n, n))
+        a.sum_duplicates()
         a.data[:] = 1
         columns = tuple(
             Column(name, "categorical", self.kinds[name]) if name in self.kinds else Column(name)

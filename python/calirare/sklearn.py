@@ -21,7 +21,7 @@ from calirare._util.torch_state import plain_torch
 from calirare.calibration import Target
 from calirare.datasets import Task
 from calirare.graph import Graph, Split, check_graph
-from calirare.graph.arrays import as_array, as_features
+from calirare.graph.arrays import as_array, as_features, numbers_of
 from calirare.leave_one_out import LeaveOneOutMethod, LogitMap
 from calirare.run import Scorer, Settings, ignored_settings, train
 from calirare_ext import Csr
@@ -240,7 +240,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         if self.graph is None:
             n = X.shape[0]
             names = tuple(getattr(self, "feature_names_in_", ()))
-            x = as_features(X, "GraphClassifier")
+            x = as_features(numbers_of(X, text=True), "GraphClassifier")
             return Graph(Csr.zeros(n), x, name="table", feature_names=names), torch.arange(n)
         check_graph("GraphClassifier", self.graph)
         n = self.graph.n_nodes

@@ -8,7 +8,7 @@ LONG_WORD = re.compile(r"\S{61,}")  # a path, or what stood in a file
 GAP = "[..]"  # stands for what is left out
 # A scalar as numpy writes it in `repr`, but not where it begins a text in quotation marks.
 SCALAR = re.compile(
-    r"""(?<!['"\w])np\.(?:(?:(?:u?int|float|complex|datetime)\d+|longdouble|u?longlong|str_)"""
+    r"""(?<!['"\w])(?:np|numpy)\.(?:(?:(?:u?int|float|complex|datetime)\d+|longdouble|u?longlong|str_)"""
     r"""\(('[^']*'|"[^"]*"|[-+\w.]*)\)|(True|False)_)"""
 )
 

@@ -37,7 +37,7 @@ def as_features(x: Any, where: str) -> Tensor | Csr:
             return Csr.from_coo(rows, cols, entries.values().float(), (x.shape[0], x.shape[1]))
         return torch.atleast_1d(x.detach().float().contiguous())
     sparse = hasattr(x, "tocsr")
-    array = x if sparse else _numbers_of(as_array(x, "features", where))
+    array = x if sparse else numbers_of(as_array(x, "features", where))
     if array.dtype.kind not in "biuf":
         raise InputError(
             f"{where}: features must be real numbers, got {array.dtype}: encode what is none (None and NaN are missing "
@@ -83,7 +83,7 @@ def as_labels(y: Any, where: str) -> Tensor:
     Raises:
         InputError: they are not whole numbers.
     """
-    array = _numbers_of(as_array(y, "labels", where))
+    array = numbers_of(as_array(y, "labels", where))
     if array.dtype.kind == "f":
         array = _whole_labels(array, where)
     if array.dtype.kind not in "biu":
@@ -96,9 +96,12 @@ def as_labels(y: Any, where: str) -> Tensor:
     return _writable(as_vector(array), np.int64)
 
 
-def _numbers_of(array: NumpyArray) -> NumpyArray:
-    """Returns an array of objects as float64, None and NA of pandas as NaN; where one is no number, as it is."""
-    if array.dtype != object or any(isinstance(each, str | bytes) for each in array.flat):
+def numbers_of(array: NumpyArray, *, text: bool = False) -> NumpyArray:
+    """Returns an array of objects as float64, None and NA of pandas as NaN; where one is no number, as it is.
+
+    With `text` a number may be text, as in a column of pandas before its release 3.
+    """
+    if array.dtype != object or (not text and any(isinstance(each, str | bytes) for each in array.flat)):
         return array
     import pandas as pd
 

@@ -28,6 +28,8 @@ def test_nll_of_a_certain_and_wrong_prediction_is_finite():
 
 def test_brier_against_sklearn(task, within_rounding):
     p, y = task
+    if p.ndim == 2 and not hasattr(oracle, "d2_brier_score"):
+        pytest.skip("scikit-learn 1.6 has no Brier score of several classes")
     within_rounding(metrics.brier(y, p), oracle.brier_score_loss(y, p), terms=len(y))
     if p.ndim == 1:
         within_rounding(metrics.brier(y, columns(p)), metrics.brier(y, p), terms=len(y))

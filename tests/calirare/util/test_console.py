@@ -55,7 +55,7 @@ def test_a_stage_takes_few_plain_lines(total, lines):
 
 
 def test_lines_are_said_as_they_are():
-    line = "a [bold]file[/bold] :smile: C:\\x " + "long " * 60
+    line = "a [bold]file[/bold] :smile: C:\\x" + " long" * 60
     text, reporter = piped(lambda reporter: reporter.say(line))
     assert text == line + "\n"
     assert reporter.lines[0].endswith(f" s  {line}")

@@ -47,7 +47,7 @@ def test_tables_of_every_kind_hold_the_same(frame, tmp_path, suffix):
         frame.to_csv(path, index=False, sep="\t" if suffix == "tsv" else ",")
     table = load_table(path)
     assert table.labels.tolist() == frame["y"].tolist()
-    assert table.probabilities.tolist() == frame["p"].tolist()
+    assert table.probabilities.tolist() == pytest.approx(frame["p"].tolist(), rel=1e-12, abs=0)
 
 
 @pytest.mark.slow
