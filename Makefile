@@ -9,7 +9,7 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -na
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .DEFAULT_GOAL := setup
 
-.PHONY: setup demo check test fast-tests all-tests release-tests test-engines test-portable fuzz sanitize kill lint format docs options wheel bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests release-tests test-oldest test-engines test-portable fuzz sanitize kill lint format docs options wheel bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
 # lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
@@ -62,6 +62,14 @@ release-tests: setup
 test-engines: setup
 	$(BIN)/python -m pip install -q --target build/spark "pyspark>=4"
 	PYTHONPATH=build/spark $(PYTEST) -n 0 -m spark tests/calirare/engines
+
+# The fast tests with the oldest versions of the packages that are accepted, .ci/oldest.txt, which warn more.
+OLDEST := build/oldest/bin/python
+test-oldest: setup
+	$(PYTHON) -m venv build/oldest
+	$(OLDEST) -m pip install -q $(TORCH) -r .ci/oldest.txt
+	$(OLDEST) -m pip install -q --no-build-isolation --no-deps -e python/calirare_multilabel -e python/calirare_lab
+	PYTHONPATH=python:. OMP_NUM_THREADS=1 $(OLDEST) -m pytest -q -n auto -W default -m "not slow and not release"
 
 # The whole suite as other processors run it: instruction sets of torch, MKL, OpenBLAS and numpy, one and two threads, in
 # random order. PORTABLE="default tests/ext" runs one of them on some folders; see .ci/portable.

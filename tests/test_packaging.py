@@ -323,3 +323,15 @@ def test_the_source_archive_holds_what_a_build_needs_and_no_tests(tmp_path):
         names = {name.partition("/")[2] for name in opened.namelist()}
     assert {"CMakeLists.txt", "README.md", "setup.py", "pyproject.toml", "python/calirare/cli/options.json"} <= names
     assert not {name for name in names if name.startswith(("tests/", "benchmarks/"))}
+
+
+def test_the_oldest_versions_that_are_tested_are_those_that_are_accepted():
+    root = Path(calirare_ext.__file__).parents[1]
+    extras = ["parquet", "transactions", "engines", "networkx"]
+    lists = [run([sys.executable, str(root / ".ci/requirements.py"), *names]).stdout for names in ([], extras)]
+    accepted = dict(line.split(">=") for line in "\n".join(lists).split() if ">=" in line)
+    tested = [line.split("==") for line in (root / ".ci/oldest.txt").read_text().splitlines() if "==" in line]
+    for name, version in tested:
+        bound = accepted.get(name)
+        assert bound is None or f"{version}.".startswith(f"{bound}."), name
+    assert {name for name, _ in tested} > {"numpy", "pandas", "scipy", "scikit-learn", "ibis-framework[duckdb]"}
