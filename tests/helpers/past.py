@@ -38,14 +38,14 @@ class Past:
         t = self.rows[i]["t"]
         return [j for j in range(self.n) if t - span <= self.rows[j]["t"] < t]
 
-    def with_labels(self, i):
+    def cutoff(self, i):
+        """The newest time whose labels are known when row i is scored."""
         t = self.rows[i]["t"]
         seen, until = (self.start(i), self.end(i)) if self.batch else (t, t)
-        return [
-            j
-            for j, row in enumerate(self.rows)
-            if row["t"] < seen and row["t"] + self.delay <= until and row["y"] is not None
-        ]
+        return min(seen - 1e-6, until - self.delay)
+
+    def with_labels(self, i):
+        return [j for j, row in enumerate(self.rows) if row["t"] <= self.cutoff(i) and row["y"] is not None]
 
     def in_batch(self, i, span=0):
         start = self.start(i) if span <= self.batch else self.end(i) - span
@@ -87,6 +87,9 @@ class Past:
         self.add(f"{name}: known labels of y (at most 100)", i, min(len(known), 100))
         self.add(f"{name}: known cases of y (at most 100)", i, min(len(cases), 100))
         self.add(f"{name}: known rate of y", i, len(cases) / (len(known) + 5))
+        newest = [j for j in known if self.rows[j]["t"] >= self.cutoff(i) - self.windows[-1]]
+        rate = len([j for j in newest if self.rows[j]["y"] == 1]) / (len(newest) + 5)
+        self.add(f"{name}: known rate of y, newest {self.windows[-1]} of t of labels", i, rate)
         self.add(f"{name}: t since the last known case of y {most}", i, self.since(i, cases))
         if self.batch:
             self.add(f"{name}: transactions in the same {self.batch} of t", i, len(select([*self.in_batch(i), i])))

@@ -57,6 +57,7 @@ class Frames:
         events: the transactions, each with its place in its group and the ends of its windows.
         everything: frame of strictly earlier times.
         labelled: window of the transactions whose labels are known when this one is scored.
+        newest_labels: the same, of times at most the longest of the windows before the newest of them all.
         batch: frame of the batch, with this one.
         wide: frame of the longest of the windows and a batch before the end of the batch, with this one.
         later: window of strictly later times of the batch.
@@ -66,7 +67,8 @@ class Frames:
         times, tick = ibis.window(group_by=list(by), order_by="tick"), events.tick
         rows, self._windows = ibis.window(group_by=list(by), order_by=["tick", "row"]), layout.windows
         until = {f"start{k}": before(span + 1) for k, span in enumerate(layout.windows)}
-        until |= {"past": before(1), "known": before(tick - events.cutoff)}
+        since, most = tick - events.cutoff, layout.windows[-1]
+        until |= {"past": before(1), "known": before(since), "labels": before(since + most + 1)}
         if layout.batch is not None:
             end, longest = events.end_tick, max(layout.windows[-1], layout.batch)
             until |= {"start": before(tick - events.first_tick + 1), "wide": before(tick - end + longest + 1)}
@@ -78,7 +80,10 @@ class Frames:
         if layout.batch is not None:
             ends |= {"peers": -ends["peers"], "batched": -ends["batched"] - 1}  # forward
         self.events, self._rows = seen.mutate(**ends), rows.rows
-        place, past, self.labelled = self.events.place, self.events.past, rows.rows(None, before(self.events.known))
+        place, past = self.events.place, self.events.past
+        self.labelled, self.newest_labels = (
+            self._rows(start, before(self.events.known)) for start in (None, before(self.events.labels))
+        )
         self.everything = Frame(place - past + 1, self._rows(None, before(past)))
         if layout.batch is not None:
             last, starts = self.events.batched, (self.events.start, self.events.wide)
@@ -187,6 +192,10 @@ def _activity(layout: Layout, frames: Frames, where: Any = None) -> Named:
         columns[f"known labels of {what} (at most {MOST})"] = _at_most(labels)
         columns[f"known cases of {what} (at most {MOST})"] = _at_most(cases)
         columns[f"known rate of {what}"] = cases / (labels + KNOWN_LABELS)
+        newest = frames.newest_labels
+        cases = events.label.sum(where=where).over(newest).fill_null(0)
+        rate = cases / (events.label.count(where=where).over(newest) + KNOWN_LABELS)
+        columns[f"known rate of {what}, newest {words(most)} of labels"] = rate
         columns[f"{clock.units} since the last known case of {what} (at most {words(most)})"] = since
     if layout.batch is not None:
         columns[f"transactions in the same {words(layout.batch)}"] = _count(events.row, frames.batch, where)
