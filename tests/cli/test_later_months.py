@@ -81,7 +81,7 @@ def test_a_budget_is_that_many_alerts_whatever_is_labelled(budget, second, tmp_p
         said = predicted(budget, tables, out, *options)
         table = pd.read_parquet(out) if options else pd.read_csv(out)
         assert table["alert"].sum() == 20, name
-        assert "alerts: 20," in said.out
+        assert "alerts: 20;" in said.out
     own = pd.read_csv(budget / "predictions.csv")
     decided = own[own["y"] == -1]
     assert decided["alert"].sum() == 20, "of its own nodes a run decides on those without a label"

@@ -34,9 +34,11 @@ def told_of(said: dict[str, Any]) -> dict[str, Any]:
 def _expected(said: dict[str, Any]) -> str:
     nodes, low, high = amount(said["nodes"], "node"), said["expected_rare_low"], said["expected_rare_high"]
     between = "" if low is None else f" ({100 * said['coverage']:.0f} %: {count_of(low)} to {count_of(high)})"
-    rare, mean = said["expected_rare"], said["mean_p_rare"]
+    rare, mean = said["expected_rare"], f"mean P(rare) {said['mean_p_rare']:.3g}"
     alerts, cut = amount(said["alerts"], "alert"), said.get("cut", f"{said['threshold']:.3g}")
-    expected = f"{count_of(rare)}{between} among {nodes} are expected to be rare, mean P(rare) {mean:.3g}"
+    if said.get("caveat"):
+        return f"{sentence(mean)[:-1]} among {nodes}: {said['caveat']}; {alerts} from P(rare) of {cut} on."
+    expected = f"{count_of(rare)}{between} among {nodes} are expected to be rare, {mean}"
     return f"{expected}; {alerts} from P(rare) of {cut} on."
 
 

@@ -176,11 +176,6 @@ class Decided:
             return self.expected.sentence
         return f"P(rare) of at least {self.threshold:.3g} makes {amount(self.alerts, 'alert')}"
 
-    def without_counts(self, answer: str) -> Decided:
-        """Returns the decision without numbers to expect, which probabilities that are wrong cannot give."""
-        caveat = f"no counts are promised (verdict: {answer})"
-        return replace(self, expected=None, caveat=caveat)
-
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""
         out = {name: getattr(self, name) for name in ("rule", "threshold", "alerts", "nodes", "on", "caveat")}

@@ -96,7 +96,12 @@ class Scored:
     def verdict(self) -> Verdict:
         """Whether probabilities may be relied on in this graph: "ok", "caution" or "do not trust"."""
         drift: Verdict = "ok" if self.drift is None else self.drift.verdict
-        return max(drift, self.of_run.level, key=VERDICTS.index)
+        return drift if self.shares else max(drift, self.of_run.level, key=VERDICTS.index)
+
+    @property
+    def caveat(self) -> str:
+        """That no counts are promised, where the run's verdict is not "calibrated"; else empty."""
+        return "" if self.shares or self.of_run.answer == "calibrated" else self.of_run.no_counts
 
     @property
     def drifted(self) -> bool:
@@ -122,7 +127,7 @@ class Scored:
     def _warnings(self) -> Iterator[str]:
         if self.tied:
             yield f"ties: {self.tied}"
-        if self.of_run.level != "ok":
+        if self.caveat:
             yield f"{self.of_run.level}: the run's verdict: {self.of_run}"
 
     def summary(self) -> str:
@@ -137,21 +142,26 @@ class Scored:
         return "\n".join(lines) + "\n"
 
     def _rare_lines(self) -> list[str]:
-        nodes, count, total, apart = amount(self.nodes, "node"), self.expected, self.mean * self.nodes, ""
-        if count is None:
-            expected = f"{count_of(total)} rare among {nodes} (no interval: the run's calibrator gives none)"
+        nodes, count, total = amount(self.nodes, "node"), self.expected, self.mean * self.nodes
+        mean, hits, cost = f"mean P(rare) {self.mean:.3g}", self.hits, self.cost
+        if self.caveat:
+            first, hits, cost = f"{mean} among {nodes}; {self.caveat}", None, None
+        elif count is None:
+            first = (
+                f"expected {count_of(total)} rare among {nodes} (no interval: the run's calibrator gives none), {mean}"
+            )
         else:
-            expected = f"{count} rare among {nodes} ({100 * COVERAGE:.0f} % interval)"
+            first = f"expected {count} rare among {nodes} ({100 * COVERAGE:.0f} % interval), {mean}"
             if are_apart(total, count.expected, count.low, count.high):
-                apart = f"; P(rare) adds up to {count_of(total)}: {APART}"
+                first += f"; P(rare) adds up to {count_of(total)}: {APART}"
         doubt = f"; do not trust it (see {'drift' if self.drifted else 'below'})" * (self.verdict == "do not trust")
-        lines = [f"expected {expected}, mean P(rare) {self.mean:.3g}{apart}{doubt}"]
+        lines = [first + doubt]
         if self.prevalence is not None:
             lines.append(f"prevalence: {_in_words(self.prevalence)}: P(rare) is corrected to it")
-        right = "" if self.hits is None else f", {self.hits} of them rare"
+        right = "" if hits is None else f", {hits} of them rare"
         lines.append(f"alerts: {self.alerts:,}{right}; P(rare) >= {self.cut}, decided by {self.rule}")
         lines += [] if self.at_risk is None else [f"amount at risk: {at_risk_words(*self.at_risk)}"]
-        lines += [] if self.cost is None else [f"expected cost: {self.cost:,.0f} (amounts missed and false alarms)"]
+        lines += [] if cost is None else [f"expected cost: {cost:,.0f} (amounts missed and false alarms)"]
         return [*lines, *self._warnings()]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -162,6 +172,7 @@ class Scored:
             return facts | {"estimated_shares": self.shares, "predicted": self.predicted, "run": {"name": self.run}}
         count, prevalence = self.expected, self.prevalence
         return facts | {
+            "caveat": self.caveat,
             "mean_p_rare": self.mean,
             "expected_rare": self.mean * self.nodes if count is None else count.expected,
             "expected_rare_low": None if count is None else count.low,

@@ -143,8 +143,7 @@ def train(
         notes = [note for note in notes if note not in calibrated.notes]
     sure = verdict.answer == "calibrated" or not are_later(outcome.graph, outcome.graph.unlabelled)
     if rare is not None and not (verdict.counts and sure):
-        cause = f", cause: {verdict.cause}" if verdict.cause else ""
-        rare = replace(rare, decision=rare.decision.without_counts(verdict.answer + cause))
+        rare = replace(rare, decision=replace(rare.decision, expected=None, caveat=verdict.no_counts))
     return replace(outcome, verdict=verdict, notes=notes, rare=rare)
 
 

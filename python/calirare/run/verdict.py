@@ -120,7 +120,8 @@ class Evidence:
     @property
     def random(self) -> bool:
         """Whether random rankings do as well."""
-        return self.as_good is not None and self.as_good > AS_GOOD
+        shows = self.nodes * AS_GOOD >= 1 or math.comb(self.nodes, self.rare) * AS_GOOD >= 1  # a perfect ranking would
+        return shows and self.as_good is not None and self.as_good > AS_GOOD
 
     @property
     def off(self) -> bool:
@@ -188,11 +189,17 @@ class Verdict:
         return self.answer == "calibrated" or (self.answer == "not known" and self.cause not in ("leakage", "time"))
 
     @property
+    def no_counts(self) -> str:
+        """What is said in the place of counts, where the verdict does not allow them."""
+        cause = f", cause: {self.cause}" if self.cause else ""
+        return f"no counts are promised (verdict: {self.answer}{cause})"
+
+    @property
     def level(self) -> Level:
         """The same in the words for another graph: "ok", "caution" or "do not trust"."""
         if self.answer in ("not calibrated", "no better than random") or self.cause == "leakage":
             return "do not trust"
-        return "ok" if self.cause is None else "caution"
+        return "ok" if self.answer == "calibrated" else "caution"
 
     def with_prevalence(self) -> Verdict:
         """Returns the verdict where the base rate of the nodes is given, which settles what another rate had spoilt."""
