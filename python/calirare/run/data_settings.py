@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.text_tables import INERT
 from calirare.datasets import TABLE_OPTIONS, Task, is_named, load_dataset
@@ -437,6 +438,9 @@ def _classes(words: list[str], graph: Graph, path: Path, unknown: Sequence[str])
     named_so = {name: k for k, name in enumerate(graph.class_names) if name == NO_LABEL}  # a class of the data's own
     known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1) | named_so
     known |= dict.fromkeys(unknown, -1)
+    also = {class_words(name): k for k, name in enumerate(graph.class_names)}  # as pages call them
+    also |= {"no": 0, "yes": 1} if graph.class_names[1:] == ("1",) else {}  # as a table of which 0 and 1 were made may
+    known |= {word: k for word, k in also.items() if find_name(word, list(known)) is None}
     names = list(known)
     place_of = {word: find_name(word, names) for word in dict.fromkeys(words)}
     wrong = next((row for row, word in enumerate(words) if place_of[word] is None), None)
@@ -444,8 +448,8 @@ def _classes(words: list[str], graph: Graph, path: Path, unknown: Sequence[str])
         classes = names_in_words(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
         none = "nothing" if named_so else NO_LABEL
         raise InputError(
-            f"{path}: a label must be one of {classes} or {none}, got {words[wrong]!r} in row {wrong + 1}: fix it, or "
-            f"where it stands for no label, pass {as_option([words[wrong]])}"
+            f"{path}: a label must be one of {classes} or {none}, got {words[wrong]!r} in row {wrong + 1}: "
+            f"write its class. {as_option([words[wrong]])} makes it no label, also where it means a class"
         )
     values, met = list(known.values()), set(place_of.values())
     return [values[place_of[word] or 0] for word in words], tuple(v for v in unknown if names.index(v) not in met)
