@@ -24,6 +24,10 @@ class InputError(ValueError):
         super().__init__(one_line(str(message)))
 
 
+class UnknownNodeError(InputError):
+    """A node was named that is not in the graph."""
+
+
 def check_one_of(where: str, name: str, value: object, words: Collection[str]) -> None:
     """Raises InputError where a value is none of some words."""
     if value not in words:

@@ -118,7 +118,10 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
         )
     name = changed_file(folder, names)
     if name is not None and name not in listed and RECALIBRATION in listed:
-        raise InputError(f"run {folder}: it has no {name}, as it was recalibrated: name the run that it was made of")
+        raise InputError(
+            f"run {folder}: it has no {name}, as it was recalibrated: its calibrators were fitted again. "
+            "Name the run that it was made of (`calirare report RUN`). `calirare predict` scores with this one"
+        )
     if name is not None and not (folder / name).exists():
         raise InputError(f"run {folder}: {name} is missing: put the file back, or train again with config.yaml")
     if name is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calirare._util.amounts import quoted
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, UnknownNodeError
 from calirare.graph import Graph, names_in_words
 from calirare.graph.tables import why_unknown
 
@@ -41,7 +41,7 @@ def nodes_named(graph: Graph, wanted: Nodes, who: str = "explain") -> Tensor:
     if isinstance(wanted, Tensor) and wanted.numel():
         wrong = wanted[(wanted < 0) | (wanted >= graph.n_nodes)].tolist()
         if wrong:
-            raise InputError(_unknown(graph, [str(number) for number in wrong], who))
+            raise UnknownNodeError(_unknown(graph, [str(number) for number in wrong], who))
         return torch.tensor([*dict.fromkeys(wanted.flatten().tolist())], dtype=torch.int64, device=graph.device)
     names = [*dict.fromkeys(str(name) for name in wanted)]
     if not names:
@@ -52,7 +52,7 @@ def nodes_named(graph: Graph, wanted: Nodes, who: str = "explain") -> Tensor:
         places = {name: int(name) for name in names if name.isdecimal() and int(name) < graph.n_nodes}
     unknown = [name for name in names if name not in places]
     if unknown:
-        raise InputError(_unknown(graph, unknown, who))
+        raise UnknownNodeError(_unknown(graph, unknown, who))
     return torch.tensor([*dict.fromkeys(places[name] for name in names)], dtype=torch.int64, device=graph.device)
 
 
