@@ -16,7 +16,7 @@ from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
-from calirare.metrics import auprc, nll
+from calirare.metrics import auprc, log_loss_change, nll
 from calirare.run.data_settings import Labels
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
@@ -67,6 +67,7 @@ class Updated:
         changed: the changed labels only.
         before: the run as it was.
         after: as it is.
+        calibrates: whether the same labels can be given to `update_calibrators`.
     """
 
     outcome: Outcome
@@ -74,6 +75,7 @@ class Updated:
     changed: Labels
     before: Side
     after: Side
+    calibrates: bool = False
 
     __repr__ = brief
 
@@ -110,10 +112,10 @@ class Updated:
         return {name: int(which.sum()) for name, which in kinds.items()}
 
     @cached_property
-    def measures(self) -> dict[str, dict[str, float]] | None:
+    def measures(self) -> dict[str, dict[str, Any]] | None:
         """Measures of the test nodes that neither run was trained on; None where there are none.
 
-        AUPRC, log loss and mean P(rare); of many classes accuracy and log loss.
+        AUPRC, log loss and mean P(rare); of many classes accuracy and log loss. And the `change` of the log loss.
         """
         split, labels = self.after.graph.split, self.after.graph.y
         assert split is not None
@@ -123,7 +125,7 @@ class Updated:
         y = labels.cpu()[nodes]
         if not len(y) or (not self.many and len(y.unique()) < 2):
             return None
-        out = dict[str, dict[str, float]]()
+        out = dict[str, dict[str, Any]]()
         for name, side in (("before", self.before), ("after", self.after)):
             p = side.p[nodes]
             out[name] = {"nodes": float(len(y)), "log_loss": float(nll(y, p))}
@@ -132,18 +134,18 @@ class Updated:
             else:
                 rates = {"observed": float(y.double().mean()), "mean_p": float(p[:, 1].mean())}
                 out[name] |= rates | {"auprc": float(auprc(y, p[:, 1]))}
-        return out
+        return out | {"change": log_loss_change(y, self.before.p[nodes], self.after.p[nodes])}
 
     @property
     def warning(self) -> str:
-        """That the log loss of the test nodes is larger than before, and what to do; empty where it is not."""
-        if self.measures is None or not self.measures["after"]["log_loss"] > self.measures["before"]["log_loss"]:
+        """That the log loss of the test nodes is clearly larger than before, and what to do; empty where it is not."""
+        if self.measures is None or self.measures["change"]["answer"] != "worse":
             return ""
         was, now = (self.measures[side]["log_loss"] for side in ("before", "after"))
         tested = f"{self.measures['after']['nodes']:,.0f} test {self.outcome.graph.unit}s"
         return (
-            f"worse: log loss {now:.4f} on {tested}, before {was:.4f}. Keep "
-            "the old run, or fit only its calibrators again (--calibrator-only)"
+            f"worse: log loss {now:.4f} on {tested}, before {was:.4f}. Keep the old run"
+            + ", or fit only its calibrators again (--calibrator-only)" * self.calibrates
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -189,13 +191,8 @@ class Updated:
             means = {name: side.p[scored].mean(0).tolist() for name, side in sides.items()}
             facts["estimated_shares"] = {name: dict(zip(names, mean, strict=True)) for name, mean in means.items()}
         else:
-            counts = {
-                "before": was.sum(),
-                "after": now.sum(),
-                "appeared": (now > was).sum(),
-                "vanished": (now < was).sum(),
-            }
-            facts["alerts"] = {name: int(n) for name, n in counts.items()}
+            which = {"before": was, "after": now, "appeared": now > was, "vanished": now < was}
+            facts["alerts"] = {name: int(some.sum()) for name, some in which.items()}
             facts["threshold"] = {name: side.threshold for name, side in sides.items()}
         return facts | {
             "labels": self.counts,
@@ -241,7 +238,7 @@ class Updated:
         head = f"{int(now['nodes']):,} test {self.outcome.graph.unit}s"
         rows = [f"{label:<24} {was[key]:>9.4f} {now[key]:>9.4f}" for key, label in MEASURES.items() if key in now]
         observed = [f"{'observed rate':<34} {now['observed']:>9.4f}"] if "observed" in now else []
-        return [f"{head:<24} {'before':>9} {'after':>9}", *rows, *observed, ""]
+        return [f"{head:<24} {'before':>9} {'after':>9}", *rows, *observed, self.measures["change"]["sentence"], ""]
 
     def _first(self) -> list[str]:
         """Returns the first rows of the table: node, before, after, and whether an alert came or went."""
