@@ -17,6 +17,7 @@ import torch
 import calirare
 from calirare.calibration import are_apart
 from calirare.graph import Graph, csr_of_scipy
+from calirare.run.verdict import GIVEN
 from tests.helpers.command import QUICK, assert_refused, call, succeed
 from tests.helpers.tables import tables, written
 from tests.helpers.tasks import rare_task
@@ -55,22 +56,26 @@ def drifted(tmp_path: Path) -> Path:
 def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
     said = succeed("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv", silent=True)
     table, told = pd.read_csv(tmp_path / "p.csv"), json.loads((tmp_path / "p.json").read_text())
-    found = re.match(r"expected (\d+) \((\d+) to (\d+)\) rare among 260 nodes \(90 % interval\)", said.out)
-    assert found, said.out
+    assert said.out.startswith(f"mean P(rare) {told['mean_p_rare']:.3g} among 260 nodes; no counts are promised (")
+    assert told["caveat"] == "no counts are promised (verdict: not known)"
+    assert (told["verdict"], f"alerts: {told['alerts']}; " in said.out) == ("caution", True)
+    calibrated = dataclasses.replace(calirare.load(run).score(Graph.read(later)[0]), of_run=GIVEN).summary()
+    found = re.match(r"expected (\d+) \((\d+) to (\d+)\) rare among 260 nodes \(90 % interval\)", calibrated)
+    assert found, calibrated
     assert [int(x) for x in found.groups()] == [
         round(told[name]) for name in ("expected_rare", "expected_rare_low", "expected_rare_high")
     ]
     assert 260 * told["mean_p_rare"] == pytest.approx(table["p_rare"].sum(), rel=1e-5)
     ends = (told[f"expected_rare{end}"] for end in ("", "_low", "_high"))
-    assert (f"P(rare) adds up to {260 * told['mean_p_rare']:.3g}: " in said.out) == are_apart(
+    assert (f"P(rare) adds up to {260 * told['mean_p_rare']:.3g}: " in calibrated) == are_apart(
         table["p_rare"].sum(), *ends
     )
     assert told["expected_rare_low"] < told["expected_rare"] < told["expected_rare_high"]
     assert told["alerts"] == int(table["alert"].sum()) > 0
-    assert f"alerts: {told['alerts']}, " in said.out
+    assert f"alerts: {told['alerts']}, " in calibrated
     assert told["threshold"] == pytest.approx(table["threshold"][0], rel=1e-6)
     assert (told["nodes"], told["decision"], told["prevalence"]) == (260, "balanced", None)
-    assert told["verdict"] == told["drift"]["verdict"] == "ok", said.out
+    assert told["drift"]["verdict"] == "ok", said.out
     assert "\ndrift: ok: 6 columns, edges and P(rare)" in said.out
     # What stands beside the table is not overwritten unasked.
     (tmp_path / "p.csv").unlink()
@@ -98,7 +103,7 @@ def test_python_has_the_report_and_predict_says_a_word(run, drifted, capsys):
     assert scored.verdict == "do not trust"
     notes: list[str] = []
     pd.testing.assert_frame_equal(saved.predict(graph, notes.append), scored.table)
-    assert notes == [f"drift: {scored.drift.sentence}"]
+    assert notes == [f"caution: the run's verdict: {scored.of_run}", f"drift: {scored.drift.sentence}"]
     assert repr(scored).startswith("Scored(")
 
 
@@ -112,7 +117,7 @@ def test_predict_takes_a_prevalence(given, run, later, tmp_path):
     assert told["prevalence"]["method"] == "as given"
     interval = r" \(8 % to 12 %\)" if "," in given else ""
     assert re.search(rf"prevalence: 10 %{interval}, as given: P\(rare\) is corrected to it", said.out)
-    assert told["verdict"] == "ok", "a correction is no drift"
+    assert told["drift"]["verdict"] == "ok", "a correction is no drift"
 
 
 @pytest.mark.slow
@@ -185,10 +190,12 @@ def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
 def test_a_recalibrated_run_has_the_labels_of_an_update_and_no_tables(run, later, tmp_path):
     own, new = shutil.copytree(run, tmp_path / "own"), tmp_path / "new"
     (own / "labels.csv").write_text("node,label\n0,rest\n")
-    succeed("recalibrate", "--run", own, "--graph", later, "--out", new)
+    told = succeed("recalibrate", "--run", own, "--graph", later, "--out", new).out
+    assert f"\nSaved to {new}. Next:\n  calirare predict {new} --graph GRAPH --out FOLDER\n" in told
     assert (new / "labels.csv").read_bytes() == (own / "labels.csv").read_bytes()
     said = assert_refused(call("report", "--run", new))
-    assert "it has no metrics.json, as it was recalibrated: name the run that it was made of" in said
+    assert "it has no metrics.json, as it was recalibrated: " in said
+    assert "(`calirare report RUN`)" in said
 
 
 def test_of_the_runs_own_graph_only_labels_that_did_not_train_count(run, finished, graph_file, later, tmp_path):

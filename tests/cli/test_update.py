@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import calirare
 from calirare import load
 from calirare._util.errors import InputError
 from calirare.graph import Graph
-from calirare.run import Labels, Settings, Updated, read_yaml, recalibrated, update
+from calirare.run import Labels, Settings, Updated, read_yaml, recalibrated, update, update_calibrators
 from tests.helpers.command import assert_refused, call, succeed
 from tests.helpers.tasks import rare_task
 
@@ -227,10 +229,30 @@ def test_a_larger_loss_of_the_test_nodes_comes_first(of_a_gpu):
     worse = dataclasses.replace(of_a_gpu, after=flipped)
     better = dataclasses.replace(of_a_gpu, before=flipped, after=of_a_gpu.before)
     was, now = (worse.measures[side]["log_loss"] for side in ("before", "after"))
-    assert worse.summary(200).startswith(f"worse: log loss {now:.4f} on 40 test nodes, before {was:.4f}. ")
+    assert worse.summary(200).startswith(
+        f"worse: log loss {now:.4f} on 40 test nodes, before {was:.4f}. Keep the old run\n"
+    )
     assert next(iter(worse.to_mapping().items())) == ("warning", worse.warning)
     assert next(iter(better.to_mapping().items())) == ("warning", "")
     assert not better.summary().startswith("worse")
+    tilt = 0.1 * (-1.0) ** torch.arange(len(flipped.p), dtype=torch.float64)
+    even, odd = (dataclasses.replace(flipped, p=torch.stack([0.5 - each, 0.5 + each], 1)) for each in (0 * tilt, tilt))
+    noisy = dataclasses.replace(of_a_gpu, before=even, after=odd)
+    assert (noisy.warning, noisy.measures["change"]["answer"]) == ("", "not clear")
+    assert re.search(r"\nchange of the log loss: \S+ \(95% CI -\S+ to \+\S+\): not clear\n", noisy.summary())
+
+
+@pytest.mark.parametrize("drawn", ["chosen", "random"])
+def test_calibrators_alone_are_advised_where_they_can_be_fitted(drawn, base: Path) -> None:
+    saved, graph = load(base), load(base).graph()
+    other = graph.unlabelled[:4] if drawn == "random" else saved.fit.nodes[:1]
+    for nodes, calibrates in ((graph.unlabelled[:4], drawn == "random"), (other, True), (saved.split.test[:1], False)):
+        labels = Labels(nodes, 1 - graph.y[nodes].clamp(min=0), torch.full_like(nodes, -1))
+        found = update(saved, graph, labels, chosen=drawn == "chosen")
+        worse = dataclasses.replace(found, after=dataclasses.replace(found.after, p=1 - found.before.p))
+        assert ("(--calibrator-only)" in worse.warning) == calibrates
+        with nullcontext() if calibrates else pytest.raises(InputError, match="nothing to fit"):
+            update_calibrators(saved, graph, labels, chosen=drawn == "chosen")
 
 
 @pytest.mark.slow
@@ -258,13 +280,22 @@ def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
     assert Labels.read(table(tmp_path, rows), graph).y.tolist() == [1, 0, 1, 0, 1, 1]
 
 
+def test_classes_may_be_written_as_pages_call_them_or_as_their_table_did(tmp_path):
+    graph = dataclasses.replace(open_task(), class_names=("rest", "1"))
+    rows = dict(zip([graph.node_name(v) for v in range(4)], ("normal", "class 1", "yes", "No"), strict=True))
+    assert Labels.read(table(tmp_path, rows), graph).y.tolist() == [0, 1, 1, 0]
+    assert Labels.read(table(tmp_path, rows), graph, ("yes",)).y.tolist() == [0, 1, -1, 0]
+
+
 def test_labels_of_a_table_are_spelled_as_in_node_tables_and_may_stand_for_none(tmp_path):
     graph = open_task()
     names = [graph.node_name(v) for v in range(4)]
     file = table(tmp_path, dict(zip(names, (" Fraud ", "REST", "2.0", "Unknown"), strict=True)))
     labels = Labels.read(file, graph, ("2", "?"))
     assert (labels.y.tolist(), labels.absent) == ([1, 0, -1, -1], ("?",))
-    with pytest.raises(InputError, match=r"got '2\.0' in row 3: .* pass --unknown 2\.0"):
+    with pytest.raises(
+        InputError, match=r"one of rest and fraud or .* got '2\.0' in row 3: .*--unknown 2\.0 makes it no label"
+    ):
         Labels.read(file, graph)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,7 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare.cli.options import spelled
 from calirare.graph import Graph
-from calirare.run import (
-    SavedRun,
-    load,
-    recalibrated,
-    scored_graph,
-)
+from calirare.run import Labels, Recalibrated, SavedRun, load, recalibrated, scored_graph
 
 TABLES_BEFORE = "tables and pictures of {} use the old calibrator; `calirare predict` writes its nodes again"
 
@@ -58,12 +54,17 @@ def run(
         else:
             fresh = _fresh(saved, settings, graph, labels, reporter)
         found = recalibrated(*fresh, reporter.say)
-        paths = found.save(out, overwrite=overwrite)
-    print(found.summary(), end="")
+        found.save(out, overwrite=overwrite)
+    show_recalibrated(found, out or folder)
     if out is None:
         print(f"note: {TABLES_BEFORE.format(folder)}")
-    for path in paths:
-        print(path)
+
+
+def show_recalibrated(found: Recalibrated, out: Path) -> None:
+    """Prints what fresh labels show, and what to do next; `out` is the folder of the new run."""
+    later = "--transactions TABLE" if found.run.settings.data.entities else "--graph GRAPH"
+    print(found.summary(), end="")
+    print("\n".join(["", f"Saved to {out}. Next:", f"  calirare predict {shlex.quote(str(out))} {later} --out FOLDER"]))
 
 
 def _check(settings: dict[str, Any], graph: str | None, labels: Path | None, out: Path | None, overwrite: bool) -> None:
@@ -92,10 +93,11 @@ def _fresh(
 ) -> tuple[SavedRun, Graph]:
     """Returns the run and the graph with fresh labels; arguments as of `run`."""
     if labels is not None:
-        run, labelled, fresh = saved.with_labels(labels, graph, settings.get("unknown", saved.settings.data.unknown))
+        own, data = saved.graph_to_label(graph), saved.settings.data
+        fresh = Labels.read(labels, own, settings.get("unknown", data.unknown), data)
         if fresh.absent and "unknown" in settings:
             reporter.say(f"note: {labels}: no label is {listed(fresh.absent)}, which --unknown names")
-        return run, labelled
+        return saved.with_fresh_labels(own, fresh)
     assert graph is not None
     columns = saved.settings.data.columns()
     reading = settings if "label" in settings or not columns.get("label") else settings | {"label": columns["label"]}

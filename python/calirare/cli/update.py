@@ -9,15 +9,16 @@ from pathlib import Path
 
 from calirare._util.amounts import listed
 from calirare._util.console import Reporter, screen
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, UnknownNodeError
 from calirare._util.output import fresh_folder
 from calirare._util.run_files import RECALIBRATION
+from calirare.cli.recalibrate import show_recalibrated
 from calirare.cli.train import show
 from calirare.graph import Graph
 from calirare.run import (
     LABELS,
-    Data,
     Labels,
+    SavedRun,
     Updated,
     inert,
     load,
@@ -28,6 +29,9 @@ from calirare.run import (
 )
 
 CHANGES, FACTS = "changes", "update.json"
+LATER = (
+    "(later ones: `calirare predict --out FOLDER` and update FOLDER, or `calirare recalibrate --transactions TABLE`)"
+)
 
 
 def run(
@@ -67,13 +71,11 @@ def run(
     if calibrator_only:
         with Reporter() as reporter:
             saved = load(folder)
-            own = saved.graph(graph)
-            changes = _changes(own, labels, forget, unknown, saved.settings.data, reporter)
+            own = saved.graph_to_label(graph)
+            changes = _changes(own, labels, forget, unknown, saved, reporter)
             fitted = update_calibrators(saved, own, changes, chosen=drawn == "chosen", say=reporter.say)
-            paths = fitted.save(out, overwrite=overwrite)
-        print(fitted.summary(), end="")
-        for path in paths:
-            print(path)
+            fitted.save(out, overwrite=overwrite)
+        show_recalibrated(fitted, out)
         return
     with fresh_folder(out, overwrite=overwrite) as place, Reporter() as reporter:
         saved = load(folder)
@@ -83,7 +85,7 @@ def run(
                 "note: the run's calibrator was fitted on fresh labels (calirare recalibrate); the new run's is fitted "
                 f"on its own labels, so {p} moves by that too: recalibrate the new run again"
             )
-        read = partial(_changes, labels=labels, forget=forget, own=unknown, data=saved.settings.data, reporter=reporter)
+        read = partial(_changes, labels=labels, forget=forget, own=unknown, saved=saved, reporter=reporter)
         saved, own, changes, stored = saved.to_update(graph, read, place)
         found = update(saved, own, changes, chosen=drawn == "chosen", report=reporter)
         for note in found.outcome.notes:
@@ -97,26 +99,20 @@ def run(
 
 
 def _changes(
-    graph: Graph,
-    labels: Path | None,
-    forget: Path | None,
-    own: list[str] | None,
-    data: Data,
-    reporter: Reporter,
+    graph: Graph, labels: Path | None, forget: Path | None, own: list[str] | None, saved: SavedRun, reporter: Reporter
 ) -> Labels:
     """Returns the labels of both tables; `own`, or where that is None those the run's data name, stand for no label."""
+    data = saved.settings.data
     gone = None if forget is None else Labels.forgotten(forget, graph)
     if labels is None:
         assert gone is not None
         return gone
     try:
         given = Labels.read(labels, graph, data.unknown if own is None else own, data)
-    except InputError as error:
-        later = (
-            ". For later transactions: score them (`calirare predict --out FOLDER`) and update FOLDER, or `calirare "
-            "recalibrate --transactions TABLE`"
-        )
-        raise InputError(f"{error}{later if data.entities else ''}") from error
+    except UnknownNodeError as error:
+        if not data.entities or saved.is_scoring:
+            raise
+        raise InputError(f"{error} {LATER}") from error
     if given.absent and own is not None:
         reporter.say(f"note: {labels}: no label is {listed(given.absent)}, which --unknown names")
     if gone is None:

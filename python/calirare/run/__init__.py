@@ -15,7 +15,7 @@ from calirare.run.next_labels import NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.parties import amounts_of, parties_of
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, p_rare
-from calirare.run.recalibration import recalibrated
+from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.result import RareView
 from calirare.run.saved_scoring import QUEUE, load, load_scoring, read_scored, scored_graph, write_scoring
 from calirare.run.schema import Option, options_of, typed, words_for

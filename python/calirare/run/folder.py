@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ class SavedRun(ScoresGraphs):
     split: Split
     fingerprint: str
     held_out: Tensor | None = None
+    is_scoring = False  # whether its graph is another one than the run was trained on
 
     @property
     def settings(self) -> Settings:
@@ -219,28 +220,17 @@ class SavedRun(ScoresGraphs):
         own = self.graph(data)
         return self, own, read(own), ""
 
-    def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
-        """Returns a run, the graph that `recalibrated` takes with fresh labels, and these.
+    def graph_to_label(self, data: str | Path | Graph | None = None) -> Graph:
+        """Returns the graph whose nodes fresh labels name, with the labels and the split that a run had."""
+        return self.graph(data)
 
-        Args:
-            path: table with columns node and label.
-            data: where the graph is now, see `graph`.
-            unknown: labels that stand for none.
-
-        Raises:
-            InputError: the graph is gone, or the table cannot be used.
-        """
-        own = self.graph(data)
-        fresh = Labels.read(path, own, unknown, self.settings.data)
-        return self, self.with_fresh_labels(own, fresh), fresh
-
-    def with_fresh_labels(self, own: Graph, fresh: Labels) -> Graph:
-        """Returns the run's own graph with no labels but fresh ones and, of other nodes, those that trained."""
+    def with_fresh_labels(self, own: Graph, fresh: Labels) -> tuple[SavedRun, Graph]:
+        """Returns a run, and `graph_to_label` with no labels but fresh ones and, of other nodes, those that trained."""
         assert own.y is not None
         trained, y = self.fit.nodes.cpu(), torch.full_like(own.y, -1)
         y[trained] = own.y[trained]
         y[fresh.nodes] = fresh.y
-        return dataclasses.replace(own, y=y, split=None, trusted=True)
+        return self, dataclasses.replace(own, y=y, split=None, trusted=True)
 
     @plain_torch()
     def mapped(self, graph: Graph) -> Graph:

@@ -29,7 +29,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, find_name, same_but_labels
 from calirare.leave_one_out import OwnLogits
-from calirare.metrics import brier, nll
+from calirare.metrics import brier, log_loss_change, nll
 from calirare.models import match_nodes
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, HISTORY, LABELS, MODEL, SavedRun, write_json
@@ -101,6 +101,11 @@ class Recalibrated:
         """Log loss of the fresh labels before and after."""
         return float(nll(self.y, self.before)), float(nll(self.y, self.after))
 
+    @property
+    def change(self) -> dict[str, Any]:
+        """How the log loss of the fresh labels changed."""
+        return log_loss_change(self.y, self.before, self.after)
+
     def measures(self) -> dict[str, dict[str, Any]]:
         """Returns log loss, Brier score, accuracy and mean P of each class, of the fresh labels before and after."""
         return {
@@ -127,7 +132,11 @@ class Recalibrated:
             lines.append(f"{cut(name, NAME):<{NAME}} {n:>8,} {n / self.labels:>8.4f} {means}")
         for key, label in (("log_loss", "log loss"), ("brier", "Brier score"), ("accuracy", "accuracy")):
             lines.append(f"{label:<{NAME + 18}} {was[key]:>9.4f} {now[key]:>9.4f}")
-        notes = ["P: mean over these labels; after: each label by a calibrator without it", *self._warnings()]
+        notes = [
+            self.change["sentence"],
+            "P: mean over these labels; after: each label by a calibrator without it",
+            *self._warnings(),
+        ]
         return "\n".join([*lines, *(row for each in notes for row in textwrap.wrap(each, width))]) + "\n"
 
     @property
@@ -143,14 +152,15 @@ class Recalibrated:
             f"{self._labels}, {int(self.y.sum()):,} of them rare",
             f"before: {rare.before.sentence}; log loss {was:.4f}",
             f"after:  {rare.after.sentence}; log loss {now:.4f} (cross-fitted)",
+            self.change["sentence"],
             f"threshold of the decision: {kept}",
         ]
 
     @property
     def warning(self) -> str:
-        """That the log loss on unseen labels is larger than before; empty where it is not."""
-        was, now = self.losses
-        return f"worse: log loss {now:.4f} on unseen labels, before {was:.4f}. Keep the old run" if now > was else ""
+        """That the log loss on unseen labels is clearly larger than before; empty where it is not."""
+        (was, now), worse = self.losses, self.change["answer"] == "worse"
+        return f"worse: log loss {now:.4f} on unseen labels, before {was:.4f}. Keep the old run" if worse else ""
 
     def _warnings(self) -> Iterator[str]:
         yield from (f"note: {note}" for note in self.notes)
@@ -162,6 +172,7 @@ class Recalibrated:
         counts, sides = self._counts(), self.measures()
         facts: dict[str, Any] = {
             "warning": self.warning,
+            "change": self.change,
             "graph": self.graph,
             "labels": self.labels,
             "labels_of_run": self.of_run,
@@ -220,20 +231,22 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_ow
             and some may have no label. In the run's own graph, which may have got more labels, those that trained are
             left out.
         say: takes notes.
-        with_own: the graph is the run's own, and labels that calibrated calibrate again, by logits without them.
+        with_own: labels that calibrated calibrate again, by logits without them; a label of the run's own graph may be
+            another there.
 
     Raises:
         InputError: the run has other calibrators or none, a label is none of its classes, or labels of two classes that
             it has not seen are missing.
     """
     scorer, many, graph = saved.scorer, saved.settings.many, graph.to("cpu")
-    _check_calibrators(saved)
+    if fault := without_calibrators(saved):
+        raise InputError(fault)
     if many:
         graph = _by_class_name(graph, saved.class_names)
     prepared, own = scorer.prepared(graph, say), same_but_labels(graph, saved.fingerprint)
     trained = scorer.fit.nodes.cpu()
     logits = match_nodes(scorer.fit, prepared, say).logits_of(prepared).double()
-    seen = _own_labels(saved, prepared) if with_own else (logits[:0], trained[:0])
+    seen = _own_labels(saved, prepared if own else None) if with_own else (logits[:0], trained[:0])
     nodes, y = _labelled(prepared, saved, trained if own else trained[:0], seen[1])
     if own and not with_own:
         n = amount(len(trained), "label")
@@ -253,8 +266,9 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_ow
     else:
         known = Labelled(after[:, 1].cpu().numpy(), y.cpu().numpy())
         decision = decided(scorer.settings.decision, prepared, logits, maps, known, int(y.sum()))
-        source: Source = "out-of-fold predictions" if with_own else "fresh labels"
-        rows = (Evidence.of(source, y.numpy(), p[:, 1].numpy()) for p in (before, after))
+        source: Source = "out-of-fold predictions" if with_own and own else "fresh labels"
+        there = len(y) if own else len(nodes)  # labels of the run say little of another graph
+        rows = (Evidence.of(source, y[:there].numpy(), p[:there, 1].numpy()) for p in (before, after))
         was, verdict = (verdict_of(each, Circumstances()) for each in rows)
         threshold = decision.threshold
         rare = RareRecalibrated(was, verdict, (scorer.threshold, threshold), decision)
@@ -270,31 +284,31 @@ def recalibrated(saved: SavedRun, graph: Graph, say: Say = to_stderr, *, with_ow
     return Recalibrated(run, graph.name, own, y, before, after, drift, notes, rare, of_run)
 
 
-def _own_labels(saved: SavedRun, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Returns logits of the labels that calibrated a run by models without them, and the labels in its graph."""
+def _own_labels(saved: SavedRun, graph: Graph | None) -> tuple[Tensor, Tensor]:
+    """Returns logits of the labels that calibrated a run by models without them, and the labels, as in its graph."""
     fitted, network, used = saved.fit, saved.fit.closed_form, saved.scorer.calibration_nodes
     if fitted.folded is not None:
         logits = fitted.folded.own_logits.double()
     else:
         assert network is not None
         logits = OwnLogits(network.linearisation)(saved.scorer.damping)
-    assert graph.y is not None
-    y = graph.y[fitted.nodes]
+    y = fitted.targets.cpu() if graph is None or graph.y is None else graph.y[fitted.nodes]
     kept = torch.isfinite(logits).all(1) & (y >= 0)
     kept = kept if used is None else kept & used
     return logits[kept], y[kept]
 
 
-def _check_calibrators(saved: SavedRun) -> None:
-    """Raises an InputError where a run has no calibrator, or of a rare class none with a prior."""
+def without_calibrators(saved: SavedRun) -> str:
+    """Returns that a run has no calibrator, or of a rare class none with a prior, and what helps; else nothing."""
     maps = saved.scorer.calibrators
     prior = isinstance(maps.get("population"), PriorPlattCalibrator) and len(saved.class_names) == 2
-    if not (bool(maps) if saved.settings.many else prior):
-        what = "calibrator" if saved.settings.many else "calibrator with a prior for two classes"
-        raise InputError(
-            f"recalibrate: run {saved.folder} has no {what}, it was trained with --method {saved.settings.method} "
-            f"--map {saved.settings.calibration.map}: train with --method jackknife --map prior"
-        )
+    if bool(maps) if saved.settings.many else prior:
+        return ""
+    what = "calibrator" if saved.settings.many else "calibrator with a prior for two classes"
+    return (
+        f"recalibrate: run {saved.folder} has no {what}, it was trained with --method {saved.settings.method} "
+        f"--map {saved.settings.calibration.map}: train with --method jackknife --map prior"
+    )
 
 
 def _by_class_name(graph: Graph, names: Sequence[str]) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -49,6 +49,7 @@ class SavedScoring(SavedRun):
 
     run: SavedRun
     reading: dict[str, Any]
+    is_scoring = True
 
     @property
     def _what(self) -> str:
@@ -150,12 +151,14 @@ class SavedScoring(SavedRun):
         y, names = torch.full((graph.n_nodes,), -1), self.run.class_names
         return dataclasses.replace(graph, y=y, original_y=None, class_names=names, split=None, trusted=True)
 
-    def with_labels(self, path: Path, data: str | None, unknown: Sequence[str]) -> tuple[SavedRun, Graph, Labels]:
-        """Returns the run, the scored graph with the labels of a table only, and these; see `SavedRun`."""
-        blank = self._blank(self.graph(data))
-        fresh = Labels.read(path, blank, unknown, self.settings.data)
-        assert blank.y is not None
-        return self.run, dataclasses.replace(blank, y=blank.y.index_copy(0, fresh.nodes, fresh.y), trusted=True), fresh
+    def graph_to_label(self, data: str | Path | Graph | None = None) -> Graph:
+        """Returns the scored graph without labels, as none of its own trained."""
+        return self._blank(self.graph(data)).with_split(self.split)
+
+    def with_fresh_labels(self, own: Graph, fresh: Labels) -> tuple[SavedRun, Graph]:
+        """Returns the run that scored, and the scored graph with fresh labels only."""
+        y = torch.full((own.n_nodes,), -1).index_copy(0, fresh.nodes, fresh.y)
+        return self.run, dataclasses.replace(own, y=y, split=None, trusted=True)
 
 
 def _silent(note: str) -> None:

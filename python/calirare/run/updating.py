@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
@@ -11,10 +12,8 @@ from calirare.run.changes import Side, Updated
 from calirare.run.data import Report
 from calirare.run.data_settings import Labels
 from calirare.run.folder import SavedRun
-from calirare.run.outcome import Outcome
-from calirare.run.recalibration import Recalibrated, recalibrated
+from calirare.run.recalibration import Recalibrated, recalibrated, without_calibrators
 from calirare.run.scoring import Say, to_stderr
-from calirare.run.settings import Settings
 from calirare.run.split_assignment import assign_parts, changes_of
 from calirare.run.stages import silent, train
 
@@ -44,11 +43,17 @@ def update(
         raise InputError(NO_UPDATE)
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    outcome, labels = _trained_again(saved.settings, graph, changed, chosen=chosen, report=report)
+    asked = saved.settings.but("update", **saved.settings.training.requested)
+    labels, after, notes = assign_parts(graph, changed, asked, chosen=chosen)
+    labelled = labels.of(graph)
+    check_trainable(labelled)
+    device, elsewhere = device_or_cpu(after.device)
+    outcome = train(labelled, after.but("update", device=device), report=report or silent)
+    outcome.notes += [note for note in (elsewhere, *notes) if note]
     many, was = saved.settings.many, saved.scorer.probabilities(saved.mapped(graph))
-    before = Side.of(was, saved.scorer.threshold, graph, saved.fit.nodes, many=many)
-    after = Side.of(outcome.for_tables(), outcome.threshold, outcome.graph, outcome.fit.nodes, many=many)
-    return Updated(outcome, labels, changed, before, after)
+    old = Side.of(was, saved.scorer.threshold, graph, saved.fit.nodes, many=many)
+    new = Side.of(outcome.for_tables(), outcome.threshold, outcome.graph, outcome.fit.nodes, many=many)
+    return Updated(outcome, labels, changed, old, new, not _calibrating(saved, graph, changed, chosen=chosen)[1])
 
 
 def update_calibrators(
@@ -58,7 +63,7 @@ def update_calibrators(
 
     Args:
         saved: the run.
-        graph: its own graph (`SavedRun.graph`).
+        graph: its own graph, of a scoring the scored one (`SavedRun.graph_to_label`).
         fresh: the labels that change; those of test nodes do not calibrate.
         chosen: whether nodes that get a first label were chosen for it; then these do not calibrate.
         say: takes notes.
@@ -68,32 +73,26 @@ def update_calibrators(
     """
     if saved.settings.positive_only:
         raise InputError(NO_UPDATE)
-    changed = changes_of(graph.to("cpu"), fresh)
-    if bool((changed.y < 0).any()):
-        raise InputError(
-            "update: --calibrator-only keeps the detector, which has seen the labels to forget: leave it out"
-        )
+    graph = graph.to("cpu")
+    changed = changes_of(graph, fresh)
+    used, fault = _calibrating(saved, graph, changed, chosen=chosen)
+    if fault:
+        raise InputError(fault)
+    kept = Labels(changed.nodes[used], changed.y[used], changed.parts[used])
+    return recalibrated(*saved.with_fresh_labels(graph, kept), say, with_own=True)
+
+
+def _calibrating(saved: SavedRun, graph: Graph, changed: Labels, *, chosen: bool) -> tuple[Tensor, str]:
+    """Returns which changed labels fit the calibrators again, bool, and why they cannot; as `update_calibrators`."""
+    assert graph.y is not None
     used = ~torch.isin(changed.nodes, saved.split.test.cpu())
     if chosen:
-        used &= torch.isin(changed.nodes, saved.fit.nodes.cpu())
+        used &= (graph.y[changed.nodes] >= 0) & (not saved.is_scoring)
+    if bool((changed.y < 0).any()):
+        return used, "update: --calibrator-only keeps the detector, which has seen the labels to forget: leave it out"
     if not bool(used.any()):
-        raise InputError(
-            "update: --calibrator-only has nothing to fit: labels of test nodes and chosen ones do not calibrate. If "
-            "the new labels are a random sample, pass --drawn random"
+        return used, (
+            "update: --calibrator-only has nothing to fit: labels of test nodes and chosen ones, such as a queue's, do "
+            "not calibrate. Leave --calibrator-only out, or pass --drawn random if the new labels are a random sample"
         )
-    kept = Labels(changed.nodes[used], changed.y[used], changed.parts[used])
-    return recalibrated(saved, saved.with_fresh_labels(graph, kept), say, with_own=True)
-
-
-def _trained_again(
-    settings: Settings, graph: Graph, changed: Labels, *, chosen: bool = True, report: Report | None = None
-) -> tuple[Outcome, Labels]:
-    """Returns a run trained from scratch with other labels, and those that changed with their parts of the split."""
-    asked = settings.but("update", **settings.training.requested)
-    table, after, notes = assign_parts(graph, changed, asked, chosen=chosen)
-    labelled = table.of(graph)
-    check_trainable(labelled)
-    device, elsewhere = device_or_cpu(after.device)
-    outcome = train(labelled, after.but("update", device=device), report=report or silent)
-    outcome.notes += [note for note in (elsewhere, *notes) if note]
-    return outcome, table
+    return used, without_calibrators(saved)

@@ -205,6 +205,13 @@ def test_answers_to_scored_transactions_train_again(run, frames, tmp_path):
     assert torch.equal(july.split.test, run.split.test)
     assert torch.equal(july.split.val, run.split.val)
     assert set(july.split.train.tolist()) == {*run.split.train.tolist(), *range(len(old), len(old) + 40)}
+    alone = (*update[:-1], tmp_path / "alone", "--calibrator-only")
+    assert "pass --drawn random if the new labels are a random sample" in assert_refused(call(*alone))
+    said = succeed(*alone, "--drawn", "random").out
+    assert f"40 fresh labels and {run.split.val.numel()} labels of the run, " in said
+    assert f"calirare predict {tmp_path / 'alone'} --transactions TABLE" in said
+    (tmp_path / "answers.csv").write_text("node,label\nnobody,1\n")
+    assert "calirare" not in assert_refused(call(*update, "--overwrite")).removeprefix("calirare: ")
     later = str(tmp_path / "july" / "history.parquet")
     assert july.history() == later
     again = "predict", tmp_path / "july", "--transactions", run.folder.parent / "new.csv", "--out", tmp_path / "again"
