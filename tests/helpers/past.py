@@ -155,13 +155,13 @@ class Past:
         span, known = f"in the last {middle} of t", self.of(j, (other,), self.with_labels(j))
         some = self.of(j, (other,), self.earlier(j, middle))
         found = {
-            f"its {other}s' transactions {span}": len(some),
-            f"its {other}s' new {name}s {span}": sum(self.first_together(k, name, other) for k in some),
-            f"its {other}s' mean amount before": mean(self.amounts(self.of(j, (other,), self.earlier(j)))),
-            f"its {other}s' known rate of y": sum(self.rows[k]["y"] for k in known) / (len(known) + 5),
+            f"transactions of each {other} {span}": len(some),
+            f"new {name}s of each {other} {span}": sum(self.first_together(k, name, other) for k in some),
+            f"mean amount of each {other} before": mean(self.amounts(self.of(j, (other,), self.earlier(j)))),
+            f"known rate of y of each {other}": sum(self.rows[k]["y"] for k in known) / (len(known) + 5),
         }
         if self.batch:
-            found[f"its {other}s' transactions in the same {self.batch} of t"] = (
+            found[f"transactions of each {other} in the same {self.batch} of t"] = (
                 len(self.of(j, (other,), self.in_batch(j))) + 1
             )
         return found
@@ -172,7 +172,7 @@ class Past:
         some = self.of(i, (name,), among)
         for fact in facts[i]:
             values = [facts[j][fact] for j in some if not math.isnan(facts[j][fact])]
-            self.add(f"{name}: {fact}, mean over the last {longest} of t", i, mean(values))
+            self.add(f"{name}: {fact} (mean over the last {longest} of t)", i, mean(values))
 
     def other_role(self, name, other, i):
         """What the party `name` of row i did in the role `other`."""

@@ -17,14 +17,23 @@ from calirare.run.parties import amounts_of, parties_of
 from calirare.run.probabilities import PrevalenceRequest, Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.result import RareView
-from calirare.run.saved_scoring import QUEUE, load, load_scoring, read_scored, scored_graph, write_scoring
+from calirare.run.saved_scoring import load, load_scoring, read_scored, scored_graph, write_scoring
 from calirare.run.schema import Option, options_of, typed, words_for
 from calirare.run.score_only import Loaded, Source, Streamed, with_threshold, write_scores
 from calirare.run.scored import Scored, Totals
 from calirare.run.scoring import Scorer, to_stderr
 from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings, Training
 from calirare.run.stages import train
-from calirare.run.tables import PARTIES, REVIEWED, TRANSACTIONS, inert, predictions_of, write_csv, write_predictions
+from calirare.run.tables import (
+    PARTIES,
+    QUEUE,
+    REVIEWED,
+    TRANSACTIONS,
+    inert,
+    predictions_of,
+    write_csv,
+    write_predictions,
+)
 from calirare.run.unused import ignored_settings
 from calirare.run.updating import update, update_calibrators
 from calirare.run.verdict import Verdict

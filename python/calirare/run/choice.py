@@ -46,7 +46,7 @@ class Choice:
         low, high = self.graph_gain - 1.96 * self.graph_error, self.graph_gain + 1.96 * self.graph_error
         says = "helps" if low > 0 else "hurts" if high < 0 else "makes no sure difference"
         size = f"{abs(self.graph_gain):.3f} {'lower' if self.graph_gain >= 0 else 'higher'} with it"
-        return f"the graph {says}: log loss {size} (95 % CI of the reduction: {low:.3f} to {high:.3f})"
+        return f"the graph {says}: class-balanced log loss {size} (95 % CI of the reduction: {low:.3f} to {high:.3f})"
 
     def lines(self) -> list[str]:
         """Returns the table, a line per detector, the heaviest first."""

@@ -49,6 +49,7 @@ class NextLabels:
         around: labelled neighbours and all neighbours of each, int64 [k, 2].
         total: total expected error of the nodes without a label: the sum of p (1 - p), of many classes half of it.
         n_open: how many these are.
+        open: what these are, in words.
         notes: sentences on what is approximate.
     """
 
@@ -62,6 +63,7 @@ class NextLabels:
     around: NDArray[np.int64]
     total: float
     n_open: int
+    open: str
     notes: tuple[str, ...]
 
     __repr__ = brief
@@ -91,7 +93,7 @@ class NextLabels:
         """Returns the first of them as text of some width."""
         number = amount(len(self.nodes), "label")
         lines = textwrap.wrap(
-            f"without a label: {self.n_open:,}, with a total expected error of {self.total:.4g}, "
+            f"{self.open}: {self.n_open:,}, with a total expected error of {self.total:.4g}, "
             f"{'' if self.prediction is None else 'half '}the sum of p (1 - p); {number} would take "
             f"{float(self.more.sum()):.3g} of it away",
             width,
@@ -155,6 +157,7 @@ def next_labels(explainer: Explainer, k: int, among: Nodes | None = None) -> Nex
         around=_around(explainer, nodes),
         total=total,
         n_open=unlabelled.numel(),
+        open="without a label" if graph.unlabelled.numel() else "every one has a label, taken as unknown",
         notes=(CHOSEN_RARE if context.positive_only else CHOSEN, *explainer.model.label_notes),
     )
 

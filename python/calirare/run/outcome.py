@@ -44,7 +44,7 @@ from calirare.run.result import RunResult
 from calirare.run.scoring import Scorer, ScoresGraphs
 from calirare.run.settings import Settings
 from calirare.run.summary import summary_of
-from calirare.run.tables import PARTIES, REVIEWED, TRANSACTIONS, write_csv, write_predictions
+from calirare.run.tables import PARTIES, QUEUE, REVIEWED, TRANSACTIONS, write_csv, write_predictions
 from calirare_ext import __version__
 
 
@@ -195,7 +195,8 @@ class Outcome(RunResult, ScoresGraphs):
         write_predictions(table, folder, TRANSACTIONS if of else "predictions")
         if of:
             write_csv(parties_of(table, self.settings.data), folder / f"{PARTIES}.csv")
-        write_csv(self._rows(self.review()[:REVIEWED]), folder / "review.csv")
+        alerts = 0 if self.rare is None else self.rare.decision.alerts
+        write_csv(self._rows(self.review()[: max(REVIEWED, min(alerts, QUEUE))]), folder / "review.csv")
         if self.rare is None:
             judge_of(self).draw(
                 folder, self.graph.name, self.graph.class_names, self.settings.calibration.calibrate_for

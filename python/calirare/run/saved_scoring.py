@@ -32,7 +32,6 @@ from calirare.run.tables import TRANSACTIONS, stored_p_rare, write_csv, write_pr
 GRAPH = "graph.npz"  # of a run on two graphs
 SCORING, FORMAT = "scoring.json", "calirare scoring 1"  # which graph was scored, and by which run
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
-QUEUE = 1_000  # rows of review.csv at most, unless so many are requested
 NO_OWN = "effects of labels need the graph that the run was trained on: {}"
 
 

@@ -66,6 +66,7 @@ def summary_of(
     if metrics["choice"] is not None:
         blocks += [block for block in [_graph(metrics["choice"])] if block]
     lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
+    printed = metrics["notes"] if verbose else printed
     lines += _notes([note for note in metrics["notes"] if note not in printed], LINES - SAVED_LINES - len(lines))
     return "\n".join(lines) + "\n" + (f"\n{_tables(metrics)}" if verbose else "")
 
@@ -218,7 +219,7 @@ def _graph(choice: dict[str, Any]) -> list[str]:
         gain, low, high = -gain, -high, -low
     word = "Helps" if choice["graph_gain"] > 0 and low > 0 else "Hurts" if low > 0 else "No clear effect"
     side = "higher" if word == "Hurts" else "lower"
-    return [f"{'GRAPH':<14}{word}: log loss {side} by {gain:.3f} (95% CI {_ends(low, high, 3)})"]
+    return [f"{'GRAPH':<14}{word}: class-balanced log loss {side} by {gain:.3f} (95% CI {_ends(low, high, 3)})"]
 
 
 def _class_calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:
@@ -284,7 +285,7 @@ def _tables(metrics: dict[str, Any]) -> str:
     title = f"{metrics['graph']['name']}: {_Judged(metrics).nodes}"
     lines = [EXPECTED]
     if len(metrics["report"]) > 1:
-        lines.append(OF_KNOWN if known else f"predictions.csv is for: {SIDES[metrics['target']]} (--calibrate-for)")
+        lines.append(OF_KNOWN if known else f"P(rare) in tables is for: {SIDES[metrics['target']]} (--calibrate-for)")
     if many:
         side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
         by_class = f"by class, {SIDES[side]}"

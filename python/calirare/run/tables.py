@@ -20,7 +20,8 @@ from calirare.graph import Graph
 # Columns that may hold names of the user's.
 NAMES = ("node", "name", "given", "other", "y", "prediction", "prediction_before", "prediction_after", "label")
 TRANSACTIONS, PARTIES = "transactions", "parties"  # tables of a run on transactions
-REVIEWED = 100  # rows of review.csv
+REVIEWED = 100  # rows of review.csv, or as many as there are alerts
+QUEUE = 1_000  # rows of it at most, unless so many are requested
 LARGE = 50_000  # nodes from which a table is written in blocks
 ROWS = 1 << 18  # rows of a table of predictions made and written together
 

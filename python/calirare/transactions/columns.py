@@ -285,7 +285,7 @@ def _of_counterparties(layout: Layout, i: int, j: int, made: bool) -> tuple[Any,
             mean = _mean_of_others(value, frames.wide, whole=whole)
         else:
             mean = value.mean().over(frames.earlier(span).window)
-        found[f"{name}: its {other}s' {what}{when}, mean over the last {words(span)}"] = mean
+        found[f"{name}: {what} of each {other}{when} (mean over the last {words(span)})"] = mean
     return frames.events, found
 
 

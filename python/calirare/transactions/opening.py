@@ -18,7 +18,10 @@ from calirare.graph.tables import TABLE_SUFFIXES, source_of, unnamed_table
 from calirare.graph.tables.files import reading
 from calirare.graph.tables.sources import TableInMemory, batches_of, is_arrow
 
-AMOUNT = re.compile(r"(?i)(?<![a-z])(amount|amt|price|total|sum)(?![a-z])|^value$")  # names of columns of amounts
+AMOUNT = re.compile(r"(?i)(?<![a-z])(amount|amt|price|total|sum|value)(?![a-z])")  # names of columns of amounts
+# What cells of a text become; yes and no stay words, as classes are called.
+TYPES = ["NULL", "BIGINT", "DOUBLE", "TIME", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "VARCHAR"]
+DAY_FIRST = [f"%d.%m.%Y{time}" for time in (" %H:%M:%S", " %H:%M", "")]  # as 31.01.2026 10:00
 MEMORY_SHARE = 0.4  # of the free memory that DuckDB may take before it works in files
 MOST_MEMORY = 4e9  # bytes: more makes it hardly faster
 
@@ -90,9 +93,12 @@ def load(engine: Any, source: Any, name: str, amount: str | None = None) -> dict
     if not engine.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]:
         raise InputError(f"{where}: the table of transactions has no rows: write one row per transaction")
     kinds = _kinds(engine, name)
+    if "rowid" in map(str.lower, kinds):
+        raise InputError(f"{where}: no column may be called 'rowid', as DuckDB numbers rows so: rename it")
     for column, kind in kinds.items():
-        if kind == "VARCHAR" and (column == amount or (amount is None and AMOUNT.search(column))):
-            _read_amounts(engine, name, column)
+        if kind == "VARCHAR":
+            as_amount = column == amount or (amount is None and AMOUNT.search(column))
+            (_read_amounts if as_amount else _read_european)(engine, name, column)
     return _kinds(engine, name)
 
 
@@ -101,7 +107,7 @@ def _read_text(engine: Any, path: Path) -> Any:
     import duckdb
 
     try:
-        rows = engine.read_csv(str(path), sample_size=-1)
+        rows = engine.read_csv(str(path), sample_size=-1, auto_type_candidates=TYPES)
     except duckdb.InvalidInputException:
         return engine.from_df(read_text(path))
     found = len(rows.columns) > 1 and rows.columns[0] != "column0"  # what it calls the first where it finds no header
@@ -110,6 +116,26 @@ def _read_text(engine: Any, path: Path) -> Any:
 
 def _kinds(engine: Any, name: str) -> dict[str, str]:
     return {column: kind for column, kind, *_ in engine.execute(f"DESCRIBE {name}").fetchall()}
+
+
+def _read_european(engine: Any, table: str, column: str) -> None:
+    """Makes numbers of a column of text such as 1204,50, and times of one such as 31.01.2026 10:00.
+
+    Cells such as 1,204 alone stay text: they may be thousands.
+    """
+    cell, fraction = f"nullif(trim({quoted(column)}), '')", "',([0-9]{1,2}|[0-9]{4,})$'"
+    number = f"CASE WHEN regexp_full_match({cell}, '[+-]?[0-9]+(,[0-9]+)?') THEN replace({cell}, ',', '.') END"
+    first = engine.execute(f"SELECT {cell} FROM {table} WHERE {cell} IS NOT NULL LIMIT 1").fetchall()
+    if not first or not re.match(r"[+-]?[0-9]+([.,]|$)", first[0][0]):
+        return
+    some, known, numbers, fractions = engine.execute(
+        f"SELECT count({cell}), count(try_strptime({cell}, {DAY_FIRST})), count({number}), "
+        f"count(*) FILTER (regexp_matches({cell}, {fraction})) FROM {table}"
+    ).fetchall()[0]
+    if some == known:
+        engine.execute(f"ALTER TABLE {table} ALTER {quoted(column)} TYPE TIMESTAMP USING strptime({cell}, {DAY_FIRST})")
+    elif some == numbers and fractions:
+        engine.execute(f"ALTER TABLE {table} ALTER {quoted(column)} TYPE DOUBLE USING CAST({number} AS DOUBLE)")
 
 
 def _read_amounts(engine: Any, table: str, column: str) -> None:

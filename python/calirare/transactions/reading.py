@@ -27,6 +27,7 @@ from calirare_ext import Csr
 ROWS = 1 << 13  # rows fetched together: they fit the cache
 DAY = SECONDS["d"] * SECOND
 DAYS_TO_2000 = 10_957  # from 1970
+CELL, CODE = "calirare_cell", "calirare_code"  # columns next to those of the user
 MOST_LABELS = 20  # different cells of a column of labels that are looked at
 
 
@@ -163,7 +164,7 @@ class Reading:
             cell = quoted(self.amount)
             if not NUMBER.fullmatch(kinds[self.amount]):
                 faults.append(
-                    f"{where}: amounts must be numbers, but column {self.amount!r} holds {kinds[self.amount].lower()}: "
+                    f"{where}: amounts must be numbers, but column {self.amount!r} holds {self._odd(name)}: "
                     "write all in one form, such as 1204.50, or name another column (--amount)"
                 )
                 continue
@@ -189,6 +190,14 @@ class Reading:
         except FaultsError as error:
             faults += error.faults
         return faults
+
+    def _odd(self, table: str) -> str:
+        """Returns the first amount that is no number, and where it is."""
+        cell = f"CAST({quoted(str(self.amount))} AS VARCHAR)"
+        wrong = f"{cell} IS NOT NULL AND TRY_CAST({cell} AS DOUBLE) IS NULL"
+        query = f"SELECT {cell}, rowid FROM {table} WHERE {wrong} ORDER BY rowid LIMIT 1"
+        odd = self.engine.execute(query).fetchall()
+        return f"{odd[0][0]!r} in {row_in_words(odd[0][1], Path(self.table.where))}" if odd else "none"
 
     def labels(self) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns the names of both classes, the rare one last, and the class of each cell of labels."""
@@ -334,10 +343,10 @@ class Reading:
         for k, name in enumerate(self.texts):
             text = name_sql(name, self.kinds[name])
             joins += (
-                f" LEFT JOIN (SELECT cell, row_number() OVER (ORDER BY cell) - 1 AS code FROM (SELECT DISTINCT {text} "
-                f"AS cell FROM source WHERE {text} IS NOT NULL)) t{k} ON t{k}.cell = {text}"
+                f" LEFT JOIN (SELECT {CELL}, row_number() OVER (ORDER BY {CELL}) - 1 AS {CODE} FROM (SELECT DISTINCT "
+                f"{text} AS {CELL} FROM source WHERE {text} IS NOT NULL)) t{k} ON t{k}.{CELL} = {text}"
             )
-            cells.append(f"t{k}.code")
+            cells.append(f"t{k}.{CODE}")
         if self.clock.dated:
             assert self.table.time is not None
             tick = tick_sql(self.clock, self.table.time, self.kinds)

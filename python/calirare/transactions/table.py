@@ -85,10 +85,9 @@ class Transactions(Description):
             return Reading(engine, found, kinds, before).graph(), found
 
     def _check_columns(self, kinds: dict[str, str], before: dict[str, str]) -> None:
-        """Raises InputError where a column that the history has is needed and not there, with all that are absent."""
-        need = {self.time, self.amount, self.id, *self.entities} - {None, NONE}
+        """Raises InputError where columns of the history are not there; labels and what is not read need not be."""
         absent = [name for name in before if name not in kinds and name not in (self.label, *self.drop_columns)]
-        if need & set(absent):
+        if absent:
             raise InputError(f"{self.where}: columns of the earlier transactions are missing: add {listed(absent)}")
 
     def write_joined(self, path: Path, labels: Mapping[int, str]) -> None:

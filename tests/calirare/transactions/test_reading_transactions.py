@@ -114,6 +114,30 @@ def test_a_wrong_line_of_a_text_is_named(row, words, tmp_path):
         Transactions(tmp_path / "pay.csv", "when", "is_fraud", ["card", "merchant"], "amount").graph()
 
 
+def test_a_european_table_is_read_as_it_is(tmp_path):
+    frame, plain = payments(), payments().assign(when=payments().when.dt.floor("min"))
+    words = frame.rename(columns={"amount": "value_eur"}).assign(is_fraud=np.where(frame.is_fraud == 1, "yes", "no"))
+    words = words.assign(when=frame.when.dt.strftime("%d.%m.%Y %H:%M"), tip=frame.amount, code="1,204")
+    words.to_csv(tmp_path / "pay.csv", index=False, sep=";", decimal=",")
+    graph, want = Transactions(tmp_path / "pay.csv").graph(), Transactions(plain).graph()
+    assert graph.class_names == ("no", "yes")
+    assert torch.equal(graph.y, want.y)
+    assert torch.equal(graph.time, want.time)
+    kinds = {column.name: column.kind for column in graph.columns}
+    assert (kinds["tip"], kinds["code"]) == ("numeric", "categorical")
+    assert torch.equal(graph.x[:, graph.feature_names.index("tip")], want.x[:, want.feature_names.index("amount")])
+    assert graph.keys["value_eur"].tolist() == frame.amount.tolist()
+
+
+@pytest.mark.parametrize("name", ["cell", "code", "row", "tick", "label", "source", "card: x", 'a"b', "it's"])
+def test_any_name_of_a_column_will_do(name):
+    frame = payments().assign(**{name: np.arange(60) % 3})
+    frame[name + "s"] = frame[name].map(str)
+    assert {name, name + "s"} <= set(Transactions(frame, "when", "is_fraud", ["card", "merchant"]).graph().feature_names)
+    with pytest.raises(InputError, match="no column may be called 'rowid'"):
+        Transactions(frame.rename(columns={name: "rowid"})).graph()
+
+
 def test_ends_of_lines_may_be_mixed(tmp_path):
     lines = payments().to_csv(index=False).splitlines()
     (tmp_path / "pay.csv").write_bytes("\r\n".join([*lines[:30], "\n".join(lines[30:])]).encode() + b"\r")
@@ -136,7 +160,7 @@ def test_zones_and_parties_without_names_are_reported():
     [
         ("when", ["2026-01-01", "soon", None], r"needs a time.*2 rows of column 'when'.*first is row 1: 'soon'"),
         ("amount", [-1.0, np.inf, np.nan], r"be numbers, but 2 rows of column 'amount'.*first is row 1.*--amount none"),
-        ("amount", ["1", "2", "dear"], r"must be numbers, but column 'amount' holds varchar.*--amount"),
+        ("amount", ["1", "2", "dear"], r"must be numbers, but column 'amount' holds 'dear' in row 2.*--amount"),
         ("is_fraud", ["0", "1", "2"], r"two values, but column 'is_fraud' has 3: 0, 1, 2.*--unknown"),
     ],
 )
@@ -223,5 +247,5 @@ def test_amounts_written_for_people_are_numbers(cells, first):
     assert (found.entities, found.amount, found.id) == (("pan", "shop"), "amount_eur", "txn_ref")
     assert Transactions(frame).graph().x[:3, 0].tolist() == [first, 3.0, float(cells[2].replace(",", "."))]
     frame["amount_eur"] = "1,204"  # a thousand, or a fraction
-    with pytest.raises(InputError, match="amounts must be numbers, but column 'amount_eur' holds varchar"):
+    with pytest.raises(InputError, match="amounts must be numbers, but column 'amount_eur' holds '1,204' in row 0"):
         Transactions(frame, amount="amount_eur").graph()

@@ -50,15 +50,25 @@ class Posterior:
             among: which labels, bool [m].
             level: of the interval, in (0, 1).
         """
-        chosen = among.astype(np.float64)  # sums without a copy: worlds times labels are many numbers
+        chosen, drawn = among.astype(np.float64), self._numbers(among)
         expected = float(self.weight @ np.einsum("gm,m->g", self.given, chosen))
+        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+        return expected, min(int(low), math.floor(expected)), max(int(high), math.ceil(expected))
+
+    @property
+    def none(self) -> float:
+        """P(no label is wrong), by the same samples as the intervals."""
+        return float((self._numbers(np.ones(self.given.shape[1], dtype=bool)) == 0).mean())
+
+    def _numbers(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Returns samples of the number of wrong labels of some."""
+        chosen = among.astype(np.float64)  # sums without a copy: worlds times labels are many numbers
         mean = np.repeat(np.einsum("wm,m->w", self.drawn, chosen), DRAWS)
         squares = np.repeat(np.einsum("wm,wm,m->w", self.drawn, self.drawn, chosen), DRAWS)
         share = np.clip(squares / np.maximum(mean, SMALLEST), 0, 1)
         number = np.where(share > 0, np.rint(mean / np.maximum(share, SMALLEST)), 0)
-        drawn = np.random.default_rng(0).binomial(np.minimum(number, int(among.sum())).astype(np.int64), share)
-        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-        return expected, min(int(low), math.floor(expected)), max(int(high), math.ceil(expected))
+        most = np.minimum(number, int(among.sum())).astype(np.int64)
+        return np.random.default_rng(0).binomial(most, share)
 
 
 def shares_of(log_weight: Numbers) -> Numbers:

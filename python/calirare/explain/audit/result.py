@@ -106,7 +106,7 @@ class Audit:
             lines.append(
                 f"  expect {mean:.1f} of these to be wrong (90 %: {low} to {high}), and {false:.1f} to be right"
             )
-        lines.append(f"  {self.in_all}; P(none is wrong): {self.noise.clean:.0%}")
+        lines.append(f"  {self.in_all}; P(none is wrong): {self.noise.none:.0%}")
         lines += ["", *self._by_class(width), "", *self._first(width), ""]
         warning = WARNING.format("the other" if len(self.class_names) == 2 else "another")
         for words in (self.evidence, f"note: {warning}"):

@@ -66,7 +66,10 @@ def with_found_columns(
     if (any(options.ends) or any(map(is_number, column_names(edges)))) if wrong else ids is not None:
         return options, ()
     table, edge_table = read_table(nodes).cells, read_table(edges).cells
-    unique = [name for name in table.columns if table[name].notna().all() and table[name].is_unique]
+    full = [name for name in table.columns if len(table) and table[name].notna().all()]
+    # Of text a name may be there twice, which is a fault of its own.
+    least_unique = {name: 1.0 if is_number(str(table[name].iloc[0])) else MOSTLY for name in full}
+    unique = [name for name in full if table[name].nunique() >= least_unique[name] * len(table)]
     names = {name: as_names(table[name]) for name in (unique if ids is None else [ids] if ids in table else [])}
     if wrong:
         others = (options.weight or WEIGHT, options.relation, options.time)
