@@ -24,7 +24,7 @@ from calirare.models.fitted import FoldFitted, Progress, State, Wrapper, joined,
 from calirare.models.label_propagation import LabelPropagationFit
 
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
-TIMED = 0.05  # of the labels: the same where labels are of different times
+TIMED = 0.02  # of the labels: the same where labels are of different times
 STEPS, TOLERANCE = 500, 1e-9
 SMALLEST_P = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
 

@@ -18,7 +18,7 @@ from calirare._util.steps import progress
 from calirare.graph import Graph
 from calirare.models.column_fit import ColumnFit, labelled_rows
 from calirare.models.columns import HopColumns
-from calirare.models.crossfit import class_weights, fold_of
+from calirare.models.crossfit import class_weights, fold_of, time_folds
 from calirare.models.tree_ensembles import Ensemble, Kind
 from calirare.models.tree_growth import (
     LEAST,
@@ -31,6 +31,8 @@ from calirare.models.tree_growth import (
     threads,
 )
 
+# Of boosting where labels have times: what was strong in the past may not be, so that a tree reads fewer columns.
+TIMED = {"learning_rate": 0.05, "feature_fraction": 0.3, "bagging_fraction": 0.8, "min_data_in_leaf": 30}
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -230,7 +232,9 @@ class TreesTraining:
         weights = sample_weights
         if weights is None:
             weights = self.label_weights(graph.y[nodes], graph.n_classes)
-        grown = self.grow(labels.weighed(weights.double().cpu().numpy()))
+        fold = time_folds(graph, nodes, min(self.folds, nodes.numel()), self.seed).cpu().numpy()
+        timed = {} if graph.time is None else TIMED
+        grown = self.grow(labels.weighed(weights.double().cpu().numpy()), fold=fold, **timed)
         in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
         return TreesFit(columns, nodes, graph.y[nodes], weights, in_sample, grown)
 
@@ -254,12 +258,13 @@ class TreesTraining:
         weights = self.label_weights(torch.from_numpy(targets), n_classes).numpy()
         return Labels(columns, targets, weights, n_classes)
 
-    def grow(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
+    def grow(self, labels: Labels, *, fold: NumpyArray | None = None, **settings: Any) -> TreesModel:
         """Grows trees on all labels and without each fold of them.
 
         Args:
             labels: what they are grown on.
             fold: the fold of each label, int64 [m], 0 to K - 1, none empty; None: `training.fold_of` draws it.
+            **settings: LightGBM's, of boosting, in place of our own.
 
         Returns:
             The trees, and each label's logits by those grown without its fold.
@@ -272,7 +277,8 @@ class TreesTraining:
         targets, n_classes = labels.targets, labels.n_classes
         if fold is None:
             fold = fold_of(torch.from_numpy(targets), min(self.folds, targets.size), self.seed).numpy()
-        given = {"num_leaves": self._leaves, "learning_rate": self.learning_rate, "seed": self.seed, "num_threads": 1}
+        given = {"num_leaves": self._leaves, "seed": self.seed, "num_threads": 1}
+        given |= {"learning_rate": self.learning_rate} | settings
         grower = Grower(labels, settings_of(targets.size, n_classes, **given))
         kept = [np.arange(targets.size), *(np.flatnonzero(fold != f) for f in range(int(fold.max()) + 1))]
         held = [np.flatnonzero(fold == f) for f in range(len(kept) - 1)]

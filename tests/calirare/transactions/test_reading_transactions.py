@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -133,7 +134,9 @@ def test_a_european_table_is_read_as_it_is(tmp_path):
 def test_any_name_of_a_column_will_do(name):
     frame = payments().assign(**{name: np.arange(60) % 3})
     frame[name + "s"] = frame[name].map(str)
-    assert {name, name + "s"} <= set(Transactions(frame, "when", "is_fraud", ["card", "merchant"]).graph().feature_names)
+    assert {name, name + "s"} <= set(
+        Transactions(frame, "when", "is_fraud", ["card", "merchant"]).graph().feature_names
+    )
     with pytest.raises(InputError, match="no column may be called 'rowid'"):
         Transactions(frame.rename(columns={name: "rowid"})).graph()
 
@@ -212,6 +215,9 @@ def test_a_run_on_transactions(tmp_path):
     split, time = outcome.graph.split, outcome.graph.time
     assert time[split.train].max() <= time[split.val].min() <= time[split.val].max() <= time[split.test].min()
     assert split.test.tolist() == list(range(800, 1000))
+    for member in outcome.fit.members:  # each fold is a span of time
+        spans = [time[member.fitted.nodes[member.fitted.fold == k]] for k in range(int(member.fitted.fold.max()) + 1)]
+        assert all(later.min() >= earlier.max() for later, earlier in pairwise(spans)), member.name
     outcome.save(tmp_path / "run")
     data = read_yaml(tmp_path / "run" / "config.yaml")["data"]
     assert (data["time"], data["label"], data["amount"], data["id"]) == ("when", "is_fraud", "amount", "transaction")
