@@ -32,7 +32,7 @@ from calirare.models.tree_growth import (
 )
 
 # Of boosting where labels have times: what was strong in the past may not be, so that a tree reads fewer columns.
-TIMED = {"learning_rate": 0.05, "feature_fraction": 0.3, "bagging_fraction": 0.8, "min_data_in_leaf": 30}
+TIMED = {"learning_rate": 0.05, "feature_fraction": 0.3, "bagging_fraction": 0.8}
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -233,7 +233,7 @@ class TreesTraining:
         if weights is None:
             weights = self.label_weights(graph.y[nodes], graph.n_classes)
         fold = time_folds(graph, nodes, min(self.folds, nodes.numel()), self.seed).cpu().numpy()
-        timed = {} if graph.time is None else TIMED
+        timed = {} if graph.time is None else TIMED | {"min_data_in_leaf": int(np.clip(nodes.numel() // 100, 3, 30))}
         grown = self.grow(labels.weighed(weights.double().cpu().numpy()), fold=fold, **timed)
         in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
         return TreesFit(columns, nodes, graph.y[nodes], weights, in_sample, grown)

@@ -24,16 +24,7 @@ from calirare.run.scored import Scored, Totals
 from calirare.run.scoring import Scorer, to_stderr
 from calirare.run.settings import MAX_SEED, Calibration, IntervalNodes, Settings, Training
 from calirare.run.stages import train
-from calirare.run.tables import (
-    PARTIES,
-    QUEUE,
-    REVIEWED,
-    TRANSACTIONS,
-    inert,
-    predictions_of,
-    write_csv,
-    write_predictions,
-)
+from calirare.run.tables import PARTIES, QUEUE, REVIEWED, TRANSACTIONS, inert, write_csv, write_predictions
 from calirare.run.unused import ignored_settings
 from calirare.run.updating import update, update_calibrators
 from calirare.run.verdict import Verdict

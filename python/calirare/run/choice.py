@@ -39,14 +39,15 @@ class Choice:
     graph_error: float = 0.0
 
     @property
-    def graph_sentence(self) -> str:
-        """Whether the graph helps, with a 95 % interval; "" without edges."""
+    def graph_effect(self) -> str:
+        """Whether the edges lower the loss, with a 95 % interval; "" without edges."""
         if self.graph_gain is None:
             return ""
-        low, high = self.graph_gain - 1.96 * self.graph_error, self.graph_gain + 1.96 * self.graph_error
-        says = "helps" if low > 0 else "hurts" if high < 0 else "makes no sure difference"
-        size = f"{abs(self.graph_gain):.3f} {'lower' if self.graph_gain >= 0 else 'higher'} with it"
-        return f"the graph {says}: class-balanced log loss {size} (95 % CI of the reduction: {low:.3f} to {high:.3f})"
+        gain, error = abs(self.graph_gain), 1.96 * self.graph_error
+        clear, lower = gain > error, self.graph_gain >= 0
+        word = "No clear effect" if not clear else "Helps" if lower else "Hurts"
+        ends = f"{gain - error:.3f}{'-' if clear else ' to '}{gain + error:.3f}"
+        return f"{word}: class-balanced log loss {'lower' if lower else 'higher'} by {gain:.3f} (95% CI {ends})"
 
     def lines(self) -> list[str]:
         """Returns the table, a line per detector, the heaviest first."""
@@ -54,8 +55,7 @@ class Choice:
         head = f"{'detector':<{wide}} {'weight':>7} {'out-of-fold log loss':>24}"
         rows = sorted(self.rows, key=lambda row: -row.weight)
         lines = [f"{row.name:<{wide}} {row.weight:>7.2f} {row.loss:>24.4f}" for row in rows]
-        every = [head, *lines, f"{'ensemble':<{wide}} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
-        return [line for line in every if line]
+        return [head, *lines, f"{'ensemble':<{wide}} {'':>7} {self.loss:>24.4f}"]
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:

@@ -22,6 +22,7 @@ from calirare.run.deciding import nodes_to_decide
 CANDIDATES = 500  # nodes that are valued
 NODES = 500  # of the other nodes without a label that they are valued by, beside each other
 DOUBTFUL = 0.6  # of the candidates are the least certain nodes, the others are drawn at random
+LABELLED = "every label is known already: these nodes are of the test part, taken as nodes without a label"
 MOVED = 0.01  # of a probability, from which a node is said to follow a label
 CHOSEN = (
     "labels chosen this way are not a random sample: `calirare update` trains on them and keeps the base rate of the "
@@ -49,7 +50,6 @@ class NextLabels:
         around: labelled neighbours and all neighbours of each, int64 [k, 2].
         total: total expected error of the nodes without a label: the sum of p (1 - p), of many classes half of it.
         n_open: how many these are.
-        open: what these are, in words.
         notes: sentences on what is approximate.
     """
 
@@ -63,7 +63,6 @@ class NextLabels:
     around: NDArray[np.int64]
     total: float
     n_open: int
-    open: str
     notes: tuple[str, ...]
 
     __repr__ = brief
@@ -93,7 +92,7 @@ class NextLabels:
         """Returns the first of them as text of some width."""
         number = amount(len(self.nodes), "label")
         lines = textwrap.wrap(
-            f"{self.open}: {self.n_open:,}, with a total expected error of {self.total:.4g}, "
+            f"to label: {self.n_open:,}, with a total expected error of {self.total:.4g}, "
             f"{'' if self.prediction is None else 'half '}the sum of p (1 - p); {number} would take "
             f"{float(self.more.sum()):.3g} of it away",
             width,
@@ -146,6 +145,7 @@ def next_labels(explainer: Explainer, k: int, among: Nodes | None = None) -> Nex
     moved = (values.moved[rows] >= MOVED) * stands_for
     moved[torch.arange(len(rows)), rows] = 0  # of itself
     nodes, context, p = chosen[rows], explainer.context, values.p[rows]
+    about = CHOSEN_RARE if context.positive_only else CHOSEN if graph.unlabelled.numel() else LABELLED
     return NextLabels(
         nodes=nodes.numpy(),
         names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
@@ -157,8 +157,7 @@ def next_labels(explainer: Explainer, k: int, among: Nodes | None = None) -> Nex
         around=_around(explainer, nodes),
         total=total,
         n_open=unlabelled.numel(),
-        open="without a label" if graph.unlabelled.numel() else "every one has a label, taken as unknown",
-        notes=(CHOSEN_RARE if context.positive_only else CHOSEN, *explainer.model.label_notes),
+        notes=(about, *explainer.model.label_notes),
     )
 
 

@@ -64,7 +64,8 @@ def summary_of(
     else:
         blocks = [_calibration(metrics, judged), _detection(judged), _alerts(metrics["decision"], judged.unit)]
     if metrics["choice"] is not None:
-        blocks += [block for block in [_graph(metrics["choice"])] if block]
+        effect = Choice.from_mapping(metrics["choice"]).graph_effect
+        blocks += [[f"{'GRAPH':<14}{effect}"]] if effect else []
     lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
     printed = metrics["notes"] if verbose else printed
     lines += _notes([note for note in metrics["notes"] if note not in printed], LINES - SAVED_LINES - len(lines))
@@ -207,19 +208,6 @@ def _cost(decision: dict[str, Any], expected: float, low: float | None = None, h
     """Returns what misses and false alarms cost, where a miss costs its amount."""
     ends = "" if low is None or high is None else f" ({_ends(low, high, 0)})"
     return f"; misses and false alarms cost {expected:,.0f}{ends}" if decision.get("by_amount") else ""
-
-
-def _graph(choice: dict[str, Any]) -> list[str]:
-    """Returns whether the edges lower the log loss; nothing without edges."""
-    if choice["graph_gain"] is None:
-        return []
-    gain, error = choice["graph_gain"], 1.96 * choice["graph_error"]
-    low, high = gain - error, gain + error
-    if high < 0:
-        gain, low, high = -gain, -high, -low
-    word = "Helps" if choice["graph_gain"] > 0 and low > 0 else "Hurts" if low > 0 else "No clear effect"
-    side = "higher" if word == "Hurts" else "lower"
-    return [f"{'GRAPH':<14}{word}: class-balanced log loss {side} by {gain:.3f} (95% CI {_ends(low, high, 3)})"]
 
 
 def _class_calibration(metrics: dict[str, Any], judged: _Judged) -> list[str]:

@@ -215,8 +215,9 @@ def test_a_run_on_transactions(tmp_path):
     split, time = outcome.graph.split, outcome.graph.time
     assert time[split.train].max() <= time[split.val].min() <= time[split.val].max() <= time[split.test].min()
     assert split.test.tolist() == list(range(800, 1000))
-    for member in outcome.fit.members:  # each fold is a span of time
-        spans = [time[member.fitted.nodes[member.fitted.fold == k]] for k in range(int(member.fitted.fold.max()) + 1)]
+    for member in outcome.fit.members:  # each fold is a span of time, the newest first
+        nodes, fold = member.fitted.nodes, member.fitted.fold
+        spans = [time[nodes[(fold == k) & (outcome.graph.y[nodes] == 0)]] for k in range(5)]
         assert all(later.min() >= earlier.max() for later, earlier in pairwise(spans)), member.name
     outcome.save(tmp_path / "run")
     data = read_yaml(tmp_path / "run" / "config.yaml")["data"]
