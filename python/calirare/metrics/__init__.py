@@ -25,7 +25,7 @@ from calirare.metrics.event_calibration import (
 )
 from calirare.metrics.in_the_large import PopulationCheck, population_check
 from calirare.metrics.intervals import coverage, eice
-from calirare.metrics.proper_scores import brier, brier_decomposition, log_loss_change, nll
+from calirare.metrics.proper_scores import brier, brier_decomposition, nll
 from calirare.metrics.reports import BUDGETS, calibration_report, detection_report, rare_report
 from calirare.metrics.resampling import (
     Interval,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -37,26 +37,6 @@ def nll(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:
         true = torch.where(data.labels.bool(), scores, 1 - scores)
     loss = -true.double().clamp(min=torch.finfo(scores.dtype).eps).log()
     return data.result(data.mean(loss))
-
-
-def log_loss_change(y: torch.Tensor, before: torch.Tensor, after: torch.Tensor) -> dict[str, Any]:
-    """Returns how the log loss of some labels changed, from their paired differences.
-
-    Args:
-        y: classes, int64 [m].
-        before: their probabilities, [m, k].
-        after: likewise.
-
-    Returns:
-        mean: log loss after, minus that before; standard_error: of the mean; answer: "worse", "better", or "not clear"
-        within two standard errors; sentence: all of it in words.
-    """
-    was, now = (p.gather(1, y[:, None]).clamp(min=torch.finfo(p.dtype).eps).log() for p in (before, after))
-    mean, error = float((was - now).mean()), float((was - now).std(correction=0)) / max(len(y) - 1, 1) ** 0.5
-    answer = "not clear" if abs(mean) <= 2 * error else "worse" if mean > 0 else "better"
-    ends = f"{mean - 2 * error:+.4f} to {mean + 2 * error:+.4f}"
-    sentence = f"change of the log loss: {mean:+.4f} (95% CI {ends}): {answer}"
-    return {"mean": mean, "standard_error": error, "answer": answer, "sentence": sentence}
 
 
 def brier(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:

@@ -16,10 +16,10 @@ from calirare._util.amounts import amount, quoted
 from calirare._util.arrays import brief
 from calirare._util.errors import without_middle
 from calirare.graph import Graph
-from calirare.metrics import auprc, log_loss_change, nll
+from calirare.metrics import auprc, nll
 from calirare.run.data_settings import Labels
 from calirare.run.outcome import Outcome
-from calirare.run.probabilities import Probabilities
+from calirare.run.probabilities import Probabilities, log_loss_change
 
 SHOWN, KEPT = 10, 1000  # rows on the screen, rows of changes.csv beside changed alerts
 MEASURES = {"auprc": "AUPRC", "accuracy": "accuracy", "log_loss": "log loss", "mean_p": "mean P(rare)"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from scipy.special import expit, logit
@@ -126,3 +126,23 @@ def correct_prevalence(
         ends = prevalence_ends(cast(float, asked))
         told = Prevalence(float(expit(logit(ends).mean())), *ends, "as given")
     return told, maps | {"population": with_prevalence(fitted, logits.double(), ends)}
+
+
+def log_loss_change(y: Tensor, before: Tensor, after: Tensor) -> dict[str, Any]:
+    """Returns how the log loss of some labels changed, from their paired differences.
+
+    Args:
+        y: classes, int64 [m].
+        before: their probabilities, [m, k].
+        after: likewise.
+
+    Returns:
+        mean: log loss after, minus that before; standard_error: of the mean; answer: "worse", "better", or "not clear"
+        within two standard errors; sentence: all of it in words.
+    """
+    was, now = (p.gather(1, y[:, None]).clamp(min=torch.finfo(p.dtype).eps).log() for p in (before, after))
+    mean, error = float((was - now).mean()), float((was - now).std(correction=0)) / max(len(y) - 1, 1) ** 0.5
+    answer = "not clear" if abs(mean) <= 2 * error else "worse" if mean > 0 else "better"
+    ends = f"{mean - 2 * error:+.4f} to {mean + 2 * error:+.4f}"
+    sentence = f"change of the log loss: {mean:+.4f} (95% CI {ends}): {answer}"
+    return {"mean": mean, "standard_error": error, "answer": answer, "sentence": sentence}

@@ -29,12 +29,12 @@ from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, find_name, same_but_labels
 from calirare.leave_one_out import OwnLogits
-from calirare.metrics import brier, log_loss_change, nll
+from calirare.metrics import brier, nll
 from calirare.models import match_nodes
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, HISTORY, LABELS, MODEL, SavedRun, write_json
 from calirare.run.model_file import write_model
-from calirare.run.probabilities import p_rare
+from calirare.run.probabilities import log_loss_change, p_rare
 from calirare.run.scoring import Say, to_stderr
 from calirare.run.summary import WIDTH
 from calirare.run.verdict import Circumstances, Evidence, Source, Verdict, verdict_of
