@@ -101,7 +101,7 @@ class Scored:
     @property
     def caveat(self) -> str:
         """That no counts are promised, where the run's verdict is not "calibrated"; else empty."""
-        return "" if self.shares or self.of_run.answer == "calibrated" else self.of_run.no_counts
+        return "" if self.shares or self.of_run.level == "ok" else self.of_run.no_counts
 
     @property
     def drifted(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.memory import draws_for
 from calirare.drift import Verdict as Level
 from calirare.metrics import (
@@ -199,7 +200,7 @@ class Verdict:
         """The same in the words for another graph: "ok", "caution" or "do not trust"."""
         if self.answer in ("not calibrated", "no better than random") or self.cause == "leakage":
             return "do not trust"
-        return "ok" if self.answer == "calibrated" else "caution"
+        return "ok" if self.answer == "calibrated" or self.cause is self.evidence is None else "caution"
 
     def with_prevalence(self) -> Verdict:
         """Returns the verdict where the base rate of the nodes is given, which settles what another rate had spoilt."""
@@ -280,7 +281,7 @@ def verdict_of(evidence: Evidence | None, known: Circumstances) -> Verdict:
     if wrong:
         return _wrong("not calibrated", shown, *_cause(evidence, known), evidence)
     if not evidence.enough:
-        shown += f"; {evidence.rare} rare nodes are too few to judge"
+        shown += f"; {amount(evidence.rare, 'rare node is', 'rare nodes are')} too few to judge"
         if known.later and _other_rate(evidence, known):
             return _wrong("not known", shown, *_cause(evidence, known), evidence)
         return Verdict("not known", f"not known: {shown}", evidence=evidence)
