@@ -111,7 +111,7 @@ def test_intervals_are_those_of_models_without_each_fold(outcome):
 def test_the_effect_of_the_graph_is_as_sure_as_its_interval():
     rows = (Row("trees", 1.0, 0.3),)
     said = [Choice(rows, 0.3, gain, 0.01).graph_effect for gain in (0.1, 0.01, -0.1)]
-    assert [line.partition(":")[0] for line in said] == ["Helps", "No clear effect", "Hurts"]
+    assert [line.partition(":")[0] for line in said] == ["helps", "has no clear effect", "hurts"]
     assert said[0].endswith("class-balanced log loss lower by 0.100 (95% CI 0.080-0.120)")
     again = Choice.from_mapping(Choice(rows, 0.3, 0.1, 0.01).to_mapping())
     assert again.lines() == Choice(rows, 0.3, 0.1, 0.01).lines()

@@ -45,7 +45,7 @@ def values_of(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFram
     choice = metrics["choice"] or {"rows": [], "loss": None}
     lines = class_lead(metrics) if many else lead(metrics)
     if metrics["choice"] is not None and (effect := Choice.from_mapping(metrics["choice"]).graph_effect):
-        lines.append(f"Effect of the graph. {effect}.")
+        lines.append(f"The graph {effect}.")
     if (saved.folder / RECALIBRATION).is_file():
         lines.append(EARLIER)
     verdict = Verdict.from_mapping(metrics["verdict"])

@@ -45,7 +45,7 @@ class Choice:
             return ""
         gain, error = abs(self.graph_gain), 1.96 * self.graph_error
         clear, lower = gain > error, self.graph_gain >= 0
-        word = "No clear effect" if not clear else "Helps" if lower else "Hurts"
+        word = "has no clear effect" if not clear else "helps" if lower else "hurts"
         ends = f"{gain - error:.3f}{'-' if clear else ' to '}{gain + error:.3f}"
         return f"{word}: class-balanced log loss {'lower' if lower else 'higher'} by {gain:.3f} (95% CI {ends})"
 

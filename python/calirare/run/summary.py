@@ -65,7 +65,7 @@ def summary_of(
         blocks = [_calibration(metrics, judged), _detection(judged), _alerts(metrics["decision"], judged.unit)]
     if metrics["choice"] is not None:
         effect = Choice.from_mapping(metrics["choice"]).graph_effect
-        blocks += [[f"{'GRAPH':<14}{effect}"]] if effect else []
+        blocks += [_wrapped(f"{'GRAPH':<14}{effect[0].upper()}{effect[1:]}")] if effect else []
     lines = [line for block in [_headline(metrics, judged, seconds), *blocks] for line in [*block, ""]][:-1]
     printed = metrics["notes"] if verbose else printed
     lines += _notes([note for note in metrics["notes"] if note not in printed], LINES - SAVED_LINES - len(lines))
