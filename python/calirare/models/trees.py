@@ -183,7 +183,7 @@ class TreesTraining:
         rounds: rounds of boosting at most, or trees of a forest; None: 300 or 100.
         patience: rounds of boosting without a lower held-out loss after which it ends; 0: all `rounds` are grown.
         leaves: of a tree, at most; None: 15 for boosting, 255 for a forest.
-        learning_rate: of boosting.
+        learning_rate: of boosting; None: 0.08, of labels with times 0.05.
         folds: parts of the labels that are held out in turn, as many as there are labels at most.
         seed: of folds and trees.
         hops: how far the columns reach, see `HopColumns`.
@@ -198,7 +198,7 @@ class TreesTraining:
     rounds: int | None = None
     patience: int = 20
     leaves: int | None = None
-    learning_rate: float = 0.08
+    learning_rate: float | None = None
     folds: int = 5
     seed: int = 0
     hops: int = 2
@@ -212,7 +212,7 @@ class TreesTraining:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ValueError(f"TreesTraining: {name} must be at least {low}, got {value}")
-        if not 0 < self.learning_rate <= 1:
+        if self.learning_rate is not None and not 0 < self.learning_rate <= 1:
             raise ValueError(f"TreesTraining: learning_rate must be in (0, 1], got {self.learning_rate}")
 
     def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> TreesFit:
@@ -277,8 +277,8 @@ class TreesTraining:
         targets, n_classes = labels.targets, labels.n_classes
         if fold is None:
             fold = fold_of(torch.from_numpy(targets), min(self.folds, targets.size), self.seed).numpy()
-        given = {"num_leaves": self._leaves, "seed": self.seed, "num_threads": 1}
-        given |= {"learning_rate": self.learning_rate} | settings
+        given = {"num_leaves": self._leaves, "seed": self.seed, "num_threads": 1, "learning_rate": 0.08} | settings
+        given |= {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         grower = Grower(labels, settings_of(targets.size, n_classes, **given))
         kept = [np.arange(targets.size), *(np.flatnonzero(fold != f) for f in range(int(fold.max()) + 1))]
         held = [np.flatnonzero(fold == f) for f in range(len(kept) - 1)]

@@ -100,7 +100,7 @@ class Scored:
 
     @property
     def caveat(self) -> str:
-        """That no counts are promised, where the run's verdict is not "calibrated"; else empty."""
+        """That no counts are promised, where the run's verdict does not allow them; else empty."""
         return "" if self.shares or self.of_run.level == "ok" else self.of_run.no_counts
 
     @property

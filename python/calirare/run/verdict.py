@@ -200,7 +200,7 @@ class Verdict:
         """The same in the words for another graph: "ok", "caution" or "do not trust"."""
         if self.answer in ("not calibrated", "no better than random") or self.cause == "leakage":
             return "do not trust"
-        return "ok" if self.answer == "calibrated" or self.cause is self.evidence is None else "caution"
+        return "ok" if self.answer == "calibrated" or (self.cause is None and self.evidence is None) else "caution"
 
     def with_prevalence(self) -> Verdict:
         """Returns the verdict where the base rate of the nodes is given, which settles what another rate had spoilt."""

@@ -18,7 +18,8 @@ from calirare.graph.tables import TABLE_SUFFIXES, source_of, unnamed_table
 from calirare.graph.tables.files import reading
 from calirare.graph.tables.sources import TableInMemory, batches_of, is_arrow
 
-AMOUNT = re.compile(r"(?i)(?<![a-z])(amount|amt|price|total|sum|value)(?![a-z])")  # names of columns of amounts
+# Names of columns of amounts; value_date is none.
+AMOUNT = re.compile(r"(?i)^(?!.*(date|time|day)).*(?<![a-z])(amount|amt|price|total|sum|value)(?![a-z])")
 # What cells of a text become; yes and no stay words, as classes are called.
 TYPES = ["NULL", "BIGINT", "DOUBLE", "TIME", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "VARCHAR"]
 DAY_FIRST = [f"%d.%m.%Y{time}" for time in (" %H:%M:%S", " %H:%M", "")]  # as 31.01.2026 10:00
@@ -110,7 +111,7 @@ def _read_text(engine: Any, path: Path) -> Any:
         rows = engine.read_csv(str(path), sample_size=-1, auto_type_candidates=TYPES)
     except duckdb.InvalidInputException:
         return engine.from_df(read_text(path))
-    found = len(rows.columns) > 1 and rows.columns[0] != "column0"  # what it calls the first where it finds no header
+    found = len(rows.columns) > 1 and not re.fullmatch("column0+", rows.columns[0])  # its name where there is no header
     return rows if found else engine.from_df(read_text(path))
 
 

@@ -118,14 +118,16 @@ def test_a_wrong_line_of_a_text_is_named(row, words, tmp_path):
 def test_a_european_table_is_read_as_it_is(tmp_path):
     frame, plain = payments(), payments().assign(when=payments().when.dt.floor("min"))
     words = frame.rename(columns={"amount": "value_eur"}).assign(is_fraud=np.where(frame.is_fraud == 1, "yes", "no"))
-    words = words.assign(when=frame.when.dt.strftime("%d.%m.%Y %H:%M"), tip=frame.amount, code="1,204")
+    words = words.assign(
+        when=frame.when.dt.strftime("%d.%m.%Y %H:%M"), tip=frame.amount, code="1,204", value_date="05.01.2026"
+    )
     words.to_csv(tmp_path / "pay.csv", index=False, sep=";", decimal=",")
     graph, want = Transactions(tmp_path / "pay.csv").graph(), Transactions(plain).graph()
     assert graph.class_names == ("no", "yes")
     assert torch.equal(graph.y, want.y)
     assert torch.equal(graph.time, want.time)
     kinds = {column.name: column.kind for column in graph.columns}
-    assert (kinds["tip"], kinds["code"]) == ("numeric", "categorical")
+    assert (kinds["tip"], kinds["code"], kinds["value_date"]) == ("numeric", "categorical", "date")
     assert torch.equal(graph.x[:, graph.feature_names.index("tip")], want.x[:, want.feature_names.index("amount")])
     assert graph.keys["value_eur"].tolist() == frame.amount.tolist()
 
@@ -139,6 +141,12 @@ def test_any_name_of_a_column_will_do(name):
     )
     with pytest.raises(InputError, match="no column may be called 'rowid'"):
         Transactions(frame.rename(columns={name: "rowid"})).graph()
+
+
+def test_a_table_without_names_of_columns_is_refused(tmp_path):
+    payments().assign(**dict.fromkeys("pqrstu", 1.5)).to_csv(tmp_path / "pay.csv", index=False, header=False)
+    with pytest.raises(InputError, match="write a line with the names of the columns"):
+        Transactions(tmp_path / "pay.csv").graph()
 
 
 def test_ends_of_lines_may_be_mixed(tmp_path):
